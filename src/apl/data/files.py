@@ -1,0 +1,183 @@
+"""Finding the files of a data set: `APL_DATA`, then the user's cache, then an official download.
+
+What was parsed from them is kept in the same cache, so that only the first start pays for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import os
+import tempfile
+import urllib.request
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+import safetensors
+import safetensors.torch
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from apl.data.labelled import LabelledImages
+
+CACHE_FORMAT = 1
+"""Raise it whenever the way files are parsed changes: older caches are then left aside."""
+
+TIMEOUT_SECONDS = 30
+CHUNK_BYTES = 1 << 18
+
+
+class DataError(RuntimeError):
+    """A file of a data set is missing or damaged; the message says which, and what to do."""
+
+
+@dataclass(frozen=True)
+class PublishedFile:
+    """A file as its authors published it."""
+
+    folder: str
+    """The data set's directory, below `APL_DATA` or below the cache."""
+    name: str
+    md5: str
+    """Checked after a download only: a file supplied by hand may have been packed anew."""
+    urls: tuple[str, ...]
+    """Mirrors, tried in this order."""
+
+
+def cache_directory() -> Path:
+    return Path(platformdirs.user_cache_dir("apl", appauthor=False))
+
+
+def find_file(file: PublishedFile) -> Path:
+    """Where this file lies, after downloading it if it lay nowhere."""
+    looked_in = []
+    if supplied := os.environ.get("APL_DATA"):
+        if not Path(supplied).is_dir():
+            raise DataError(
+                f"APL_DATA is set to {supplied}, which is no directory: "
+                f"set it to the directory that contains {file.folder}/{file.name}, or unset it."
+            )
+        looked_in.append(Path(supplied) / file.folder)
+    looked_in.append(cache_directory() / file.folder)
+    for folder in looked_in:
+        if (folder / file.name).is_file():
+            return folder / file.name
+    return _download(file, looked_in)
+
+
+def damaged(path: Path, problem: str) -> DataError:
+    """The error for a file that is there but cannot be used."""
+    return DataError(
+        f"{path} is damaged or not the published file: {problem}. Delete it, then set APL_DATA to a "
+        "directory with a good copy, or connect to the internet to have it downloaded again."
+    )
+
+
+def progress_bar(*columns: TextColumn | BarColumn | DownloadColumn) -> Progress:
+    """A bar on stderr that leaves nothing behind; stdout belongs to results."""
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        *columns,
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+def _download(file: PublishedFile, looked_in: list[Path]) -> Path:
+    destination = cache_directory() / file.folder / file.name
+    # The process id keeps two programs that start together from writing into one another's file.
+    part = destination.with_name(f"{file.name}.{os.getpid()}.part")
+    failures = []
+    for url in file.urls:
+        try:
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            found_md5 = _fetch(url, part)
+            if found_md5 != file.md5:
+                failures.append(f"{url}: checksum {found_md5} where {file.md5} is published")
+                continue
+            os.replace(part, destination)
+            return destination
+        except (OSError, http.client.HTTPException) as error:
+            failures.append(f"{url}: {error}")
+        finally:
+            part.unlink(missing_ok=True)
+    raise DataError(
+        f"{file.name} was not found in {' or '.join(map(str, looked_in))}, and could not be downloaded "
+        f"({'; '.join(failures)}). Set APL_DATA to the directory that contains {file.folder}/{file.name}, "
+        "or connect to the internet and try again."
+    )
+
+
+def _fetch(url: str, part: Path) -> str:
+    """Write what is at the address to this file, and give its md5."""
+    digest = hashlib.md5(usedforsecurity=False)
+    with (
+        urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response,
+        part.open("wb") as out,
+        progress_bar(DownloadColumn()) as progress,
+    ):
+        length = response.headers.get("Content-Length")
+        task = progress.add_task(f"downloading {url.rsplit('/', 1)[-1]}", total=int(length) if length else None)
+        while chunk := response.read(CHUNK_BYTES):
+            digest.update(chunk)
+            out.write(chunk)
+            progress.advance(task, len(chunk))
+    return digest.hexdigest()
+
+
+def parsed_once(name: str, sources: Iterable[Path], parse: Callable[[], LabelledImages]) -> LabelledImages:
+    """The result of `parse`, taken from the cache as long as the source files stay the same."""
+    identity = [str(CACHE_FORMAT)]
+    for path in sources:
+        status = path.stat()
+        identity.append(f"{path.resolve()} {status.st_size} {status.st_mtime_ns}")
+    key = hashlib.sha256("\n".join(identity).encode()).hexdigest()[:16]
+    path = cache_directory() / "parsed" / f"{name}-{key}.safetensors"
+    if (cached := _read_parsed(path)) is not None:
+        return cached
+    data = parse()
+    _write_parsed(path, data)
+    return data
+
+
+def _crc(data: LabelledImages) -> int:
+    return zlib.crc32(data.labels.numpy(), zlib.crc32(data.images.numpy()))
+
+
+def _read_parsed(path: Path) -> LabelledImages | None:
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            metadata = file.metadata()
+            data = LabelledImages(
+                file.get_tensor("images"),
+                file.get_tensor("labels"),
+                tuple(json.loads(metadata["class_names"])),
+            )
+        return data if _crc(data) == int(metadata["crc"]) else None
+    # Whatever is wrong with a cache, its sources are at hand: it is built again.
+    except (OSError, safetensors.SafetensorError, KeyError, ValueError, TypeError):
+        return None
+
+
+def _write_parsed(path: Path, data: LabelledImages) -> None:
+    metadata = {"class_names": json.dumps(data.class_names), "crc": str(_crc(data))}
+    content = safetensors.torch.save({"images": data.images, "labels": data.labels}, metadata)
+    part = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as out:
+            part = Path(out.name)
+            out.write(content)
+        os.replace(part, path)
+    # A read-only or full disk costs the next start some seconds, not this one its result.
+    except OSError:
+        if part is not None:
+            part.unlink(missing_ok=True)
