@@ -1,0 +1,53 @@
+"""Labelled images: the one form in which every data set of the project arrives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int, UInt8
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class LabelledImages:
+    """Grey images with ink bright on a dark ground (ink = 255), and the class of each."""
+
+    images: UInt8[Tensor, "image 1 height width"]
+    labels: Int[Tensor, " image"]
+    """The class of each image, an index into `class_names`."""
+    class_names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.images) != len(self.labels):
+            raise ValueError(f"{len(self.images)} images but {len(self.labels)} labels")
+        if len(self.labels) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.class_names):
+            raise ValueError(f"labels must lie in 0..{len(self.class_names) - 1}, found {int(self.labels.min())}..{int(self.labels.max())}")
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def only(self, class_names: tuple[str, ...]) -> LabelledImages:
+        """The images of these classes alone, labels renumbered in the order given."""
+        index = {name: i for i, name in enumerate(self.class_names)}
+        unknown = [name for name in class_names if name not in index]
+        if unknown:
+            raise ValueError(f"no class named {unknown[0]!r} here")
+        renumber = torch.full((len(self.class_names),), -1, dtype=torch.int64)
+        renumber[[index[name] for name in class_names]] = torch.arange(len(class_names))
+        labels = renumber[self.labels]
+        kept = labels >= 0
+        return LabelledImages(self.images[kept], labels[kept], tuple(class_names))
+
+    def with_rotations(self) -> LabelledImages:
+        """Rotations by 90, 180 and 270 degrees added as new classes (Santoro et al. 2016)."""
+        turned = [torch.rot90(self.images, quarter, (2, 3)) for quarter in range(4)]
+        labels = [self.labels + quarter * len(self.class_names) for quarter in range(4)]
+        names = tuple(
+            name if not quarter else f"{name}@{90 * quarter}" for quarter in range(4) for name in self.class_names
+        )
+        return LabelledImages(torch.cat(turned), torch.cat(labels), names)
+
+    def mirrored(self) -> LabelledImages:
+        """Every image mirrored left to right: mostly new classes, drawn in the same hand."""
+        return LabelledImages(self.images.flip(3), self.labels, tuple(f"{name}|" for name in self.class_names))
