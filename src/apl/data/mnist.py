@@ -1,0 +1,105 @@
+"""MNIST (LeCun et al. 1998): ten handwritten digits, for the transfer from Omniglot (paper, section 4.2)."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from PIL import Image
+
+from apl.data.files import PublishedFile, damaged, find_file
+from apl.data.labelled import LabelledImages
+
+# The author's own site now refuses most visitors.
+MIRRORS = (
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    "http://yann.lecun.com/exdb/mnist/",
+)
+
+IMAGES_MAGIC = 2051
+LABELS_MAGIC = 2049
+
+
+@dataclass(frozen=True)
+class MnistFiles:
+    """The two files of a part, and how many digits a complete one holds."""
+
+    images: PublishedFile
+    labels: PublishedFile
+    count: int
+
+
+def _published(name: str, md5: str) -> PublishedFile:
+    return PublishedFile("mnist", name, md5, tuple(mirror + name for mirror in MIRRORS))
+
+
+TRAIN = MnistFiles(
+    _published("train-images-idx3-ubyte.gz", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+    _published("train-labels-idx1-ubyte.gz", "d53e105ee54ea40749a09fcbcd1e9432"),
+    count=60_000,
+)
+TEST = MnistFiles(
+    _published("t10k-images-idx3-ubyte.gz", "9fb629c4189551a2d022fa330f9573f3"),
+    _published("t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c"),
+    count=10_000,
+)
+
+
+def load_mnist(part: Literal["train", "test"], size: int = 28) -> LabelledImages:
+    """The digits of one part, classes named `0` to `9`. MNIST's ink is bright already."""
+    match part:
+        case "train":
+            return read_mnist(TRAIN, size)
+        case "test":
+            return read_mnist(TEST, size)
+        case _:
+            raise ValueError(f"no part named {part!r}: choose 'train' or 'test'")
+
+
+def read_mnist(files: MnistFiles, size: int = 28) -> LabelledImages:
+    if size < 1:
+        raise ValueError(f"size must be at least 1 pixel, not {size}")
+    label_path = find_file(files.labels)
+    images = _read_idx(find_file(files.images), IMAGES_MAGIC, (files.count, 28, 28))
+    labels = _read_idx(label_path, LABELS_MAGIC, (files.count,))
+    if labels.max() > 9:
+        raise damaged(label_path, f"it holds the label {labels.max()} where digits are expected")
+    if size != 28:
+        images = np.stack([_resized(image, size) for image in images])
+    return LabelledImages(
+        torch.from_numpy(images).unsqueeze(1),
+        torch.from_numpy(labels.astype(np.int64)),
+        tuple(str(digit) for digit in range(10)),
+    )
+
+
+def _read_idx(path: Path, magic: int, shape: tuple[int, ...]) -> np.ndarray:
+    """One byte per element after a header of big-endian words: magic, then the length of each axis."""
+    try:
+        content = gzip.decompress(path.read_bytes())
+    except (EOFError, OSError, zlib.error) as error:
+        raise damaged(path, str(error)) from error
+    header = struct.calcsize(f">{1 + len(shape)}I")
+    if len(content) < header:
+        raise damaged(path, f"it ends inside its header of {header} bytes")
+    found_magic, *found_shape = struct.unpack_from(f">{1 + len(shape)}I", content)
+    if found_magic != magic:
+        raise damaged(path, f"it begins with the number {found_magic} where {magic} is expected")
+    if tuple(found_shape) != shape:
+        raise damaged(path, f"its shape is {tuple(found_shape)} where {shape} is expected")
+    elements = len(content) - header
+    if elements != np.prod(shape):
+        raise damaged(path, f"it holds {elements} elements where {np.prod(shape)} are expected")
+    # A copy, because torch warns of arrays it may not write to.
+    return np.frombuffer(content, dtype=np.uint8, offset=header).reshape(shape).copy()
+
+
+def _resized(image: np.ndarray, size: int) -> np.ndarray:
+    return np.asarray(Image.fromarray(image).resize((size, size), Image.Resampling.LANCZOS))
