@@ -1,9 +1,37 @@
-"""Data sets, all of them in one form: `LabelledImages`."""
+"""Data sets, all of them in one form, `LabelledImages`.
+
+- `omniglot`: handwritten characters and the three ways of dividing them (`paper`, `vinyals`, `lake`)
+- `mnist`: digits
+- `glyphs`: characters of invented alphabets, which need no file (`strokes`: how a pen draws them)
+- `files`: where files are found, or how they are fetched, and `DataError` when neither succeeds
+"""
 
 from __future__ import annotations
 
 from apl.data.files import DataError
+from apl.data.glyphs import draw_glyphs
 from apl.data.labelled import LabelledImages
-from apl.data.omniglot import Split, SplitClasses, load_omniglot, omniglot, split_classes
+from apl.data.mnist import load_mnist
+from apl.data.omniglot import (
+    Part,
+    Split,
+    SplitClasses,
+    check_disjoint,
+    load_omniglot,
+    omniglot,
+    split_classes,
+)
 
-__all__ = ["DataError", "LabelledImages", "Split", "SplitClasses", "load_omniglot", "omniglot", "split_classes"]
+__all__ = [
+    "DataError",
+    "LabelledImages",
+    "Part",
+    "Split",
+    "SplitClasses",
+    "check_disjoint",
+    "draw_glyphs",
+    "load_mnist",
+    "load_omniglot",
+    "omniglot",
+    "split_classes",
+]

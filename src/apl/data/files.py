@@ -125,7 +125,8 @@ def _fetch(url: str, part: Path) -> str:
         progress_bar(DownloadColumn()) as progress,
     ):
         length = response.headers.get("Content-Length")
-        task = progress.add_task(f"downloading {url.rsplit('/', 1)[-1]}", total=int(length) if length else None)
+        name = url.rsplit("/", 1)[-1]
+        task = progress.add_task(f"downloading {name}", total=int(length) if length else None)
         while chunk := response.read(CHUNK_BYTES):
             digest.update(chunk)
             out.write(chunk)
