@@ -1,0 +1,144 @@
+"""Weights, configuration and provenance on disk: safetensors and JSON, never pickle.
+
+A model is a directory with `model.safetensors` and `model.json`. The bundled ones live in
+`apl/weights/NAME` and are loaded by name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+BUNDLED = Path(__file__).parent / "weights"
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint is missing, damaged, or of another architecture."""
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write all or nothing: the file appears under its name only when complete."""
+    part = path.with_name(path.name + ".part")
+    save_file({name: t.detach().contiguous() for name, t in tensors.items()}, part)
+    os.replace(part, path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(value, indent=1) + "\n")
+    os.replace(part, path)
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} does not exist") from None
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} is damaged or not a safetensors file ({error}); restore it or train again") from None
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} does not exist") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path} is not valid JSON ({error}); restore it or train again") from None
+
+
+def to_json(config: Any) -> Any:
+    """A frozen dataclass as JSON; nested dataclasses carry their type's name, so unions can be read back."""
+    if dataclasses.is_dataclass(config):
+        fields = {f.name: to_json(getattr(config, f.name)) for f in dataclasses.fields(config)}
+        return {"type": type(config).__name__, **fields}
+    if isinstance(config, tuple):
+        return [to_json(value) for value in config]
+    return config
+
+
+def from_json(kind: Any, value: Any) -> Any:
+    """The inverse of `to_json`, for the dataclass (or union of dataclasses) expected there."""
+    if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
+        options = typing.get_args(kind)
+        if value is None:
+            return None
+        named = [o for o in options if isinstance(value, dict) and o.__name__ == value.get("type")]
+        plain = [o for o in options if o is not type(None) and not dataclasses.is_dataclass(o)]
+        if not named and not plain:
+            raise CheckpointError(f"expected one of {', '.join(o.__name__ for o in options)}, found {value!r}")
+        return from_json((named or plain)[0], value)
+    if dataclasses.is_dataclass(kind):
+        if not isinstance(value, dict) or value.get("type") != kind.__name__:
+            raise CheckpointError(f"expected a {kind.__name__}, found {value!r}")
+        hints = typing.get_type_hints(kind)
+        unknown = set(value) - set(hints) - {"type"}
+        if unknown:
+            raise CheckpointError(f"{kind.__name__} has no field {min(unknown)!r}: the checkpoint is of another version")
+        return kind(**{name: from_json(hints[name], v) for name, v in value.items() if name != "type"})
+    if typing.get_origin(kind) is tuple:
+        item = typing.get_args(kind)[0]
+        return tuple(from_json(item, v) for v in value)
+    return value
+
+
+def load_weights(module: nn.Module, tensors: Mapping[str, Tensor], whose: str) -> None:
+    """Load weights, naming the first difference when they belong to another architecture."""
+    expected = module.state_dict()
+    for name in expected:
+        if name not in tensors:
+            raise CheckpointError(f"{whose} is of another architecture: it has no tensor {name!r}")
+        if tensors[name].shape != expected[name].shape:
+            found, wanted = list(tensors[name].shape), list(expected[name].shape)
+            raise CheckpointError(f"{whose} is of another architecture: {name!r} is {found}, expected {wanted}")
+    extra = set(tensors) - set(expected)
+    if extra:
+        raise CheckpointError(f"{whose} is of another architecture: unexpected tensor {min(extra)!r}")
+    module.load_state_dict({name: t.to(expected[name].dtype) for name, t in tensors.items()})
+
+
+def find_model(name_or_dir: str | Path) -> Path:
+    """The directory of a bundled model by name, or of any model by path."""
+    bundled = BUNDLED / str(name_or_dir)
+    for candidate in (bundled, Path(name_or_dir)):
+        if (candidate / "model.json").is_file():
+            return candidate
+    names = sorted(p.parent.name for p in BUNDLED.glob("*/model.json"))
+    raise CheckpointError(
+        f"no model {str(name_or_dir)!r}: give the name of a bundled one ({', '.join(names) or 'none yet'}) "
+        "or a directory with model.json and model.safetensors"
+    )
+
+
+def save_model(directory: Path, module: nn.Module, config: Any, provenance: Mapping[str, Any], half: bool = True) -> None:
+    """Save weights (as fp16 by default), configuration and where they came from."""
+    directory.mkdir(parents=True, exist_ok=True)
+    tensors = module.state_dict()
+    if half:
+        tensors = {n: t.half() if t.is_floating_point() else t for n, t in tensors.items()}
+    write_tensors(directory / "model.safetensors", tensors)
+    write_json(directory / "model.json", {"config": to_json(config), "provenance": dict(provenance)})
+
+
+def current_commit() -> str:
+    """The commit of the source tree, with a mark if it was changed since; "unknown" outside a checkout."""
+    try:
+        described = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
+            cwd=Path(__file__).parent, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return described.stdout.strip()

@@ -1,0 +1,53 @@
+"""The memory controller (paper, section 2.1): which of the examples just seen are written to memory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+class Controller(Protocol):
+    """Chooses what to write from the surprise -ln p(y) of each example and the number of classes."""
+
+    def choose(
+        self, surprise_nats: Float[Tensor, "episode query"], way: int
+    ) -> Bool[Tensor, "episode query"]: ...
+
+
+@dataclass(frozen=True)
+class SurpriseController:
+    """Write what surprised: -ln p(y) > σ, with σ = ratio · ln N (or a σ given in nats).
+
+    At ratio 1 nothing is ever written: on an empty memory a calibrated learner is surprised by exactly ln N.
+    """
+
+    ratio: float = 0.75
+    sigma_nats: float | None = None
+    """A fixed threshold instead of the one proportional to ln N."""
+
+    def threshold_nats(self, way: int) -> float:
+        return self.ratio * math.log(way) if self.sigma_nats is None else self.sigma_nats
+
+    def choose(self, surprise_nats: Float[Tensor, "episode query"], way: int) -> Bool[Tensor, "episode query"]:
+        return surprise_nats > self.threshold_nats(way)
+
+
+@dataclass(frozen=True)
+class WriteAll:
+    """Ablation: keep everything (σ = 0)."""
+
+    def choose(self, surprise_nats: Float[Tensor, "episode query"], way: int) -> Bool[Tensor, "episode query"]:
+        return torch.ones_like(surprise_nats, dtype=torch.bool)
+
+
+@dataclass(frozen=True)
+class WriteNothing:
+    """Ablation and fixed-context evaluation: learn nothing."""
+
+    def choose(self, surprise_nats: Float[Tensor, "episode query"], way: int) -> Bool[Tensor, "episode query"]:
+        return torch.zeros_like(surprise_nats, dtype=torch.bool)

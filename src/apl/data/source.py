@@ -1,0 +1,45 @@
+"""Which data a run or an evaluation uses: one small record, saved with every result."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from apl.data.glyphs import draw_glyphs
+from apl.data.labelled import LabelledImages
+from apl.data.omniglot import Part, Split, load_omniglot, omniglot, split_classes
+
+DRAWINGS_PER_GLYPH = 20
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """A data set with its split into training, validation and test classes."""
+
+    name: Literal["omniglot", "glyphs"] = "omniglot"
+    split: Split = "paper"
+    """Which characters of Omniglot are held out (ignored for generated glyphs)."""
+    rotations: bool = True
+    """Rotations by 90, 180 and 270 degrees count as further classes."""
+    glyph_classes: int = 400
+    """How many classes of generated glyphs to draw for each part."""
+
+    def load(self, part: Part, size: int) -> LabelledImages:
+        if self.name == "omniglot":
+            return omniglot(self.split, part, self.rotations, size)
+        # Each part is drawn from a seed of its own: no class of one can be in another.
+        seed = {"train": 1, "validation": 2, "test": 3}[part]
+        glyphs = draw_glyphs(self.glyph_classes, DRAWINGS_PER_GLYPH, torch.Generator().manual_seed(seed), size)
+        return glyphs.with_rotations() if self.rotations else glyphs
+
+    def split_name(self) -> str:
+        return self.split if self.name == "omniglot" else "glyphs"
+
+    def split_hash(self) -> str:
+        """Identifies the held-out classes."""
+        if self.name == "omniglot":
+            return split_classes(load_omniglot().class_names, self.split).hash
+        return hashlib.sha256(f"glyphs {self.glyph_classes}".encode()).hexdigest()[:16]

@@ -1,0 +1,140 @@
+"""Encoders (paper, appendix "Omniglot"): an input x becomes a representation e, the key of the memory.
+
+Any `nn.Module` with an attribute `width` (the numbers in e) is an encoder. `ConvEncoder` is the paper's
+network and its wider relatives; `IdentityEncoder` takes vectors as they are (features computed elsewhere,
+one-hot symbols, embeddings cached during evaluation).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Group:
+    """Consecutive blocks of one width; one of them may halve the image."""
+
+    channels: int
+    blocks: int
+    stride: int = 2
+
+
+@dataclass(frozen=True)
+class ConvConfig:
+    """A residual convolutional encoder. The defaults are the paper's: 12 blocks of 64, 28×28 → 256."""
+
+    image_size: int = 28
+    stem_channels: int = 64
+    stem_kernel: int = 3
+    stem_stride: int = 1
+    groups: tuple[Group, ...] = (Group(64, 3), Group(64, 3), Group(64, 3), Group(64, 3))
+    stride_on: Literal["first", "last"] = "first"
+    """Which block of a group carries the stride. The paper does not say; "last" costs about twice as much."""
+    skip: bool = True
+    """Add the input of a block to its output wherever the two have the same shape."""
+
+
+@dataclass(frozen=True)
+class IdentityConfig:
+    """Vectors are their own representation."""
+
+    width: int
+    normalise: bool = False
+    """Layer-normalise the vector, as the convolutional encoder does."""
+
+
+EncoderConfig = ConvConfig | IdentityConfig
+
+
+class Block(nn.Module):
+    """BatchNorm → ReLU → 3×3 convolution, with a skip connection where shapes allow."""
+
+    def __init__(self, channels_in: int, channels_out: int, stride: int, skip: bool) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(channels_in)
+        self.conv = nn.Conv2d(channels_in, channels_out, 3, stride, padding=1, bias=False)
+        self.skip = skip and stride == 1 and channels_in == channels_out
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv(F.relu(self.norm(x), inplace=True))
+        return x + y if self.skip else y
+
+
+class ConvEncoder(nn.Module):
+    """Images to layer-normalised vectors.
+
+    The layer norm has no weights of its own, so every embedding has the same length and euclidean
+    neighbours are cosine neighbours: the metric a classifier was trained with is the metric of recall.
+    """
+
+    def __init__(self, config: ConvConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.stem = nn.Conv2d(1, config.stem_channels, config.stem_kernel, config.stem_stride, config.stem_kernel // 2)
+        blocks, channels = [], config.stem_channels
+        for group in config.groups:
+            strided = 0 if config.stride_on == "first" else group.blocks - 1
+            for i in range(group.blocks):
+                blocks.append(Block(channels, group.channels, group.stride if i == strided else 1, config.skip))
+                channels = group.channels
+        self.blocks = nn.ModuleList(blocks)
+        self.width = channels * self._final_side() ** 2
+        self.to(memory_format=torch.channels_last)
+
+    def _final_side(self) -> int:
+        side = math.ceil(self.config.image_size / self.config.stem_stride)
+        for group in self.config.groups:
+            side = math.ceil(side / group.stride)
+        return side
+
+    def forward(self, images: Float[Tensor, "image 1 height width"]) -> Float[Tensor, "image embed"]:
+        size = self.config.image_size
+        if images.ndim != 4 or tuple(images.shape[1:]) != (1, size, size):
+            raise ValueError(f"expected images of shape [any, 1, {size}, {size}], got {list(images.shape)}")
+        h = self.stem(images.contiguous(memory_format=torch.channels_last))
+        for block in self.blocks:
+            h = block(h)
+        h = h.flatten(1)
+        return F.layer_norm(h, h.shape[1:])
+
+
+class IdentityEncoder(nn.Module):
+    def __init__(self, config: IdentityConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.width = config.width
+
+    def forward(self, vectors: Float[Tensor, "vector embed"]) -> Float[Tensor, "vector embed"]:
+        if vectors.ndim != 2 or vectors.shape[1] != self.width:
+            raise ValueError(f"expected vectors of shape [any, {self.width}], got {list(vectors.shape)}")
+        return F.layer_norm(vectors, vectors.shape[1:]) if self.config.normalise else vectors
+
+
+def build_encoder(config: EncoderConfig) -> nn.Module:
+    match config:
+        case ConvConfig():
+            return ConvEncoder(config)
+        case IdentityConfig():
+            return IdentityEncoder(config)
+
+
+@torch.no_grad()
+def embed_all(encoder: nn.Module, inputs: Tensor, batch: int = 256) -> Float[Tensor, "input embed"]:
+    """Embeddings of many inputs, in evaluation mode; byte images are scaled to 0..1."""
+    was_training = encoder.training
+    encoder.eval()
+    parts = [encoder(scale_bytes(part)) for part in inputs.split(batch)]
+    encoder.train(was_training)
+    return torch.cat(parts) if parts else torch.zeros(0, encoder.width)
+
+
+def scale_bytes(inputs: Tensor) -> Tensor:
+    """Byte images to 0..1; anything else as it is."""
+    return inputs.float().div_(255) if inputs.dtype == torch.uint8 else inputs

@@ -1,0 +1,242 @@
+"""A training run that a person can live with: directory, log, progress, clock, interruption, resumption.
+
+The two training loops (`pretrain.py`, `train.py`) keep all their state in a `Run`: the loop's numbers in
+`run.state`, tensors in the module and optimiser, chance in `run.generator`. What is saved is therefore
+everything, and an interrupted and resumed run equals an uninterrupted one bit for bit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor, nn
+
+from apl.checkpoint import CheckpointError, read_json, read_tensors, to_json, write_json, write_tensors
+
+SAVE_EVERY_SECONDS = 50
+LOG_EVERY_SECONDS = 5
+
+
+@dataclasses.dataclass
+class RunOptions:
+    """Where a run lives and when it stops."""
+
+    directory: Path
+    resume: bool = False
+    """Go on from the last checkpoint in the directory."""
+    minutes: float | None = None
+    """Stop (and save) after this much time."""
+    tensorboard: bool = False
+    """Also write TensorBoard event files (needs `pip install 'apl[tensorboard]'`)."""
+
+
+class Run:
+    """One training run: `for step in run.steps(total)` counts, watches the clock and saves."""
+
+    def __init__(self, config: Any, options: RunOptions, module: nn.Module, optimiser: torch.optim.Optimizer, seed: int):
+        self.config = config
+        self.options = options
+        self.module = module
+        self.optimiser = optimiser
+        self.rank = dist.get_rank() if dist.is_initialized() else 0
+        self.world = dist.get_world_size() if dist.is_initialized() else 1
+        self.generator = torch.Generator().manual_seed(seed * 1000 + self.rank)
+        self.state: dict[str, Any] = {"step": 0, "seconds": 0.0}
+        self.stopped_early = False
+        self._interrupted = False
+        self._started = time.monotonic()
+        self._seconds_before = 0.0
+        self._writer = None
+        directory = options.directory
+        if options.resume:
+            self._load()
+        elif (directory / "state.json").exists():
+            raise CheckpointError(f"{directory} already holds a run: use --resume to go on, or another directory")
+        if self.rank == 0:
+            directory.mkdir(parents=True, exist_ok=True)
+            write_json(directory / "config.json", to_json(config))
+            if options.tensorboard:
+                self._writer = _tensorboard_writer(directory)
+
+    @property
+    def seconds(self) -> float:
+        """Time spent training, over all sessions of the run."""
+        return self._seconds_before + time.monotonic() - self._started
+
+    def steps(self, total: int) -> Iterator[int]:
+        """Steps still to do; saves every minute, at the end, on Ctrl-C and when the time is up."""
+        last_save = time.monotonic()
+        with _stop_signals(self), self._progress_bar(total) as (bar, task):
+            self._bar, self._task = bar, task
+            while self.state["step"] < total:
+                yield self.state["step"]
+                self.state["step"] += 1
+                bar.update(task, completed=self.state["step"])
+                out_of_time = self.options.minutes is not None and (
+                    time.monotonic() - self._started > 60 * self.options.minutes
+                )
+                stop = self._agree(self._interrupted or out_of_time)
+                if stop and self.state["step"] < total:
+                    self.stopped_early = True
+                    break
+                if self._agree(time.monotonic() - last_save > SAVE_EVERY_SECONDS):
+                    self.save()
+                    last_save = time.monotonic()
+            self.save()
+        if self._writer:
+            self._writer.close()
+
+    def show(self, **metrics: float) -> None:
+        """The running figures beside the progress bar."""
+        self._bar.update(self._task, figures="  ".join(f"{name} {value:.3g}" for name, value in metrics.items()))
+
+    def log(self, **metrics: Any) -> None:
+        """One line in log.jsonl (and TensorBoard)."""
+        if self.rank:
+            return
+        record = {"step": self.state["step"], "seconds": round(self.seconds, 1), **metrics}
+        with (self.options.directory / "log.jsonl").open("a") as file:
+            file.write(json.dumps(record) + "\n")
+        if self._writer:
+            for name, value in metrics.items():
+                if isinstance(value, int | float):
+                    self._writer.add_scalar(name, value, self.state["step"])
+
+    def average_gradients(self) -> None:
+        """Data-parallel training: the mean of all processes' gradients, in one message."""
+        if self.world == 1:
+            return
+        gradients = [p.grad for p in self.module.parameters() if p.grad is not None]
+        flat = torch.cat([g.flatten() for g in gradients])
+        dist.all_reduce(flat)
+        flat /= self.world
+        for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+            gradient.copy_(mean.view_as(gradient))
+
+    def save(self) -> None:
+        """Weights, optimiser, random state and loop state, atomically."""
+        self.state["seconds"] = self.seconds
+        generators = self._all_generator_states()
+        if self.rank:
+            return
+        tensors = {f"module.{n}": t for n, t in self.module.state_dict().items()}
+        for i, slots in self.optimiser.state_dict()["state"].items():
+            tensors |= {f"optimiser.{i}.{name}": torch.as_tensor(value) for name, value in slots.items()}
+        tensors |= {f"generator.{rank}": state for rank, state in enumerate(generators)}
+        directory = self.options.directory
+        # The step is part of the tensors' file name, so that state.json always names a complete, matching file.
+        name = f"state-{self.state['step']}.safetensors"
+        write_tensors(directory / name, tensors)
+        write_json(directory / "state.json", {"tensors": name, "world": self.world, "state": self.state})
+        for old in directory.glob("state-*.safetensors"):
+            if old.name != name:
+                old.unlink()
+
+    def _load(self) -> None:
+        directory = self.options.directory
+        if not (directory / "state.json").exists():
+            raise CheckpointError(f"nothing to resume in {directory}: no state.json there")
+        saved = read_json(directory / "state.json")
+        before = read_json(directory / "config.json")
+        now = to_json(self.config)
+        changed = [name for name in now if name != "steps" and now[name] != before.get(name)]
+        if changed:
+            raise CheckpointError(
+                f"{directory} was started with another {changed[0]!r}: {before.get(changed[0])!r}, now {now[changed[0]]!r}"
+            )
+        if saved["world"] != self.world:
+            raise CheckpointError(f"{directory} was started with {saved['world']} processes, now {self.world}")
+        tensors = read_tensors(directory / saved["tensors"])
+        self.module.load_state_dict(_below("module.", tensors))
+        slots: dict[int, dict[str, Tensor]] = {}
+        for name, value in _below("optimiser.", tensors).items():
+            number, slot = name.split(".", 1)
+            slots.setdefault(int(number), {})[slot] = value
+        state = self.optimiser.state_dict()
+        self.optimiser.load_state_dict({"state": slots, "param_groups": state["param_groups"]})
+        self.generator.set_state(tensors[f"generator.{self.rank}"])
+        self.state = saved["state"]
+        self._seconds_before = self.state["seconds"]
+
+    def _all_generator_states(self) -> list[Tensor]:
+        mine = self.generator.get_state()
+        if self.world == 1:
+            return [mine]
+        states = [torch.empty_like(mine) for _ in range(self.world)]
+        dist.all_gather(states, mine)
+        return states
+
+    def _agree(self, wish: bool) -> bool:
+        """What rank 0 decides, all ranks do: clocks and signals differ between processes."""
+        if self.world == 1:
+            return wish
+        decision = torch.tensor(int(wish))
+        dist.all_reduce(decision, op=dist.ReduceOp.MAX)
+        return bool(decision)
+
+    @contextmanager
+    def _progress_bar(self, total: int) -> Iterator[tuple[Progress, Any]]:
+        columns = (
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[figures]}"),
+            TimeRemainingColumn(),
+        )  # fmt: skip
+        console = Console(stderr=True)
+        with Progress(*columns, console=console, disable=self.rank > 0 or not console.is_terminal) as bar:
+            yield bar, bar.add_task("training", total=total, completed=self.state["step"], figures="")
+
+
+@contextmanager
+def _stop_signals(run: Run) -> Iterator[None]:
+    """Ctrl-C and termination ask the loop to stop after the current step; a second Ctrl-C stops at once."""
+
+    def ask(signum: int, frame: object) -> None:
+        if run._interrupted and signum == signal.SIGINT:
+            raise KeyboardInterrupt
+        run._interrupted = True
+
+    try:
+        before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # signals can only be handled in the main thread
+        before = {}
+    try:
+        yield
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)
+
+
+@contextmanager
+def process_group() -> Iterator[None]:
+    """Join the other processes when started by `torchrun`; otherwise do nothing."""
+    if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield
+        return
+    dist.init_process_group("gloo")
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name[len(prefix) :]: t for name, t in tensors.items() if name.startswith(prefix)}
+
+
+def _tensorboard_writer(directory: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise RuntimeError("TensorBoard is not installed: pip install 'apl[tensorboard]'") from None
+    return SummaryWriter(str(directory / "tensorboard"))
