@@ -1,0 +1,160 @@
+"""Memories that outlive the process: one contract, and four homes chosen by a URL.
+
+    ram:                        (or None) gone when the process ends
+    letters.apl                 (or sqlite:///letters.apl) a file, the default
+    postgresql://…              PostgreSQL with pgvector
+    milvus+http://host:19530    Milvus
+
+    with open_store("letters.apl", fingerprint=encoder.fingerprint, width=64) as store:
+        ids = store.append([NewRow("alpha", key)])
+        snapshot = store.load()
+
+`Store` says what a memory can do and promises; `apl.store.transfer` copies memories about.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from apl.store.contract import Store
+from apl.store.errors import (
+    FingerprintMismatch,
+    MissingExtra,
+    NewerSchema,
+    NoSuchMemory,
+    StoreBusy,
+    StoreDamaged,
+    StoreError,
+)
+from apl.store.ram import RamStore
+from apl.store.rows import Label, MemoryInfo, Nearest, NewRow, Row, Snapshot, checked_name
+
+__all__ = [
+    "FingerprintMismatch",
+    "Label",
+    "MemoryInfo",
+    "MissingExtra",
+    "Nearest",
+    "NewRow",
+    "NewerSchema",
+    "NoSuchMemory",
+    "Row",
+    "Snapshot",
+    "Store",
+    "StoreBusy",
+    "StoreDamaged",
+    "StoreError",
+    "delete_memory",
+    "list_memories",
+    "open_store",
+]
+
+Location = str | os.PathLike[str] | None
+
+
+def open_store(
+    url: Location,
+    name: str = "default",
+    *,
+    fingerprint: str | None = None,
+    width: int | None = None,
+    read_only: bool = False,
+    timeout: float = 0.0,
+    approximate: bool = False,
+) -> Store:
+    """Open the memory of this name, or make it.
+
+    `fingerprint` names the encoder that makes the keys and `width` is how many numbers a key has; a memory
+    made with others is refused. Without them an existing memory is opened as it is, whatever its encoder:
+    for listing, exporting, verifying. `timeout` is how many seconds to wait for another writer to finish.
+    `approximate` lets `nearest` on a server use an HNSW index, which is fast and misses some neighbours.
+    """
+    checked_name(name)
+    kind, rest = _home(url)
+    if approximate and kind not in ("postgresql", "milvus"):
+        raise ValueError("approximate=True is for servers; this memory is searched exactly, in RAM")
+    match kind:
+        case "ram":
+            if fingerprint is None or width is None:
+                raise NoSuchMemory("a memory in RAM is new each time: give its fingerprint and width")
+            return RamStore(name, fingerprint, width)
+        case "sqlite":
+            from apl.store.sqlite import open_sqlite
+
+            return open_sqlite(Path(rest), name, fingerprint, width, read_only, timeout)
+        case "postgresql":
+            from apl.store.postgres import open_postgres
+
+            return open_postgres(rest, name, fingerprint, width, read_only, timeout, approximate)
+        case _:
+            from apl.store.milvus import open_milvus
+
+            return open_milvus(rest, name, fingerprint, width, read_only, approximate)
+
+
+def list_memories(url: Location) -> list[MemoryInfo]:
+    """The memories that live here, by name."""
+    kind, rest = _home(url)
+    match kind:
+        case "ram":
+            return []
+        case "sqlite":
+            from apl.store.sqlite import list_sqlite
+
+            return list_sqlite(Path(rest))
+        case "postgresql":
+            from apl.store.postgres import list_postgres
+
+            return list_postgres(rest)
+        case _:
+            from apl.store.milvus import list_milvus
+
+            return list_milvus(rest)
+
+
+def delete_memory(url: Location, name: str) -> None:
+    """Delete a whole memory. Raises `NoSuchMemory` if it is not there, `StoreBusy` if somebody is writing it."""
+    checked_name(name)
+    kind, rest = _home(url)
+    match kind:
+        case "ram":
+            raise NoSuchMemory("a memory in RAM is deleted by closing it")
+        case "sqlite":
+            from apl.store.sqlite import delete_sqlite
+
+            delete_sqlite(Path(rest), name)
+        case "postgresql":
+            from apl.store.postgres import delete_postgres
+
+            delete_postgres(rest, name)
+        case _:
+            from apl.store.milvus import delete_milvus
+
+            delete_milvus(rest, name)
+
+
+def _home(url: Location) -> tuple[str, str]:
+    """The kind of home, and what it needs to know of the URL."""
+    if url is None or url == "ram:":
+        return "ram", ""
+    text = os.fspath(url)
+    scheme, found, rest = text.partition("://")
+    if not found:
+        if not text:
+            raise ValueError("the memory's URL is empty")
+        return "sqlite", text
+    match scheme:
+        case "sqlite":
+            if not rest.startswith("/") or len(rest) == 1:
+                raise StoreError(
+                    f"{text!r} has no path: write sqlite:///letters.apl, or sqlite:////home/… for an absolute path"
+                )
+            return "sqlite", rest[1:]
+        case "postgresql" | "postgres":
+            return "postgresql", text
+        case "milvus+http" | "milvus+https":
+            return "milvus", text.removeprefix("milvus+")
+    raise StoreError(
+        f"memories cannot live in {scheme}://: use ram:, a path, sqlite:///path, postgresql://… or milvus+http://…"
+    )

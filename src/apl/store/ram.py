@@ -55,8 +55,8 @@ class RamStore(Store):
         )
 
     def _block(self, after: int, limit: int) -> list[Row]:
-        if limit == 1:
-            return [self._rows[after + 1]] if after + 1 in self._rows else []
+        if limit == 1 and after + 1 in self._rows:
+            return [self._rows[after + 1]]
         return [row for id, row in self._rows.items() if id > after][:limit]
 
     def _settings(self) -> dict[str, str]:
