@@ -1,6 +1,7 @@
 """Data sets, all of them in one form, `LabelledImages`.
 
-- `omniglot`: handwritten characters and the three ways of dividing them (`paper`, `vinyals`, `lake`)
+- `omniglot`: handwritten characters and the three ways of dividing them (`paper`, `vinyals`, `lake`);
+  `from apl.data.omniglot import omniglot` for one part of one split
 - `mnist`: digits
 - `glyphs`: characters of invented alphabets, which need no file (`strokes`: how a pen draws them)
 - `files`: where files are found, or how they are fetched, and `DataError` when neither succeeds
@@ -12,15 +13,7 @@ from apl.data.files import DataError
 from apl.data.glyphs import draw_glyphs
 from apl.data.labelled import LabelledImages
 from apl.data.mnist import load_mnist
-from apl.data.omniglot import (
-    Part,
-    Split,
-    SplitClasses,
-    check_disjoint,
-    load_omniglot,
-    omniglot,
-    split_classes,
-)
+from apl.data.omniglot import Part, Split, SplitClasses, check_disjoint, load_omniglot, split_classes
 
 __all__ = [
     "DataError",
@@ -32,6 +25,5 @@ __all__ = [
     "draw_glyphs",
     "load_mnist",
     "load_omniglot",
-    "omniglot",
     "split_classes",
 ]

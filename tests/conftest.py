@@ -1,0 +1,32 @@
+"""What all tests share: shapes checked at run time, and the way to the real data sets."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from jaxtyping import install_import_hook
+
+# Before any test module imports apl, so that every public signature is checked.
+install_import_hook("apl", "beartype.beartype")
+
+
+@pytest.fixture
+def real_data(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of the real data sets; tests that need it are skipped where there is none."""
+    beside = Path(__file__).parents[2] / "shared" / "data"
+    directory = Path(os.environ.get("APL_DATA") or beside)
+    if not (directory / "omniglot").is_dir() or not (directory / "mnist").is_dir():
+        pytest.skip(f"no real data in {directory}: set APL_DATA to a directory with omniglot/ and mnist/")
+    monkeypatch.setenv("APL_DATA", str(directory))
+    return directory
+
+
+@pytest.fixture
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty cache for one test, and no `APL_DATA`."""
+    cache = tmp_path / "cache"
+    monkeypatch.setattr("apl.data.files.cache_directory", lambda: cache)
+    monkeypatch.delenv("APL_DATA", raising=False)
+    return cache

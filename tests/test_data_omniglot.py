@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import inspect
+import io
+import json
+import time
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from apl.data import DataError, SplitClasses, check_disjoint, load_omniglot, split_classes
+from apl.data.files import PublishedFile
+from apl.data.omniglot import OmniglotZip, omniglot
+
+DRAWINGS = 3
+
+
+def archive(name: str, characters: int) -> OmniglotZip:
+    return OmniglotZip(PublishedFile("omniglot", name, "", ()), characters, DRAWINGS)
+
+
+ARCHIVES = (archive("one.zip", 3), archive("two.zip", 2))
+
+
+def png(column: int) -> bytes:
+    """A black vertical stroke, five pixels wide, on white paper."""
+    paper = np.full((105, 105), 255, dtype=np.uint8)
+    paper[10:95, column : column + 5] = 0
+    file = io.BytesIO()
+    Image.fromarray(paper).convert("1").save(file, "PNG")
+    return file.getvalue()
+
+
+def pack(path: Path, first_id: int, characters: list[str], drawings: int = DRAWINGS) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("images/", b"")
+        # The last character first: the order of the archive must not matter.
+        for number, name in reversed(list(enumerate(characters))):
+            for drawer in range(1, drawings + 1):
+                column = 20 * number + drawer
+                file.writestr(f"images/{name}/{first_id + number:04d}_{drawer:02d}.png", png(column))
+        file.writestr("__MACOSX/images/._rubbish.png", b"not a picture")
+
+
+@pytest.fixture
+def folder(own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two complete small archives, as supplied through `APL_DATA`."""
+    folder = tmp_path / "data" / "omniglot"
+    # The ids of the published files do not follow the alphabet either.
+    pack(folder / "one.zip", 1, ["Zeta/character01", "Zeta/character02", "Alpha/character01"])
+    pack(folder / "two.zip", 4, ["Beta/character01", "Beta/character02"])
+    monkeypatch.setenv("APL_DATA", str(folder.parent))
+    return folder
+
+
+def test_characters_are_ordered_by_their_published_ids_and_ink_is_bright(folder: Path) -> None:
+    data = load_omniglot(archives=ARCHIVES)
+    assert data.class_names == (
+        "Zeta/character01",
+        "Zeta/character02",
+        "Alpha/character01",
+        "Beta/character01",
+        "Beta/character02",
+    )
+    assert data.labels.tolist() == [label for label in range(5) for _ in range(DRAWINGS)]
+    assert data.images.shape == (15, 1, 28, 28)
+    brightest = data.images[:, 0, 14].argmax(1)
+    # Strokes stand 20 of 105 pixels apart from one character to the next.
+    assert brightest[:9:3].tolist() == pytest.approx([(20 * i + 3.5) * 28 / 105 for i in range(3)], abs=1)
+    assert (data.images[:, 0, 0] < 20).all() and (data.images.amax((1, 2, 3)) > 200).all()
+
+
+def test_images_come_in_the_size_asked_for_and_each_size_has_its_own_cache(folder: Path) -> None:
+    assert load_omniglot(28, archives=ARCHIVES).images.shape[-2:] == (28, 28)
+    assert load_omniglot(20, archives=ARCHIVES).images.shape[-2:] == (20, 20)
+    assert load_omniglot(28, archives=ARCHIVES).images.shape[-2:] == (28, 28)
+
+
+def test_a_second_start_does_not_open_the_pictures_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = load_omniglot(archives=ARCHIVES)
+    monkeypatch.delattr("apl.data.omniglot._read_drawing")
+    second = load_omniglot(archives=ARCHIVES)
+    assert (first.images == second.images).all() and first.class_names == second.class_names
+
+
+@pytest.mark.parametrize("length", [0, 10, 500, -30])
+def test_a_truncated_zip_is_an_error_that_names_the_file_and_the_way_out(folder: Path, length: int) -> None:
+    content = (folder / "two.zip").read_bytes()
+    (folder / "two.zip").write_bytes(content[:length])
+    with pytest.raises(DataError, match=r"two\.zip is damaged.*Delete it.*APL_DATA"):
+        load_omniglot(archives=ARCHIVES)
+
+
+def test_damage_inside_a_picture_is_noticed(folder: Path) -> None:
+    content = bytearray((folder / "two.zip").read_bytes())
+    start = content.index(b"IDAT")
+    content[start : start + 40] = bytes(40)
+    (folder / "two.zip").write_bytes(content)
+    with pytest.raises(DataError, match=r"two\.zip is damaged"):
+        load_omniglot(archives=ARCHIVES)
+
+
+def test_an_entry_that_is_no_picture_is_noticed(folder: Path) -> None:
+    with zipfile.ZipFile(folder / "two.zip", "w") as file:
+        for number in (1, 2):
+            for drawer in range(1, DRAWINGS + 1):
+                entry = f"images/Beta/character{number:02d}/{3 + number:04d}_{drawer:02d}.png"
+                file.writestr(entry, b"hello")
+    with pytest.raises(DataError, match="cannot identify image"):
+        load_omniglot(archives=ARCHIVES)
+
+
+def test_a_zip_with_too_few_characters_is_refused(folder: Path) -> None:
+    pack(folder / "two.zip", 4, ["Beta/character01"])
+    with pytest.raises(DataError, match="holds 1 characters where 2 are expected"):
+        load_omniglot(archives=ARCHIVES)
+
+
+def test_a_zip_with_a_drawing_missing_is_refused(folder: Path) -> None:
+    pack(folder / "two.zip", 4, ["Beta/character01", "Beta/character02"], drawings=2)
+    with pytest.raises(DataError, match="has 2 drawings where 3 are expected"):
+        load_omniglot(archives=ARCHIVES)
+
+
+def test_the_same_characters_in_both_zips_are_refused(folder: Path) -> None:
+    pack(folder / "two.zip", 1, ["Zeta/character01", "Zeta/character02"])
+    with pytest.raises(DataError, match=r"two\.zip.*repeats characters of one\.zip"):
+        load_omniglot(archives=ARCHIVES)
+
+
+def test_a_refused_zip_leaves_no_cache(folder: Path, own_cache: Path) -> None:
+    (folder / "two.zip").write_bytes(b"")
+    with pytest.raises(DataError):
+        load_omniglot(archives=ARCHIVES)
+    assert not (own_cache / "parsed").exists()
+
+
+NAMES = [f"{alphabet}/character01" for alphabet in ("Latin", "Hebrew", "Bengali", "Keble", "Tibetan")]
+
+
+def test_each_split_puts_an_alphabet_on_its_own_side() -> None:
+    latin, hebrew, bengali, keble, tibetan = NAMES
+    assert split_classes(NAMES, "paper") == SplitClasses((keble, latin), (hebrew,), (bengali, tibetan))
+    assert split_classes(NAMES, "vinyals") == SplitClasses((latin,), (bengali, hebrew), (keble, tibetan))
+    assert split_classes(NAMES, "lake") == SplitClasses((bengali, latin), (hebrew,), (keble, tibetan))
+
+
+def test_the_vinyals_split_cuts_through_gurmukhi() -> None:
+    names = [f"Gurmukhi/character{number}" for number in (41, 42)]
+    classes = split_classes(names, "vinyals")
+    assert (classes.train, classes.test) == ((names[0],), (names[1],))
+
+
+def test_the_hash_ignores_the_order_of_names_but_not_the_side_of_one() -> None:
+    hashes = {split_classes(NAMES, split).hash for split in ("paper", "vinyals", "lake")}
+    assert len(hashes) == 3
+    assert split_classes(NAMES[::-1], "paper").hash == split_classes(NAMES, "paper").hash
+    assert SplitClasses(("a",), ("b",), ()).hash != SplitClasses(("a",), (), ("b",)).hash
+
+
+def test_an_unknown_split_is_named_with_the_known_ones() -> None:
+    # Without the run-time type check of the tests, which would speak first.
+    unchecked = inspect.unwrap(split_classes)
+    with pytest.raises(ValueError, match="'papers'.*'paper', 'vinyals' or 'lake'"):
+        unchecked(NAMES, "papers")
+
+
+@pytest.mark.parametrize("on_the_other_side", ["A/character01", "A/character01@90", "A/character01|"])
+def test_a_class_on_both_sides_is_refused_even_turned_or_mirrored(on_the_other_side: str) -> None:
+    with pytest.raises(ValueError, match="'A/character01' is on two sides"):
+        SplitClasses(("A/character01",), (), (on_the_other_side,))
+    with pytest.raises(ValueError, match="'A/character01' is on two sides"):
+        check_disjoint(["A/character01"], [on_the_other_side])
+
+
+def test_rotations_of_a_class_may_share_its_own_side() -> None:
+    check_disjoint(["A/character01", "A/character01@90"], ["A/character02"])
+
+
+@pytest.mark.data
+def test_omniglot_is_complete_and_a_second_start_takes_less_than_two_seconds(real_data: Path) -> None:
+    load_omniglot()
+    began = time.perf_counter()
+    data = load_omniglot()
+    assert time.perf_counter() - began < 2
+    assert len(data.class_names) == 1623
+    assert data.labels.bincount().unique().tolist() == [20]
+    # Ink covers about a twelfth of a drawing.
+    assert 0.07 < (data.images > 127).float().mean() < 0.1
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("split", "sizes"),
+    [("paper", (1074, 126, 423)), ("vinyals", (1028, 172, 423)), ("lake", (838, 126, 659))],
+)
+def test_the_splits_of_omniglot_have_their_published_sizes(
+    real_data: Path, split: str, sizes: tuple[int, int, int]
+) -> None:
+    names = load_omniglot().class_names
+    classes = split_classes(names, split)
+    assert (len(classes.train), len(classes.validation), len(classes.test)) == sizes
+    assert sorted(classes.train + classes.validation + classes.test) == sorted(names)
+
+
+@pytest.mark.data
+def test_the_vinyals_rule_gives_the_list_that_the_literature_uses(real_data: Path) -> None:
+    path = real_data / "omniglot" / "split_vinyals.json"
+    if not path.is_file():
+        pytest.skip(f"{path.name} is not in {path.parent} (found through APL_DATA)")
+    published = json.loads(path.read_text())
+    names = load_omniglot().class_names
+    classes = split_classes(names, "vinyals")
+    assert set(classes.train) == set(published["train"])
+    assert set(classes.validation) == set(published["val"])
+    assert set(classes.test) == set(published["test"])
+    assert set(classes.test) == set(names[1200:])
+
+
+@pytest.mark.data
+def test_no_drawing_is_on_both_sides_of_the_paper_split(real_data: Path) -> None:
+    def pictures(part: str) -> set[bytes]:
+        return {image.numpy().tobytes() for image in omniglot("paper", part).images}
+
+    train, validation, test = pictures("train"), pictures("validation"), pictures("test")
+    assert not train & test and not train & validation and not validation & test
+
+
+@pytest.mark.data
+def test_rotations_make_four_classes_of_each_character(real_data: Path) -> None:
+    data = omniglot("paper", "test", rotations=True)
+    assert len(data.class_names) == 4 * 423 and len(data) == 4 * 423 * 20
