@@ -1,0 +1,69 @@
+"""Decoders (paper, section 2.1): a query and its neighbours become a posterior over labels.
+
+`relational`, `working_memory` and `lstm` are the paper's; `kernel` and `nearest` have no weights. Each is an
+`nn.Module` called as `decoder(query, neighbours, way) -> Posterior`. No weight depends on k.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import nn
+
+from apl.decoder.inputs import NeighbourInputs
+from apl.decoder.kernel import KernelDecoder, NearestDecoder
+from apl.decoder.labels import FixedLabels, NeighbourhoodLabels, Posterior
+from apl.decoder.lstm import LSTMDecoder
+from apl.decoder.relational import RelationalDecoder
+from apl.decoder.working_memory import WorkingMemoryDecoder
+
+DecoderKind = Literal["relational", "working_memory", "lstm", "kernel", "nearest"]
+LabelForm = Literal["fixed", "neighbourhood"]
+
+__all__ = ["DecoderConfig", "DecoderKind", "LabelForm", "Posterior", "build_decoder"]
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    """Which decoder, and how large."""
+
+    kind: DecoderKind = "relational"
+    labels: LabelForm = "neighbourhood"
+    way: int | None = None
+    """The number of classes; needed by fixed labels, meaningless for neighbourhood labels."""
+    hidden: int = 512
+    blocks: int = 8
+    """Residual blocks of the relational decoder."""
+    unroll: int = 5
+    """How often the working memory is fed the query."""
+    heads: int = 8
+    label_width: int = 32
+    compare: bool = False
+    """Deviation: also show the decoder |e_t - e_m|, feature by feature."""
+
+
+def build_decoder(config: DecoderConfig, width: int) -> nn.Module:
+    """A decoder for embeddings of this width."""
+    if config.kind == "kernel":
+        return KernelDecoder()
+    if config.kind == "nearest":
+        return NearestDecoder()
+    if config.hidden % config.heads:
+        raise ValueError(f"hidden ({config.hidden}) must be a multiple of heads ({config.heads})")
+    inputs = NeighbourInputs(width, config.label_width, config.hidden, config.compare)
+    if config.labels == "fixed":
+        if not config.way or config.way < 2:
+            raise ValueError("fixed labels need `way`, the number of classes (at least 2)")
+        labels: nn.Module = FixedLabels(config.way, config.label_width, config.hidden)
+    else:
+        labels = NeighbourhoodLabels(config.label_width, config.hidden)
+    match config.kind:
+        case "relational":
+            return RelationalDecoder(inputs, labels, config.hidden, config.blocks, config.heads)
+        case "working_memory":
+            return WorkingMemoryDecoder(inputs, labels, config.hidden, config.unroll, config.heads)
+        case "lstm":
+            return LSTMDecoder(inputs, labels, config.hidden)
+        case unknown:
+            raise ValueError(f"no decoder {unknown!r}: choose relational, working_memory, lstm, kernel or nearest")

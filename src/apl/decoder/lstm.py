@@ -1,0 +1,40 @@
+"""LSTM decoder (paper, appendix "LSTM"): starts as the query and reads the neighbours one by one.
+
+The nearest is read last, so that the strongest evidence is the freshest.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from apl.decoder.inputs import NeighbourInputs
+from apl.decoder.labels import FixedLabels, NeighbourhoodLabels, Posterior
+from apl.memory import Neighbours
+
+
+class LSTMDecoder(nn.Module):
+    def __init__(self, inputs: NeighbourInputs, labels: FixedLabels | NeighbourhoodLabels, hidden: int) -> None:
+        super().__init__()
+        self.inputs = inputs
+        self.labels = labels
+        self.start = nn.Linear(inputs.width, 2 * hidden)
+        self.cell = nn.LSTMCell(hidden, hidden)
+        self.norm = nn.LayerNorm(hidden)
+        self.sharpness = nn.Parameter(torch.tensor(5.0))
+
+    def forward(self, query: Float[Tensor, "query embed"], neighbours: Neighbours, way: int) -> Posterior:
+        read = self.inputs(query, neighbours, self.labels.embed(neighbours))
+        mask = self.inputs.mask(neighbours)
+        h, c = self.start(query).chunk(2, -1)
+        h = h.tanh()
+        for i in reversed(range(read.shape[1])):
+            new_h, new_c = self.cell(read[:, i], (h, c))
+            valid = mask[:, i, None]
+            h, c = torch.where(valid, new_h, h), torch.where(valid, new_c, c)
+        # What was concluded, seen beside each thing that was read: the states from which shares are scored.
+        states = self.norm(F.relu(read + h[:, None]))
+        attention = self.inputs.attention(neighbours, self.sharpness)
+        return self.labels.answer(self.norm(h), states, attention, neighbours, way)

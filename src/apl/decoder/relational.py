@@ -1,0 +1,73 @@
+"""Relational self-attention feed-forward decoder (paper, appendix "Relational Self-attention feed forward module").
+
+Neighbours are compared with the query and with one another in residual self-attention blocks, then summed
+with weights from a softmax of their negative distances.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from apl.decoder.inputs import NeighbourInputs
+from apl.decoder.labels import FixedLabels, NeighbourhoodLabels, Posterior
+from apl.memory import Neighbours
+
+
+class SelfAttention(nn.Module):
+    """Multi-head attention of every state to every valid state."""
+
+    def __init__(self, hidden: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.to_qkv = nn.Linear(hidden, 3 * hidden)
+        self.merge = nn.Linear(hidden, hidden)
+
+    def forward(
+        self, states: Float[Tensor, "query states hidden"], mask: Bool[Tensor, "query states"]
+    ) -> Float[Tensor, "query states hidden"]:
+        q, k, v = rearrange(self.to_qkv(states), "b s (three h d) -> three b h s d", three=3, h=self.heads)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None, None])
+        return self.merge(rearrange(mixed, "b h s d -> b s (h d)"))
+
+
+class RelationalBlock(nn.Module):
+    """x + LayerNorm(linear(ReLU(attention(x))))."""
+
+    def __init__(self, hidden: int, heads: int) -> None:
+        super().__init__()
+        self.attention = SelfAttention(hidden, heads)
+        self.shared = nn.Sequential(nn.ReLU(), nn.Linear(hidden, hidden), nn.LayerNorm(hidden))
+
+    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+        return states + self.shared(self.attention(states, mask))
+
+
+class RelationalDecoder(nn.Module):
+    def __init__(
+        self,
+        inputs: NeighbourInputs,
+        labels: FixedLabels | NeighbourhoodLabels,
+        hidden: int,
+        blocks: int,
+        heads: int,
+    ) -> None:
+        super().__init__()
+        self.inputs = inputs
+        self.labels = labels
+        self.blocks = nn.ModuleList(RelationalBlock(hidden, heads) for _ in range(blocks))
+        self.norm = nn.LayerNorm(hidden)
+        self.sharpness = nn.Parameter(torch.tensor(5.0))
+
+    def forward(self, query: Float[Tensor, "query embed"], neighbours: Neighbours, way: int) -> Posterior:
+        states = self.inputs(query, neighbours, self.labels.embed(neighbours))
+        mask = self.inputs.mask(neighbours)
+        for block in self.blocks:
+            states = block(states, mask)
+        states = self.norm(states)
+        attention = self.inputs.attention(neighbours, self.sharpness)
+        pooled = (attention[..., None] * states).sum(1)
+        return self.labels.answer(pooled, states, attention, neighbours, way)
