@@ -67,7 +67,8 @@ def pretrain(config: PretrainConfig, options: RunOptions) -> nn.Module:
     run = Run(config, options, model, optimiser, config.seed)
 
     logged, seen, hits, losses = time.monotonic(), 0, 0.0, 0.0
-    for step in run.steps(config.steps):
+    for _ in run.rounds(config.steps):
+        step = run.state["step"]
         chosen = torch.randint(len(train), (config.batch,), generator=run.generator)
         images = jitter(scale_bytes(train.images[chosen]), config.jitter, run.generator)
         labels = train.labels[chosen]
@@ -79,6 +80,7 @@ def pretrain(config: PretrainConfig, options: RunOptions) -> nn.Module:
         for group in optimiser.param_groups:
             group["lr"] = learning_rate(config, step)
         optimiser.step()
+        run.state["step"] += 1
 
         seen += len(labels)
         hits += int((logits.argmax(1) == labels).sum())
@@ -89,7 +91,7 @@ def pretrain(config: PretrainConfig, options: RunOptions) -> nn.Module:
             run.show(**figures)
             run.log(**figures)
             logged, seen, hits, losses = time.monotonic(), 0, 0.0, 0.0
-        if (step + 1) % VALIDATE_EVERY_STEPS == 0 or step + 1 == config.steps:
+        if run.state["step"] % VALIDATE_EVERY_STEPS == 0 and run.rank == 0:
             run.log(**one_shot_accuracy(model.encoder, validation))
     if run.rank == 0:
         provenance = {

@@ -43,7 +43,11 @@ class RunOptions:
 
 
 class Run:
-    """One training run: `for step in run.steps(total)` counts, watches the clock and saves."""
+    """One training run: `for _ in run.rounds(steps)` watches the clock, saves, and stops when asked.
+
+    The loop itself counts `run.state["step"]`; a round may be several steps (an episode), and the run is
+    only ever saved between rounds, so that nothing but weights, optimiser, chance and `state` need saving.
+    """
 
     def __init__(self, config: Any, options: RunOptions, module: nn.Module, optimiser: torch.optim.Optimizer, seed: int):
         self.config = config
@@ -75,14 +79,13 @@ class Run:
         """Time spent training, over all sessions of the run."""
         return self._seconds_before + time.monotonic() - self._started
 
-    def steps(self, total: int) -> Iterator[int]:
-        """Steps still to do; saves every minute, at the end, on Ctrl-C and when the time is up."""
+    def rounds(self, total: int) -> Iterator[None]:
+        """Until `total` steps are done; saves every minute, at the end, on Ctrl-C and when the time is up."""
         last_save = time.monotonic()
         with _stop_signals(self), self._progress_bar(total) as (bar, task):
             self._bar, self._task = bar, task
             while self.state["step"] < total:
-                yield self.state["step"]
-                self.state["step"] += 1
+                yield
                 bar.update(task, completed=self.state["step"])
                 out_of_time = self.options.minutes is not None and (
                     time.monotonic() - self._started > 60 * self.options.minutes
@@ -124,6 +127,10 @@ class Run:
         flat /= self.world
         for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
             gradient.copy_(mean.view_as(gradient))
+
+    def everywhere(self, fact: bool) -> bool:
+        """Whether something holds in every process, so that all take the same turn."""
+        return not self._agree(not fact)
 
     def save(self) -> None:
         """Weights, optimiser, random state and loop state, atomically."""

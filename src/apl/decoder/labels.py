@@ -73,8 +73,12 @@ class NeighbourhoodLabels(nn.Module):
         super().__init__()
         codes = torch.randn(self.SLOTS, width, generator=torch.Generator().manual_seed(0))
         self.register_buffer("codes", codes, persistent=False)
+        # Untrained, it answers as a kernel of the distance would; training moves it from there.
         self.score = nn.Linear(hidden, 1)
+        nn.init.zeros_(self.score.weight)
+        nn.init.zeros_(self.score.bias)
         self.sharpness = nn.Parameter(torch.tensor(10.0))
+        self.none_distance = nn.Parameter(torch.tensor(1.0))
 
     def embed(self, neighbours: Neighbours) -> Float[Tensor, "query neighbours width"]:
         slots = number_by_first_appearance(neighbours.columns["label"], neighbours.mask)
@@ -91,7 +95,8 @@ class NeighbourhoodLabels(nn.Module):
         scores = self.score(states).squeeze(-1)
         width = neighbours.columns["embedding"].shape[-1]
         nearness = -self.sharpness * neighbours.distance / width**0.5
-        return share_out(scores[:, 1:] + nearness, scores[:, 0], neighbours, way)
+        none = scores[:, 0] - self.sharpness * self.none_distance
+        return share_out(scores[:, 1:] + nearness, none, neighbours, way)
 
 
 def number_by_first_appearance(

@@ -100,22 +100,20 @@ class Store(ABC):
             return self._load()
 
     def rows(self) -> Iterator[Row]:
-        """Every row with its payload, oldest first."""
-        last = 0
-        while True:
+        """Every row with its payload, oldest first. A row deleted while this runs may be left out."""
+        with self._using():
+            ids = self._ids()
+        for start in range(0, len(ids), ROWS_PER_BLOCK):
             with self._using():
-                block = self._block(last, ROWS_PER_BLOCK)
+                block = self._fetch(ids[start : start + ROWS_PER_BLOCK])
             yield from block
-            if len(block) < ROWS_PER_BLOCK:
-                return
-            last = block[-1].id
 
     def row(self, id: int) -> Row:
         with self._using():
-            block = self._block(int(id) - 1, 1)
-        if not block or block[0].id != id:
+            found = self._fetch([int(id)])
+        if not found:
             raise StoreError(f"memory {self.name!r} has no row {id}")
-        return block[0]
+        return found[0]
 
     def payload(self, id: int) -> bytes | None:
         """The payload of a row, None if it was written without one."""
@@ -182,8 +180,11 @@ class Store(ABC):
     def _load(self) -> Snapshot: ...
 
     @abstractmethod
-    def _block(self, after: int, limit: int) -> list[Row]:
-        """The first `limit` rows whose ids come after this one."""
+    def _ids(self) -> list[int]: ...
+
+    @abstractmethod
+    def _fetch(self, ids: list[int]) -> list[Row]:
+        """Those of these rows that exist, payloads included, in the order of their ids."""
 
     @abstractmethod
     def _settings(self) -> dict[str, str]: ...

@@ -54,10 +54,11 @@ class RamStore(Store):
             generation=self._writes,
         )
 
-    def _block(self, after: int, limit: int) -> list[Row]:
-        if limit == 1 and after + 1 in self._rows:
-            return [self._rows[after + 1]]
-        return [row for id, row in self._rows.items() if id > after][:limit]
+    def _ids(self) -> list[int]:
+        return list(self._rows)
+
+    def _fetch(self, ids: list[int]) -> list[Row]:
+        return [self._rows[id] for id in self._existing(ids)]
 
     def _settings(self) -> dict[str, str]:
         return dict(self._values)

@@ -7,6 +7,7 @@ its memory. Two files appear beside an open memory (`-wal`, `-shm`) and go when 
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from contextlib import AbstractContextManager
@@ -23,6 +24,8 @@ from apl.store.writer_lock import WriterLock
 
 MEMORIES = """SELECT name, fingerprint, width, created, (SELECT count(*) FROM rows WHERE memory = memories.id), id
               FROM memories"""
+LIST = "(SELECT value FROM json_each(?))"
+"""Any number of ids as a single parameter, a JSON list."""
 KEY_DTYPE = np.dtype("<f4")
 
 
@@ -130,14 +133,14 @@ class SqliteStore(Store):
         return ids
 
     def _existing(self, ids: list[int]) -> list[int]:
-        query = "SELECT 1 FROM rows WHERE memory = ? AND id = ?"
-        return [id for id in ids if self._connection.execute(query, (self._memory, id)).fetchone()]
+        query = f"SELECT id FROM rows WHERE memory = ? AND id IN {LIST} ORDER BY id"
+        return self._column(query, json.dumps(ids))
 
     def _labelled(self, label: Label) -> list[int]:
-        return self._ids("SELECT id FROM rows WHERE memory = ? AND label = ? ORDER BY id", label)
+        return self._column("SELECT id FROM rows WHERE memory = ? AND label = ? ORDER BY id", label)
 
     def _from_source(self, source: str) -> list[int]:
-        return self._ids("SELECT id FROM rows WHERE memory = ? AND source = ? ORDER BY id", source)
+        return self._column("SELECT id FROM rows WHERE memory = ? AND source = ? ORDER BY id", source)
 
     def _load(self) -> Snapshot:
         # One read transaction, so that the generation belongs to these very rows.
@@ -158,12 +161,15 @@ class SqliteStore(Store):
             generation=generation,
         )
 
-    def _block(self, after: int, limit: int) -> list[Row]:
+    def _ids(self) -> list[int]:
+        return self._column("SELECT id FROM rows WHERE memory = ? ORDER BY id")
+
+    def _fetch(self, ids: list[int]) -> list[Row]:
         records = self._connection.execute(
             "SELECT rows.id, label, key, surprise_nats, written_at, source, payload FROM rows"
             " LEFT JOIN payloads ON payloads.memory = rows.memory AND payloads.id = rows.id"
-            " WHERE rows.memory = ? AND rows.id > ? ORDER BY rows.id LIMIT ?",
-            (self._memory, after, limit),
+            f" WHERE rows.memory = ? AND rows.id IN {LIST} ORDER BY rows.id",
+            (self._memory, json.dumps(ids)),
         ).fetchall()
         keys = self._keys([record[0] for record in records], [record[2] for record in records])
         return [Row(record[0], record[1], key, *record[3:]) for record, key in zip(records, keys, strict=True)]
@@ -188,20 +194,20 @@ class SqliteStore(Store):
         found += [f"row {id}: the key has {size} bytes instead of {self.width * 4}" for id, size in wrong]
         found += [
             f"row {id}: the label is neither text nor an integer"
-            for id in self._ids(
+            for id in self._column(
                 "SELECT id FROM rows WHERE memory = ? AND typeof(label) NOT IN ('text', 'integer') ORDER BY id"
             )
         ]
         found += [
             f"row {id}: its id was never given out"
-            for id in self._ids(
+            for id in self._column(
                 "SELECT rows.id FROM rows JOIN memories ON memories.id = memory"
                 " WHERE memory = ? AND (rows.id < 1 OR rows.id >= next_id) ORDER BY rows.id"
             )
         ]
         found += [
             f"payload {id} belongs to no row"
-            for id in self._ids(
+            for id in self._column(
                 "SELECT id FROM payloads AS p WHERE memory = ?"
                 " AND NOT EXISTS (SELECT 1 FROM rows WHERE memory = p.memory AND id = p.id)"
             )
@@ -231,7 +237,7 @@ class SqliteStore(Store):
             raise NoSuchMemory(f"memory {self.name!r} has been deleted from {self.path}")
         return record
 
-    def _ids(self, query: str, *values: object) -> list[int]:
+    def _column(self, query: str, *values: object) -> list[int]:
         return [id for (id,) in self._connection.execute(query, (self._memory, *values))]
 
     def _keys(self, ids: list[int], keys: list[bytes]) -> np.ndarray:

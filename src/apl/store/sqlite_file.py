@@ -35,8 +35,8 @@ SCHEMA = (
 
 def connect(path: Path, *, create: bool, read_only: bool) -> sqlite3.Connection:
     """A connection to the file, after making sure that it is ours and of a version we know."""
-    if sqlite3.sqlite_version_info < (3, 37):
-        raise StoreError(f"memories in a file need SQLite 3.37, this Python has {sqlite3.sqlite_version}")
+    if sqlite3.sqlite_version_info < (3, 38):
+        raise StoreError(f"memories in a file need SQLite 3.38, this Python has {sqlite3.sqlite_version}")
     _look_before_touching(path, create)
     with plain_errors(path):
         connection = _connect(path, create, read_only)

@@ -1,0 +1,140 @@
+"""The two protocols: fixed context (store n examples of each class, then ask) and online (predict, score, learn).
+
+Inputs are embedded once; episodes then run on the embeddings, through the same learner.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int, Num
+from torch import Tensor
+
+from apl.encoder import embed_all
+from apl.episode import EpisodeSampler, run_episode
+from apl.learner import Learner
+
+QUERIES_AT_ONCE = 2048
+"""Bounds the memory of a batch of parallel episodes."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over episodes with its 95 % interval (mean ± ci95)."""
+
+    mean: float
+    ci95: float
+
+    @staticmethod
+    def of(values: Float[Tensor, " episode"]) -> Estimate:
+        spread = float(values.double().std()) if len(values) > 1 else math.nan
+        return Estimate(float(values.double().mean()), 1.96 * spread / math.sqrt(len(values)))
+
+
+@dataclass(frozen=True)
+class OnlineResult:
+    """Online episodes, example by example."""
+
+    correct: Float[Tensor, "episode time"]
+    probability: Float[Tensor, "episode time"]
+    """What was believed of the true label before it was told."""
+    stored: Int[Tensor, "episode time"]
+    """Rows in memory after each example."""
+    label: Int[Tensor, "episode time"]
+    written: Float[Tensor, "episode time"]
+    way: int
+
+    def accuracy(self) -> Estimate:
+        return Estimate.of(self.correct.mean(1))
+
+    def accuracy_last(self, examples: int) -> Estimate:
+        return Estimate.of(self.correct[:, -examples:].mean(1))
+
+    def stored_at_end(self) -> Estimate:
+        return Estimate.of(self.stored[:, -1].float())
+
+
+Progress = Callable[[int], None]
+
+
+@torch.no_grad()
+def fixed_context(
+    learner: Learner,
+    inputs: Num[Tensor, "example *input"],
+    labels: Int[Tensor, " example"],
+    *,
+    way: int,
+    shot: int,
+    episodes: int,
+    seed: int,
+    queries: int = 15,
+    progress: Progress = lambda done: None,
+) -> Estimate:
+    """Accuracy on up to `queries` examples of each class, with `shot` others of each class in memory."""
+    learner.eval()
+    embeddings, twin = embed_all(learner.encoder, inputs), learner.on_embeddings()
+    sampler = EpisodeSampler(labels, torch.Generator().manual_seed(seed))
+    accuracies: list[Tensor] = []
+    at_once = max(1, QUERIES_AT_ONCE // (way * queries))
+    while len(accuracies) < episodes:
+        parallel = min(at_once, episodes - len(accuracies))
+        contexts = sampler.fixed_context(way, shot, queries, parallel)
+        memory = twin.new_memory(parallel)
+        stored = contexts.stored
+        everything = torch.ones_like(stored.label, dtype=torch.bool)
+        twin.write(memory, embeddings[stored.example], stored.label, everything)
+        right = []
+        for example, label in zip(
+            contexts.asked.example.split(QUERIES_AT_ONCE, 1), contexts.asked.label.split(QUERIES_AT_ONCE, 1), strict=True
+        ):
+            right.append(twin.predict(memory, embeddings[example], way).label == label)
+        accuracies.extend(torch.cat(right, 1).float().mean(1))
+        progress(len(accuracies))
+    return Estimate.of(torch.stack(accuracies))
+
+
+@torch.no_grad()
+def online(
+    learner: Learner,
+    inputs: Num[Tensor, "example *input"],
+    labels: Int[Tensor, " example"],
+    *,
+    way: int,
+    episodes: int,
+    seed: int,
+    length: int | None = None,
+    batch: int = 1,
+    parallel: int = 16,
+    progress: Progress = lambda done: None,
+) -> OnlineResult:
+    """Show every example once: predict, score, then learn. `length` None shows all examples of the classes."""
+    learner.eval()
+    embeddings, twin = embed_all(learner.encoder, inputs), learner.on_embeddings()
+    sampler = EpisodeSampler(labels, torch.Generator().manual_seed(seed))
+    parts: list[OnlineResult] = []
+    done = 0
+    while done < episodes:
+        drawn = sampler.online(way, length, min(parallel, episodes - done))
+        memory = twin.new_memory(len(drawn.example))
+        correct, probability, written = [], [], []
+        for step in run_episode(twin, memory, embeddings, drawn, batch):
+            correct.append((step.observation.prediction.label == step.label).float())
+            probability.append((-step.observation.surprise_nats).exp())
+            written.append(step.observation.written.float())
+        wrote = torch.cat(written, 1)
+        parts.append(
+            OnlineResult(
+                torch.cat(correct, 1), torch.cat(probability, 1), wrote.cumsum(1).long(), drawn.label, wrote, way
+            )
+        )
+        done += len(drawn.example)
+        progress(done)
+
+    def whole(name: str) -> Tensor:
+        return torch.cat([getattr(part, name) for part in parts])
+
+    names = ("correct", "probability", "stored", "label", "written")
+    return OnlineResult(**{name: whole(name) for name in names}, way=way)

@@ -1,0 +1,193 @@
+"""The learner (paper, section 2): embed the query, recall its neighbours, decode a posterior, measure
+surprise, write what surprised. These five steps exist here and nowhere else.
+
+Weights and memory are separate: one learner serves any number of memories, and the memory is passed in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from einops import rearrange
+from jaxtyping import Bool, Float, Int, Num
+from torch import Tensor, nn
+
+from apl.checkpoint import find_model, from_json, load_weights, read_json, read_tensors, save_model
+from apl.controller import Controller, SurpriseController
+from apl.decoder import DecoderConfig, build_decoder
+from apl.encoder import ConvConfig, EncoderConfig, IdentityConfig, IdentityEncoder, build_encoder, scale_bytes
+from apl.memory import Column, Memory, Metric, Neighbours
+
+
+@dataclass(frozen=True)
+class LearnerConfig:
+    """Everything that defines a learner but its weights."""
+
+    encoder: EncoderConfig = field(default_factory=ConvConfig)
+    decoder: DecoderConfig = field(default_factory=DecoderConfig)
+    k: int = 5
+    """Neighbours recalled by each key column. May be changed after training."""
+    sigma_ratio: float = 0.75
+    """The threshold of surprise is this share of ln N."""
+    metric: Metric = "euclidean"
+    distance_gradient: bool = True
+    """Let the distance to the (constant) neighbours carry gradient into the (live) query embedding."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the learner believes, and on what grounds."""
+
+    log_probs: Float[Tensor, "episode query way"]
+    log_none: Float[Tensor, "episode query"]
+    """Log of the mass on none of the recalled rows (-inf for fixed labels)."""
+    weight: Float[Tensor, "episode query neighbours"]
+    """How much of the answer each neighbour carries."""
+    neighbours: Neighbours
+    embedding: Float[Tensor, "episode query embed"]
+
+    @property
+    def label(self) -> Int[Tensor, "episode query"]:
+        return self.log_probs.argmax(-1)
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A prediction, the truth's surprise under it, and what was written."""
+
+    prediction: Prediction
+    surprise_nats: Float[Tensor, "episode query"]
+    """-ln p(y), which is also the loss; carries gradient in training."""
+    row: Int[Tensor, "episode query"]
+    """Where in the memory the example went; -1 if it was not written."""
+
+    @property
+    def written(self) -> Bool[Tensor, "episode query"]:
+        return self.row >= 0
+
+
+class Learner(nn.Module):
+    """Encoder and decoder weights, and the rule for writing."""
+
+    def __init__(self, config: LearnerConfig, controller: Controller | None = None) -> None:
+        super().__init__()
+        if config.k < 1:
+            raise ValueError(f"k must be at least 1, got {config.k}")
+        self.config = config
+        self.encoder = build_encoder(config.encoder)
+        self.decoder = build_decoder(config.decoder, self.encoder.width)
+        self.controller = controller or SurpriseController(config.sigma_ratio)
+
+    @property
+    def key_widths(self) -> Mapping[str, int]:
+        """The key columns of the memory: named slices of the embedding, usually the whole of it."""
+        return getattr(self.encoder, "key_widths", {"embedding": self.encoder.width})
+
+    def new_memory(self, episodes: int = 1, capacity: int | None = None) -> Memory:
+        """An empty memory with the columns this learner reads and writes."""
+        columns = {name: Column((width,)) for name, width in self.key_widths.items()}
+        columns["label"] = Column((), torch.int64)
+        keys = tuple(self.key_widths)
+        return Memory(columns, keys, episodes=episodes, capacity=capacity, metric=self.config.metric)
+
+    def embed(self, x: Num[Tensor, "episode query *input"]) -> Float[Tensor, "episode query embed"]:
+        """Step 1. Byte images are scaled to 0..1."""
+        if x.ndim < 3:
+            raise ValueError(f"expected inputs of shape [episode, query, ...], got {list(x.shape)}")
+        flat = scale_bytes(x.flatten(0, 1))
+        if not bool(torch.isfinite(flat).all()):
+            raise ValueError("the input contains NaN or infinity")
+        return rearrange(self.encoder(flat), "(e q) d -> e q d", e=x.shape[0])
+
+    def recall(self, memory: Memory, embedding: Float[Tensor, "episode query embed"]) -> Neighbours:
+        """Step 2: k neighbours by each key column."""
+        live = embedding if self.config.distance_gradient else embedding.detach()
+        slices = live.split(list(self.key_widths.values()), dim=-1)
+        found = [memory.nearest(key, part, self.config.k) for key, part in zip(self.key_widths, slices, strict=True)]
+        neighbours = Neighbours.join(found) if len(found) > 1 else found[0]
+        if "embedding" not in neighbours.columns:
+            whole = torch.cat([neighbours.columns[key] for key in self.key_widths], -1)
+            neighbours = replace(neighbours, columns={**neighbours.columns, "embedding": whole})
+        return neighbours
+
+    def decode(
+        self, embedding: Float[Tensor, "episode query embed"], neighbours: Neighbours, way: int
+    ) -> Prediction:
+        """Step 3."""
+        answer = self.decoder(embedding.flatten(0, 1), neighbours.flatten(), way)
+
+        def apart(t: Tensor) -> Tensor:
+            return t.view(*embedding.shape[:2], *t.shape[1:])
+
+        return Prediction(apart(answer.log_probs), apart(answer.log_none), apart(answer.weight), neighbours, embedding)
+
+    def predict(self, memory: Memory, x: Num[Tensor, "episode query *input"], way: int) -> Prediction:
+        """Steps 1 to 3. The memory is only read."""
+        if way < 2:
+            raise ValueError(f"way, the number of classes, must be at least 2, got {way}")
+        embedding = self.embed(x)
+        return self.decode(embedding, self.recall(memory, embedding), way)
+
+    def observe(
+        self, memory: Memory, x: Num[Tensor, "episode query *input"], y: Int[Tensor, "episode query"], way: int
+    ) -> Observation:
+        """All five steps: predict, then learn the truth and write it down if it was surprising."""
+        check_labels(y, x.shape[:2], way)
+        prediction = self.predict(memory, x, way)
+        surprise = -prediction.log_probs.gather(-1, y[..., None]).squeeze(-1)
+        chosen = self.controller.choose(surprise.detach(), way)
+        row = self.write(memory, prediction.embedding, y, chosen)
+        return Observation(prediction, surprise, row)
+
+    def write(
+        self,
+        memory: Memory,
+        embedding: Float[Tensor, "episode query embed"],
+        y: Int[Tensor, "episode query"],
+        chosen: Bool[Tensor, "episode query"],
+    ) -> Int[Tensor, "episode query"]:
+        """Step 5 alone: put these examples into the memory, without gradient."""
+        slices = embedding.detach().split(list(self.key_widths.values()), dim=-1)
+        return memory.write({**dict(zip(self.key_widths, slices, strict=True)), "label": y}, chosen)
+
+    def fingerprint(self) -> str:
+        """Identifies the encoder whose embeddings a memory holds: keys of another one are meaningless."""
+        digest = hashlib.sha256(repr(self.config.encoder).encode())
+        for name, tensor in sorted(self.encoder.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(tensor.detach().contiguous().half().cpu().numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+    def on_embeddings(self) -> Learner:
+        """The same decoder and controller, for inputs that are already embedded."""
+        config = replace(self.config, encoder=IdentityConfig(self.encoder.width))
+        twin = Learner.__new__(Learner)
+        nn.Module.__init__(twin)
+        twin.config, twin.controller, twin.decoder = config, self.controller, self.decoder
+        twin.encoder = IdentityEncoder(config.encoder)
+        twin.train(self.training)
+        return twin
+
+    def save(self, directory: Path, provenance: Mapping[str, Any], half: bool = True) -> None:
+        save_model(Path(directory), self, self.config, provenance, half)
+
+    @staticmethod
+    def load(name_or_dir: str | Path, controller: Controller | None = None) -> Learner:
+        """A bundled model by name, or any saved one by its directory; in evaluation mode."""
+        directory = find_model(name_or_dir)
+        config = from_json(LearnerConfig, read_json(directory / "model.json").get("config"))
+        learner = Learner(config, controller)
+        load_weights(learner, read_tensors(directory / "model.safetensors"), str(directory))
+        return learner.eval()
+
+
+def check_labels(y: Tensor, shape: torch.Size, way: int) -> None:
+    if y.shape != shape:
+        raise ValueError(f"expected labels of shape {list(shape)}, got {list(y.shape)}")
+    if y.numel() and not 0 <= int(y.min()) <= int(y.max()) < way:
+        raise ValueError(f"labels must lie in 0..{way - 1}, found {int(y.min())}..{int(y.max())}")

@@ -1,0 +1,212 @@
+"""Training over episodes (paper, section 2.2): one optimiser step per batch on that batch's own loss.
+
+No gradient flows through the memory or through time. Classes and labels are drawn anew for every episode,
+and episodes get shorter as the learner gets better, so that it must read its memory instead of fitting the
+labels of the moment into its weights.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from apl.checkpoint import (
+    CheckpointError, current_commit, find_model, from_json, load_weights, read_json, read_tensors, to_json,
+)  # fmt: skip
+from apl.data.jitter import JitterConfig, jitter
+from apl.data.source import DataSource
+from apl.encoder import EncoderConfig, embed_all, scale_bytes
+from apl.episode import EpisodeSampler, run_episode
+from apl.evaluate import fixed_context
+from apl.learner import Learner, LearnerConfig
+from apl.run import LOG_EVERY_SECONDS, Run, RunOptions
+
+VALIDATE_EVERY_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How to train a learner on episodes."""
+
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    data: DataSource = field(default_factory=DataSource)
+    encoder_from: str | None = None
+    """Directory of a trained encoder (`apl train …-encoder` makes one) or of a whole model to start from."""
+    freeze_encoder: bool = False
+    """Train the decoder alone, on embeddings computed once."""
+    mirrored_classes: bool = False
+    """Train on mirror images: classes the encoder was not trained on, so neighbourhoods are as unclean as
+    those of new classes will be."""
+    ways: tuple[int, ...] = (20,)
+    """Numbers of classes; one is drawn for each round of episodes."""
+    parallel: int = 8
+    """Episodes run side by side."""
+    batch: int = 16
+    """Examples of each episode per step."""
+    longest_episode: int = 40
+    """Upper bound of an episode, in examples per class (at most what the data has)."""
+    steps: int = 6000
+    learning_rate: float = 1e-4
+    decay: float = 0.9
+    """The learning rate is multiplied by this every 1000 steps ..."""
+    lowest_learning_rate: float = 1e-5
+    """... down to this."""
+    clip: float = 1.0
+    """Largest norm of the gradient."""
+    jitter: JitterConfig | None = None
+    """Deform the drawings (trained end to end only)."""
+    seed: int = 0
+
+
+def train(config: TrainConfig, options: RunOptions) -> Learner:
+    """Train, save the learner under `options.directory/model`, and return it."""
+    torch.manual_seed(config.seed)
+    learner = Learner(config.learner)
+    if config.encoder_from is not None:
+        load_encoder(learner, config.encoder_from)
+    size = getattr(config.learner.encoder, "image_size", None)
+    if size is None:
+        raise ValueError("training needs an encoder of images")
+    shown = config.data.load("train", size)
+    if config.mirrored_classes:
+        shown = shown.mirrored()
+    inputs, trained = shown.images, learner
+    if config.freeze_encoder:
+        inputs, trained = embed_all(learner.encoder, shown.images), learner.on_embeddings()
+    validation = config.data.load("validation", size)
+    validation_inputs = embed_all(learner.encoder, validation.images) if config.freeze_encoder else validation.images
+
+    optimiser = torch.optim.Adam(trained.parameters(), lr=config.learning_rate, fused=True)
+    run = Run(config, options, trained, optimiser, config.seed)
+    run.state.setdefault("episode_cap", math.inf)
+    sampler = EpisodeSampler(shown.labels, run.generator)
+
+    def prepare(x: Tensor) -> Tensor:
+        return jitter(scale_bytes(x), config.jitter, run.generator) if config.jitter else x
+
+    trained.train()
+    window = _Window()
+    validated = time.monotonic()
+    for _ in run.rounds(config.steps):
+        way = config.ways[int(torch.randint(len(config.ways), (1,), generator=run.generator))]
+        length = way * config.longest_episode
+        if len(config.ways) == 1:
+            length = min(length, run.state["episode_cap"])
+        episodes = sampler.online(way, int(length), config.parallel)
+        memory = trained.new_memory(config.parallel)
+        mastered_after = None
+        for step in run_episode(trained, memory, inputs, episodes, config.batch, prepare):
+            loss = step.observation.surprise_nats.mean()
+            optimiser.zero_grad()
+            loss.backward()
+            run.average_gradients()
+            torch.nn.utils.clip_grad_norm_(trained.parameters(), config.clip)
+            for group in optimiser.param_groups:
+                group["lr"] = learning_rate(config, run.state["step"])
+            optimiser.step()
+            run.state["step"] += 1
+            right = step.observation.prediction.label == step.label
+            if run.everywhere(bool(right.all())):
+                mastered_after = mastered_after or step.seen + config.batch
+            window.add(right, loss, memory.counts, way)
+            if mastered_after and step.seen + config.batch >= 3 * mastered_after or run.state["step"] >= config.steps:
+                break
+        run.state["episode_cap"] = next_episode_cap(run.state["episode_cap"], mastered_after, episodes.example.shape[1])
+        if window.seconds > LOG_EVERY_SECONDS:
+            figures = window.figures(run.world)
+            run.show(**figures)
+            run.log(**figures, episode_cap=min(run.state["episode_cap"], length), way=way)
+            window = _Window()
+        if time.monotonic() - validated > VALIDATE_EVERY_SECONDS and run.rank == 0:
+            run.log(**_validate(trained, validation_inputs, validation.labels, config))
+            trained.train()
+            validated = time.monotonic()
+    learner.eval()
+    if run.rank == 0:
+        provenance = {
+            "trained_as": "learner on episodes",
+            "training": to_json(config),
+            "split": config.data.split_name(),
+            "split_hash": config.data.split_hash(),
+            "steps": run.state["step"],
+            "seconds": round(run.seconds),
+            "commit": current_commit(),
+            "validation": _validate(trained, validation_inputs, validation.labels, config),
+        }
+        if config.encoder_from is not None:
+            provenance["encoder"] = read_json(find_model(config.encoder_from) / "model.json")["provenance"]
+        learner.save(options.directory / "model", provenance)
+    return learner
+
+
+def learning_rate(config: TrainConfig, step: int) -> float:
+    return max(config.lowest_learning_rate, config.learning_rate * config.decay ** (step / 1000))
+
+
+def next_episode_cap(cap: float, mastered_after: int | None, shown: int) -> float:
+    """Three times what it took to get a batch fully right; twice as long when that was not reached."""
+    return 3 * mastered_after if mastered_after else 2 * min(cap, shown)
+
+
+def load_encoder(learner: Learner, name_or_dir: str) -> None:
+    """Take the encoder of a saved encoder or of a saved learner."""
+    directory = find_model(name_or_dir)
+    described = read_json(directory / "model.json")["config"]
+    tensors = read_tensors(directory / "model.safetensors")
+    if described["type"] == LearnerConfig.__name__:
+        described = described["encoder"]
+        tensors = {n.removeprefix("encoder."): t for n, t in tensors.items() if n.startswith("encoder.")}
+    if from_json(EncoderConfig, described) != learner.config.encoder:
+        raise CheckpointError(f"{directory} holds another encoder than the configuration asks for")
+    load_weights(learner.encoder, tensors, str(directory))
+
+
+def with_encoder_of(config: TrainConfig, name_or_dir: str | Path) -> TrainConfig:
+    """The same training, started from (and shaped like) a saved encoder."""
+    described = read_json(find_model(name_or_dir) / "model.json")["config"]
+    described = described["encoder"] if described["type"] == LearnerConfig.__name__ else described
+    encoder = from_json(EncoderConfig, described)
+    return replace(config, learner=replace(config.learner, encoder=encoder), encoder_from=str(name_or_dir))
+
+
+def _validate(learner: Learner, inputs: Tensor, labels: Tensor, config: TrainConfig) -> dict[str, float]:
+    figures = {}
+    for way in (config.learner.decoder.way,) if config.learner.decoder.labels == "fixed" else (20, 200):
+        for shot in (1, 5):
+            if way is not None and way <= int(labels.max()) + 1:
+                episodes = 100 if way <= 20 else 4
+                estimate = fixed_context(learner, inputs, labels, way=way, shot=shot, episodes=episodes, seed=0)
+                figures[f"val_{way}way_{shot}shot"] = estimate.mean
+    return figures
+
+
+class _Window:
+    """Figures since the last log line."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._right, self._seen, self._loss, self._stored, self._steps = 0, 0, 0.0, 0.0, 0
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def add(self, right: Tensor, loss: Tensor, stored: Tensor, way: int) -> None:
+        self._right += int(right.sum())
+        self._seen += right.numel()
+        self._loss += float(loss.detach())
+        self._stored += float(stored.float().mean()) / way
+        self._steps += 1
+
+    def figures(self, processes: int) -> dict[str, float]:
+        return {
+            "accuracy": self._right / self._seen,
+            "surprise_nats": self._loss / self._steps,
+            "stored_per_class": self._stored / self._steps,
+            "images_per_second": self._seen * processes / self.seconds,
+        }
