@@ -1,0 +1,64 @@
+"""The command line: `apl COMMAND …`. Results go to stdout, progress to stderr.
+
+Each command is a module of this package with a dataclass `Command` (its fields are the options, its
+docstring the help) and a method `run()`. Modules are imported only when called, so `apl --help` is quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+COMMANDS = {
+    "demo": "watch it learn 20 invented characters, then look at the curve",
+    "train": "train an encoder or a learner from a named preset",
+    "evaluate": "measure a model: fixed context or online",
+    "bench": "time it against the bare network and against other libraries",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = sys.argv[1:] if argv is None else argv
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(usage())
+        return 0
+    name, *rest = arguments
+    if name == "--version":
+        from importlib.metadata import version
+
+        print(f"apl {version('apl')}")
+        return 0
+    if name not in COMMANDS:
+        print(f"apl: no command {name!r}; there are: {', '.join(COMMANDS)}", file=sys.stderr)
+        return 2
+    return _run(name, rest)
+
+
+def usage() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {what}" for name, what in COMMANDS.items()]
+    return "\n".join(
+        ["usage: apl COMMAND [options]", "", "Few-shot learning with a surprise-based memory.", "", *lines]
+        + ["", "`apl COMMAND --help` tells a command's options."]
+    )
+
+
+def _run(name: str, rest: list[str]) -> int:
+    import tyro
+
+    command = importlib.import_module(f"apl.cli.{name}").Command
+    try:
+        parsed = tyro.cli(command, args=rest, prog=f"apl {name}", config=(tyro.conf.OmitArgPrefixes,))
+        return parsed.run() or 0
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 1
+    except (ValueError, RuntimeError, OSError, ImportError) as error:
+        # A user's mistake is one sentence; APL_DEBUG=1 shows a developer where it came from.
+        if os.environ.get("APL_DEBUG"):
+            raise
+        print(f"apl {name}: {error}", file=sys.stderr)
+        return 2

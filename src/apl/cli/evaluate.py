@@ -1,0 +1,92 @@
+"""`apl evaluate`: one number with its interval, for one model under one protocol."""
+
+from __future__ import annotations
+
+import json as json_format
+from dataclasses import dataclass
+from typing import Literal
+
+from apl.data.omniglot import Split
+
+
+@dataclass
+class Command:
+    """Measure a model on classes it has never seen."""
+
+    model: str = "omniglot"
+    """A bundled model's name, or the directory of a saved one."""
+    protocol: Literal["fixed", "online"] = "fixed"
+    """fixed: store SHOT examples of each class, then ask. online: predict, score, then learn, from nothing."""
+    way: int = 20
+    """Number of classes."""
+    shot: int = 1
+    """Stored examples per class (fixed)."""
+    episodes: int = 1000
+    """Episodes to average over."""
+    seed: int = 0
+    data: Literal["omniglot", "glyphs"] = "omniglot"
+    """Omniglot's test characters, or characters from the generator (which need no file)."""
+    split: Split = "paper"
+    """Which characters of Omniglot are the test characters."""
+    part: Literal["test", "validation", "train"] = "test"
+    rotations: bool | None = None
+    """Count rotated characters as classes of their own; by default only when WAY needs them."""
+    k: int | None = None
+    """Recall another number of neighbours than the model was trained with."""
+    sigma: float | None = None
+    """Another threshold of surprise, in nats (online)."""
+    length: int | None = None
+    """Examples per online episode; by default all examples of the classes."""
+    decoder: Literal["kernel", "nearest"] | None = None
+    """Put a decoder without weights behind the model's encoder."""
+    json: bool = False
+    """Print one JSON object."""
+
+    def run(self) -> None:
+        from apl.cli.show import progress
+        from apl.evaluate import fixed_context, online
+        from apl.paper.models import variant
+        from apl.data.source import DataSource
+
+        if self.episodes < 1:
+            raise ValueError(f"episodes must be at least 1, got {self.episodes}")
+        learner = variant(self.model, k=self.k, decoder=self.decoder, sigma_nats=self.sigma)
+        size = learner.config.encoder.image_size
+        plain = DataSource(name=self.data, split=self.split, rotations=False)
+        source = plain
+        data = plain.load(self.part, size)
+        if self.rotations or (self.rotations is None and self.way > len(data.class_names)):
+            source = DataSource(name=self.data, split=self.split, rotations=True)
+            data = source.load(self.part, size)
+        result = {
+            "model": self.model, "protocol": self.protocol, "way": self.way, "shot": self.shot,
+            "episodes": self.episodes, "seed": self.seed, "split": source.split_name(),
+            "split_hash": source.split_hash(), "part": self.part, "rotations": source.rotations,
+            "k": learner.config.k, "decoder": learner.config.decoder.kind, "labels": learner.config.decoder.labels,
+        }  # fmt: skip
+        with progress("episodes", self.episodes) as done:
+            if self.protocol == "fixed":
+                estimate = fixed_context(
+                    learner, data.images, data.labels, way=self.way, shot=self.shot, episodes=self.episodes,
+                    seed=self.seed, progress=done,
+                )  # fmt: skip
+                result |= {"accuracy": estimate.mean, "ci95": estimate.ci95}
+            else:
+                del result["shot"]
+                outcome = online(
+                    learner, data.images, data.labels, way=self.way, episodes=self.episodes, seed=self.seed,
+                    length=self.length, progress=done,
+                )  # fmt: skip
+                last = min(100, outcome.correct.shape[1])
+                accuracy, tail, stored = outcome.accuracy(), outcome.accuracy_last(last), outcome.stored_at_end()
+                result |= {
+                    "accuracy": accuracy.mean, "ci95": accuracy.ci95,
+                    "accuracy_last": tail.mean, "accuracy_last_ci95": tail.ci95, "last": last,
+                    "stored": stored.mean, "stored_ci95": stored.ci95, "stored_per_class": stored.mean / self.way,
+                    "examples": outcome.correct.shape[1],
+                }  # fmt: skip
+        if self.json:
+            print(json_format.dumps(result))
+        else:
+            for name, value in result.items():
+                print(f"{name:>18}  {value:.4f}" if isinstance(value, float) else f"{name:>18}  {value}")

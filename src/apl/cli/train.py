@@ -1,0 +1,85 @@
+"""`apl train`: an encoder or a learner from a named preset."""
+
+from __future__ import annotations
+
+import json as json_format
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from apl.decoder import DecoderKind
+
+
+@dataclass
+class Command:
+    """Train from a preset. Ctrl-C saves; --resume goes on where it stopped, with the same random state.
+
+    On several processes: torchrun --nproc-per-node 2 -m apl train PRESET …
+    """
+
+    preset: Annotated[str, tyro.conf.Positional]
+    """omniglot-encoder, omniglot, paper-20way, glyphs-encoder or glyphs (see apl/presets.py)."""
+    directory: Path | None = None
+    """Where checkpoints, log and the trained model go; runs/PRESET by default."""
+    resume: bool = False
+    """Go on with the run in the directory."""
+    minutes: float | None = None
+    """Stop and save after this much time."""
+    steps: int | None = None
+    """Another number of steps than the preset's."""
+    seed: int | None = None
+    """Another seed than the preset's."""
+    encoder: str | None = None
+    """Start from this encoder: a bundled model's name, or the directory of a saved encoder or model."""
+    decoder: DecoderKind | None = None
+    """Another decoder than the preset's."""
+    threads: int | None = None
+    """CPU threads of each process."""
+    tensorboard: bool = False
+    """Also write TensorBoard event files."""
+    json: bool = False
+    """Print the result as one JSON object."""
+
+    def run(self) -> None:
+        import torch
+
+        from apl.checkpoint import read_json
+        from apl.presets import preset
+        from apl.pretrain import PretrainConfig, pretrain
+        from apl.run import RunOptions, process_group
+        from apl.train import train, with_encoder_of
+
+        if self.threads:
+            torch.set_num_threads(self.threads)
+        config = preset(self.preset)
+        changes = {name: value for name, value in (("steps", self.steps), ("seed", self.seed)) if value is not None}
+        config = replace(config, **changes)
+        directory = self.directory or Path("runs") / self.preset
+        options = RunOptions(directory, self.resume, self.minutes, self.tensorboard)
+        with process_group():
+            if isinstance(config, PretrainConfig):
+                if self.encoder or self.decoder:
+                    raise ValueError(f"{self.preset} trains an encoder from nothing: --encoder and --decoder mean nothing here")
+                pretrain(config, options)
+                saved = directory / "encoder"
+            else:
+                if self.decoder:
+                    decoder = replace(config.learner.decoder, kind=self.decoder)
+                    config = replace(config, learner=replace(config.learner, decoder=decoder))
+                if self.encoder:
+                    config = with_encoder_of(config, self.encoder)
+                elif config.freeze_encoder:
+                    raise ValueError(f"{self.preset} trains the decoder alone: name a trained encoder with --encoder")
+                train(config, options)
+                saved = directory / "model"
+        if int(os.environ.get("RANK", "0")) == 0:
+            provenance = read_json(saved / "model.json")["provenance"]
+            result = {"saved": str(saved), **{n: provenance[n] for n in ("steps", "seconds", "split", "validation")}}
+            if self.json:
+                print(json_format.dumps(result))
+            else:
+                for name, value in result.items():
+                    print(f"{name}: {value}")

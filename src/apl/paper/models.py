@@ -1,0 +1,35 @@
+"""The learners that experiments compare: a saved model, or its encoder with another decoder, k or threshold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from apl.controller import SurpriseController
+from apl.decoder import DecoderKind, build_decoder
+from apl.learner import Learner
+
+
+def variant(
+    model: str | Path,
+    *,
+    k: int | None = None,
+    decoder: DecoderKind | None = None,
+    sigma_nats: float | None = None,
+) -> Learner:
+    """A saved learner, changed where asked. A decoder named here has no weights of its own."""
+    learner = Learner.load(model)
+    config = learner.config
+    if decoder is not None:
+        if decoder not in ("kernel", "nearest"):
+            raise ValueError(f"only kernel and nearest need no weights; {decoder!r} must be trained")
+        config = replace(config, decoder=replace(config.decoder, kind=decoder, labels="neighbourhood"))
+        learner.decoder = build_decoder(config.decoder, learner.encoder.width)
+    if k is not None:
+        if k < 1:
+            raise ValueError(f"k must be at least 1, got {k}")
+        config = replace(config, k=k)
+    learner.config = config
+    if sigma_nats is not None:
+        learner.controller = SurpriseController(sigma_nats=sigma_nats)
+    return learner

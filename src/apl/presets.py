@@ -1,0 +1,62 @@
+"""Named training configurations: `apl train NAME`."""
+
+from __future__ import annotations
+
+from apl.data.jitter import JitterConfig
+from apl.data.source import DataSource
+from apl.decoder import DecoderConfig
+from apl.encoder import ConvConfig, Group
+from apl.learner import LearnerConfig
+from apl.pretrain import PretrainConfig
+from apl.train import TrainConfig
+
+OMNIGLOT_ENCODER = ConvConfig(
+    image_size=56,
+    stem_kernel=7,
+    stem_stride=4,
+    groups=(Group(64, 2, 1), Group(128, 3), Group(256, 3), Group(64, 1)),
+)
+"""About the cost of the paper's encoder: it looks at 56×56 pixels and is wider where the image is small."""
+
+GLYPH_ENCODER = ConvConfig(stem_channels=32, stem_kernel=5, stem_stride=2, groups=(Group(48, 2), Group(64, 2)))
+
+MANY_WAYS = (5, 20, 50, 100, 200)
+
+PRESETS: dict[str, PretrainConfig | TrainConfig] = {
+    "omniglot-encoder": PretrainConfig(encoder=OMNIGLOT_ENCODER, steps=8500),
+    "omniglot": TrainConfig(
+        learner=LearnerConfig(
+            encoder=OMNIGLOT_ENCODER, k=16, decoder=DecoderConfig(hidden=128, blocks=4, heads=4, compare=True)
+        ),
+        freeze_encoder=True,
+        mirrored_classes=True,
+        ways=MANY_WAYS,
+        longest_episode=4,
+        steps=6000,
+        learning_rate=1e-3,
+    ),
+    "paper-20way": TrainConfig(
+        learner=LearnerConfig(decoder=DecoderConfig(labels="fixed", way=20)),
+        parallel=1,
+        steps=30_000,
+        jitter=JitterConfig(thickness=0.0, elastic=0.0),
+    ),
+    "glyphs-encoder": PretrainConfig(
+        encoder=GLYPH_ENCODER, data=DataSource(name="glyphs"), steps=400, batch=64, warmup_steps=50
+    ),
+    "glyphs": TrainConfig(
+        learner=LearnerConfig(encoder=GLYPH_ENCODER, decoder=DecoderConfig(hidden=64, blocks=2, heads=4)),
+        data=DataSource(name="glyphs"),
+        freeze_encoder=True,
+        ways=(5, 20),
+        longest_episode=4,
+        steps=300,
+        learning_rate=1e-3,
+    ),
+}
+
+
+def preset(name: str) -> PretrainConfig | TrainConfig:
+    if name not in PRESETS:
+        raise ValueError(f"no preset {name!r}; there are: {', '.join(PRESETS)}")
+    return PRESETS[name]
