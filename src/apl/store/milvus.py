@@ -1,0 +1,285 @@
+"""Memories on a Milvus server, for those who outgrow one machine.
+
+Atomic: rows are inserted with the number of their batch, and count only once the journal says so
+(`milvus_journal`). What a writer that died left unfinished is dropped, or finished, when the memory is next
+opened for writing; readers never see it. The one exception is the removal of more than 2,000 rows at once,
+which goes by blocks of 2,000.
+Visible: reads wait until the server has caught up (consistency level Strong).
+Durable: as much as the message log of the server is.
+One writer: Milvus has no locks. Whoever opens a memory for writing last has it, and the one before is told so
+by `StoreBusy` at its next write; until then its copy in RAM may be stale.
+
+A key and its label lie in one collection for each memory, with a FLAT index: `nearest` is exact. With
+`approximate=True` the index is HNSW, which a server applies to full segments only (many thousands of rows) and
+searches exactly what is not yet full. Payloads have at most 48 kB. Tested with Milvus 2.3.5.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from apl.store.contract import Store, agree, require_creatable
+from apl.store.errors import NoSuchMemory, StoreBusy, StoreError
+from apl.store.milvus_journal import (
+    STRONG,
+    TEXT_LIMIT,
+    Journal,
+    MilvusClient,
+    Record,
+    connect,
+    make_index,
+    place,
+    plain_errors,
+)
+from apl.store.milvus_rows import collection_name, entity_of, label_text, make_rows, row_of, text_hash
+from apl.store.rows import Label, MemoryInfo, Nearest, NewRow, Row, Snapshot
+
+REMOVED_AT_ONCE = 2000
+"""So many ids fit into a record of the journal beside the settings."""
+INSERT_BYTES = 16 << 20
+READ_IDS = 4096
+COLUMNS = ["id", "label", "surprise_nats", "written_at", "source", "key"]
+
+
+def open_milvus(
+    address: str, name: str, fingerprint: str | None, width: int | None, read_only: bool, approximate: bool
+) -> MilvusStore:
+    client = connect(address)
+    try:
+        with plain_errors(address):
+            journal = Journal(client)
+            record = journal.newest(name) if journal.exists() else None
+            if record is None:
+                require_creatable(place(address), name, fingerprint, width, read_only)
+                journal.make()
+                record = Record(name, fingerprint, width, created=time.time())
+                make_rows(client, record, approximate)
+                journal.commit(record)
+            agree(record.info(rows=0), fingerprint, width)
+            store = MilvusStore(address, client, record, read_only, approximate)
+            if not read_only:
+                store._take_over()
+        return store
+    except BaseException:
+        client.close()
+        raise
+
+
+def list_milvus(address: str) -> list[MemoryInfo]:
+    client = connect(address)
+    try:
+        with plain_errors(address):
+            journal = Journal(client)
+            records = journal.memories() if journal.exists() else []
+            return [record.info(_count_rows(client, record)) for record in records]
+    finally:
+        client.close()
+
+
+def delete_milvus(address: str, name: str) -> None:
+    with open_milvus(address, name, None, None, read_only=False, approximate=False) as store:
+        store._drop()
+
+
+def _count_rows(client: MilvusClient, record: Record) -> int:
+    filter = f"batch <= {record.batch}"
+    if record.removed:
+        filter += f" and id not in {record.removed}"
+    counted = client.query(collection_name(record.memory), filter, output_fields=["count(*)"], consistency_level=STRONG)
+    return counted[0]["count(*)"]
+
+
+class MilvusStore(Store):
+    """One memory on a Milvus server."""
+
+    def __init__(self, address: str, client: MilvusClient, record: Record, read_only: bool, approximate: bool) -> None:
+        super().__init__(record.memory, record.fingerprint, record.width, record.created, read_only)
+        self._address = address
+        self._client = client
+        self._collection = collection_name(record.memory)
+        self._journal = Journal(client)
+        self._approximate = approximate
+        self._own = record
+        """The journal's newest record as a writer knows it; readers ask the server."""
+        self._unfinished = False
+        self._token = f"apl_writer_{uuid.uuid4().hex}"
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    def _take_over(self) -> None:
+        # A collection's aliases are the one thing that everybody sees at once, and cheaply: the writer's token is one.
+        for token in self._tokens():
+            self._client.drop_alias(token)
+        self._client.create_alias(self._collection, self._token)
+        recovered = self._recovered(self._current())
+        self._own = replace(recovered, batch=recovered.batch + 1, removed=[])
+        self._journal.commit(self._own)
+        wanted = "HNSW" if self._approximate else "FLAT"
+        if self._index_type() != wanted:
+            self._client.release_collection(self._collection)
+            self._client.drop_index(self._collection, "key")
+            make_index(self._client, self._collection, "key", wanted)
+            self._client.load_collection(self._collection)
+
+    def _recovered(self, record: Record) -> Record:
+        """Drop the rows of a write that never reached the journal; finish the deletions of one that did."""
+        torn = [entity["id"] for entity in self._query(f"batch > {record.batch}", ["id"])]
+        self._erase(torn + record.removed)
+        return replace(record, next_id=max([record.next_id, *(id + 1 for id in torn)]))
+
+    def _write(self, remove: list[int], add: list[NewRow], settings: dict[str, str]) -> list[int]:
+        for row in add:
+            if row.payload is not None and len(row.payload) > TEXT_LIMIT // 4 * 3 - 3:
+                raise StoreError(f"a payload of {len(row.payload)} bytes is too large for Milvus; nothing was written")
+        while len(remove) > REMOVED_AT_ONCE:
+            self._commit(remove[:REMOVED_AT_ONCE], [], {})
+            remove = remove[REMOVED_AT_ONCE:]
+        return self._commit(remove, add, settings)
+
+    def _commit(self, remove: list[int], add: list[NewRow], settings: dict[str, str]) -> list[int]:
+        if self._token not in self._tokens():
+            raise StoreBusy(
+                f"memory {self.name!r} at {place(self._address)} has since been opened for writing elsewhere; "
+                "nothing was written here, open it anew"
+            )
+        if self._unfinished:
+            self._own, self._unfinished = self._recovered(self._current()), False
+        batch, first = self._own.batch + 1, self._own.next_id
+        ids = list(range(first, first + len(add)))
+        self._unfinished = True
+        per_call = max(1, INSERT_BYTES // (4 * self.width + TEXT_LIMIT))
+        for start in range(0, len(add), per_call):
+            chunk = zip(ids[start : start + per_call], add[start : start + per_call], strict=True)
+            self._client.insert(self._collection, [entity_of(id, batch, row) for id, row in chunk])
+        record = replace(
+            self._own,
+            batch=batch,
+            next_id=first + len(add),
+            removed=remove,
+            settings=self._own.settings | settings,
+        )
+        self._journal.commit(record)
+        self._erase(remove)
+        self._own, self._unfinished = record, False
+        return ids
+
+    def _tokens(self) -> list[str]:
+        return self._client.describe_collection(self._collection)["aliases"]
+
+    def _erase(self, ids: list[int]) -> None:
+        if ids:
+            self._client.delete(self._collection, ids=ids)
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def _current(self) -> Record:
+        record = self._journal.newest(self.name)
+        if record is None:
+            raise NoSuchMemory(f"memory {self.name!r} has been deleted from {place(self._address)}")
+        return record
+
+    def _known(self) -> Record:
+        return self._current() if self.read_only or self._unfinished else self._own
+
+    def _query(self, filter: str, columns: list[str]) -> list[dict[str, Any]]:
+        return self._client.query(self._collection, filter, output_fields=columns, consistency_level=STRONG)
+
+    def _select(self, condition: str, columns: list[str], record: Record) -> list[dict[str, Any]]:
+        """The rows that count, in the order of their ids."""
+        removed = set(record.removed)
+        found = self._query(f"batch <= {record.batch} and {condition}", [*columns, "id"])
+        return sorted((e for e in found if e["id"] not in removed), key=lambda entity: entity["id"])
+
+    def _scan(self, columns: list[str], record: Record) -> Iterator[dict[str, Any]]:
+        """All rows, a range of ids at a time: a server sends no more than 16,384 rows for one question."""
+        for start in range(1, record.next_id, READ_IDS):
+            yield from self._select(f"id >= {start} and id < {start + READ_IDS}", columns, record)
+
+    def _existing(self, ids: list[int]) -> list[int]:
+        record, found = self._known(), []
+        for start in range(0, len(ids), READ_IDS):
+            found += self._select(f"id in {ids[start : start + READ_IDS]}", ["id"], record)
+        return [entity["id"] for entity in found]
+
+    def _labelled(self, label: Label) -> list[int]:
+        return self._matching("label", label_text(label))
+
+    def _from_source(self, source: str) -> list[int]:
+        return self._matching("source", f"={source}")
+
+    def _matching(self, column: str, text: str) -> list[int]:
+        record, found = self._known(), []
+        for start in range(1, record.next_id, READ_IDS):
+            within = f"{column}_hash == {text_hash(text)} and id >= {start} and id < {start + READ_IDS}"
+            found += self._select(within, [column], record)
+        return [entity["id"] for entity in found if entity[column] == text]
+
+    def _ids(self) -> list[int]:
+        return [entity["id"] for entity in self._scan(["id"], self._known())]
+
+    def _load(self) -> Snapshot:
+        while True:
+            record = self._known()
+            rows = [row_of(entity) for entity in self._scan(COLUMNS, record)]
+            # A reader may have read across a write; then it reads again.
+            if not self.read_only or self._known().batch == record.batch:
+                break
+        return Snapshot(
+            ids=np.array([row.id for row in rows], np.int64),
+            keys=np.array([row.key for row in rows], np.float32).reshape(len(rows), self.width),
+            labels=[row.label for row in rows],
+            surprise_nats=np.array([row.surprise_nats for row in rows], np.float64),
+            written_at=np.array([row.written_at for row in rows], np.float64),
+            sources=[row.source for row in rows],
+            generation=record.batch,
+        )
+
+    def _fetch(self, ids: list[int]) -> list[Row]:
+        return [row_of(entity) for entity in self._select(f"id in {ids}", [*COLUMNS, "payload"], self._known())]
+
+    def _nearest(self, key: np.ndarray, k: int) -> Nearest:
+        if not self._approximate and self._index_type() != "FLAT":
+            raise StoreError(f"the index of memory {self.name!r} is approximate: open it with approximate=True")
+        record = self._known()
+        (hits,) = self._client.search(
+            self._collection,
+            [key.tolist()],
+            filter=f"batch <= {record.batch}" + (f" and id not in {record.removed}" if record.removed else ""),
+            limit=k,
+            search_params={"metric_type": "L2", "params": {"ef": max(64, 2 * k)} if self._approximate else {}},
+            consistency_level=STRONG,
+        )
+        found = sorted((hit["distance"], hit["id"]) for hit in hits)
+        distances = np.sqrt(np.array([distance for distance, _ in found], np.float32).clip(min=0))
+        return Nearest(np.array([id for _, id in found], np.int64), distances)
+
+    def _index_type(self) -> str:
+        return self._client.describe_index(self._collection, "key")["index_type"]
+
+    def _settings(self) -> dict[str, str]:
+        return self._known().settings
+
+    def _count(self) -> int:
+        return _count_rows(self._client, self._known())
+
+    def _generation(self) -> int:
+        return self._current().batch
+
+    def _drop(self) -> None:
+        with self._using(writing=True):
+            self._journal.erase(self.name)
+            self._client.drop_alias(self._token)
+            self._client.drop_collection(self._collection)
+
+    def _close(self) -> None:
+        self._client.close()
+
+    def _plain_errors(self) -> AbstractContextManager[None]:
+        return plain_errors(self._address)

@@ -1,0 +1,156 @@
+"""How a memory on Milvus gets its transactions: a journal whose newest record is the truth about the memory.
+
+Milvus has none, but inserting a single entity is atomic. So every write ends with the insertion of one record
+into the journal, and only that makes it true: the record says up to which batch the rows count, which rows are
+gone, what the next id is, and what the settings are. One journal serves all memories of a server.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from apl.store.errors import MissingExtra, NewerSchema, StoreError
+from apl.store.rows import SCHEMA_VERSION, MemoryInfo
+
+try:
+    from grpc import RpcError
+    from pymilvus import DataType, MilvusClient
+    from pymilvus.exceptions import MilvusException
+except ModuleNotFoundError as missing:
+    raise MissingExtra(f"memories on Milvus need the library {missing.name}: pip install 'apl[milvus]'") from missing
+
+JOURNAL = "apl_journal"
+STRONG = "Strong"
+"""The consistency level at which a read sees all that was written before it, by whomever."""
+TEXT_LIMIT = 65535
+"""The longest text that Milvus stores, in bytes."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """All that is true of a memory besides its rows."""
+
+    memory: str
+    fingerprint: str
+    width: int
+    created: float
+    schema_version: int = SCHEMA_VERSION
+    batch: int = 0
+    """Rows of later batches do not count: their write was never finished."""
+    next_id: int = 1
+    removed: list[int] = field(default_factory=list)
+    """Rows that the last write removed, listed in case it died before it could delete them."""
+    settings: dict[str, str] = field(default_factory=dict)
+
+    def info(self, rows: int) -> MemoryInfo:
+        return MemoryInfo(self.memory, self.fingerprint, self.width, self.created, self.schema_version, rows)
+
+
+@contextmanager
+def plain_errors(address: str) -> Iterator[None]:
+    try:
+        yield
+    except (MilvusException, RpcError) as error:
+        reason = getattr(error, "message", None) or str(error)
+        raise StoreError(f"the Milvus server at {place(address)} failed ({reason}): open the memory anew") from error
+
+
+def place(address: str) -> str:
+    """The address without user and password, for messages."""
+    parts = urlsplit(address)
+    return f"{parts.scheme}://{parts.hostname}:{parts.port or 19530}"
+
+
+def connect(address: str) -> MilvusClient:
+    parts = urlsplit(address)
+    uri = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], "", "", ""))
+    try:
+        return MilvusClient(
+            uri=uri, user=parts.username or "", password=parts.password or "", db_name=parts.path.strip("/"), timeout=30
+        )
+    except (MilvusException, RpcError) as error:
+        reason = getattr(error, "message", None) or str(error)
+        raise StoreError(f"no Milvus server answers at {place(address)}: {reason}") from error
+
+
+def make_collection(client: MilvusClient, name: str, fields: dict[str, dict[str, Any]], vector: str, index: str) -> None:
+    """A collection whose first field is its primary key, searchable by one vector field, loaded and ready."""
+    schema = MilvusClient.create_schema(enable_dynamic_field=False)
+    for number, (field_name, options) in enumerate(fields.items()):
+        schema.add_field(field_name, is_primary=number == 0, **options)
+    client.create_collection(name, schema=schema, consistency_level=STRONG, num_shards=1)
+    make_index(client, name, vector, index)
+    client.load_collection(name)
+
+
+def make_index(client: MilvusClient, name: str, vector: str, index: str) -> None:
+    parameters = client.prepare_index_params()
+    options = {"M": 16, "efConstruction": 200} if index == "HNSW" else {}
+    parameters.add_index(vector, index_type=index, index_name=vector, metric_type="L2", params=options)
+    client.create_index(name, parameters)
+
+
+class Journal:
+    """The records of one server."""
+
+    def __init__(self, client: MilvusClient) -> None:
+        self._client = client
+
+    def exists(self) -> bool:
+        return self._client.has_collection(JOURNAL)
+
+    def make(self) -> None:
+        if not self.exists():
+            fields = {
+                "key": {"datatype": DataType.INT64, "auto_id": True},
+                "memory": {"datatype": DataType.VARCHAR, "max_length": 64},
+                "batch": {"datatype": DataType.INT64},
+                "record": {"datatype": DataType.VARCHAR, "max_length": TEXT_LIMIT},
+                # Milvus wants a vector in every collection.
+                "unused": {"datatype": DataType.FLOAT_VECTOR, "dim": 2},
+            }
+            make_collection(self._client, JOURNAL, fields, "unused", "FLAT")
+
+    def newest(self, memory: str) -> Record | None:
+        return max(self._records(f'memory == "{memory}"'), key=lambda record: record.batch, default=None)
+
+    def memories(self) -> list[Record]:
+        """The newest record of every memory, by name."""
+        found: dict[str, Record] = {}
+        for record in self._records("batch >= 0"):
+            if record.memory not in found or found[record.memory].batch < record.batch:
+                found[record.memory] = record
+        return [found[name] for name in sorted(found)]
+
+    def commit(self, record: Record) -> None:
+        """From here on this record is the truth. Older ones are then swept away."""
+        text = json.dumps(asdict(record))
+        if len(text.encode()) > TEXT_LIMIT:
+            raise StoreError(f"the settings of memory {record.memory!r} are too large for Milvus; nothing was written")
+        entity = {"memory": record.memory, "batch": record.batch, "record": text, "unused": [0.0, 0.0]}
+        self._client.insert(JOURNAL, [entity])
+        self._forget(f'memory == "{record.memory}" and batch < {record.batch}')
+
+    def erase(self, memory: str) -> None:
+        self._forget(f'memory == "{memory}"', STRONG)
+
+    def _forget(self, filter: str, level: str = "Eventually") -> None:
+        keys = [e["key"] for e in self._client.query(JOURNAL, filter, output_fields=["key"], consistency_level=level)]
+        if keys:
+            self._client.delete(JOURNAL, ids=keys)
+
+    def _records(self, filter: str) -> Iterator[Record]:
+        for entity in self._client.query(JOURNAL, filter, output_fields=["record"], consistency_level=STRONG):
+            content = json.loads(entity["record"])
+            if content["schema_version"] > SCHEMA_VERSION:
+                raise NewerSchema(
+                    f"memory {content['memory']!r} was written by a later version of apl (schema "
+                    f"{content['schema_version']}, this one reads up to {SCHEMA_VERSION}): upgrade apl; "
+                    "nothing was touched"
+                )
+            yield Record(**content)
