@@ -1,0 +1,31 @@
+"""Appendix, "Decoder architecture comparison": accuracy against items written, at 20-, 423- and 1000-way."""
+
+from __future__ import annotations
+
+from apl.evaluate import online
+from apl.paper.online import SEED, summary
+from apl.paper.plot import PALETTE, figure, smooth
+from apl.paper.results import figure_path, save_rows
+from apl.paper.subjects import DECODERS, TRAINED_DECODERS, characters, is_bundled, subject
+
+
+def reproduce(quick: bool = False) -> None:
+    tested = [subject(d) for d in DECODERS if is_bundled(TRAINED_DECODERS.get(d, "omniglot"))]
+    rows = []
+    with figure(figure_path("decoders", quick), columns=3, width=3.6) as panels:
+        for axes, way in zip(panels, (20, 423, 1000), strict=True):
+            data = characters(way > 423)
+            episodes = {20: 50, 423: 4, 1000: 2}[way] if not quick else 1
+            length = None if not quick else min(20 * way, 2000)
+            for one, colour in zip(tested, PALETTE, strict=False):
+                result = online(
+                    one.learner, data.embeddings, data.labels, way=way, episodes=episodes, seed=SEED, length=length,
+                    batch=1 if way == 20 else 16,
+                )  # fmt: skip
+                rows.append(one.row(data, **summary(result, episodes, last=100 if way == 20 else 1000)))
+                span = max(10, way // 2)
+                axes.plot(result.stored.float().mean(0), smooth(result.correct.mean(0), span), color=colour, label=one.decoder)
+                save_rows("decoders", rows, quick)
+            axes.set(xlabel="items written", ylim=(0, 1.02), title=f"{way}-way")
+        panels[0].set_ylabel("accuracy (running mean)")
+        panels[0].legend(frameon=False)

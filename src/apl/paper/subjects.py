@@ -1,0 +1,90 @@
+"""The learners under test and the embedded test characters, shared by all Omniglot experiments.
+
+Embedding the images is most of the work of an evaluation and the same for all experiments, so it is done
+once per encoder and process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from apl.checkpoint import BUNDLED
+from apl.data.jitter import JitterConfig, jitter
+from apl.data.labelled import LabelledImages
+from apl.data.omniglot import Part
+from apl.data.source import DataSource
+from apl.decoder import DecoderKind
+from apl.encoder import embed_all, scale_bytes
+from apl.learner import Learner
+from apl.paper.models import variant
+
+MODEL = "omniglot"
+TRAINED_DECODERS = {"relational": MODEL, "working_memory": "omniglot-working-memory", "lstm": "omniglot-lstm"}
+DECODERS: tuple[DecoderKind, ...] = ("relational", "working_memory", "lstm", "kernel", "nearest")
+MILD_JITTER = JitterConfig(rotation_degrees=6, scale=0.08, shear=0.1, shift=0.05, elastic=0.0, thickness=0.0)
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """A data set as one encoder sees it."""
+
+    embeddings: Float[Tensor, "example embed"]
+    labels: Int[Tensor, " example"]
+    split: str
+    split_hash: str
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One learner under test, reading embeddings."""
+
+    method: str
+    decoder: str
+    labels: str
+    checkpoint: str
+    learner: Learner
+
+    def row(self, data: Embedded, **figures: object) -> dict[str, object]:
+        """The part of a result row that says what was tested on what."""
+        return {
+            "method": self.method, "decoder": self.decoder, "labels": self.labels, "checkpoint": self.checkpoint,
+            "split": data.split, "split_hash": data.split_hash, "k": self.learner.config.k, **figures,
+        }  # fmt: skip
+
+
+def subject(decoder: DecoderKind = "relational", *, k: int | None = None, sigma_nats: float | None = None) -> Subject:
+    """Our learner with one of the five decoders, on the shared encoder."""
+    trained = decoder in TRAINED_DECODERS
+    checkpoint = TRAINED_DECODERS[decoder] if trained else MODEL
+    learner = variant(checkpoint, k=k, decoder=None if trained else decoder, sigma_nats=sigma_nats)
+    method = "ours" if decoder == "relational" else f"ours, {decoder.replace('_', ' ')} decoder"
+    return Subject(method, decoder, "neighbourhood", checkpoint, learner.on_embeddings())
+
+
+def is_bundled(name: str) -> bool:
+    return (BUNDLED / name / "model.json").is_file()
+
+
+@cache
+def characters(rotations: bool, part: Part = "test", model: str = MODEL, views: int = 1) -> Embedded:
+    """Omniglot characters of the paper's split, embedded by a bundled model's encoder."""
+    learner = Learner.load(model)
+    source = DataSource(rotations=rotations)
+    images = source.load(part, learner.config.encoder.image_size)
+    return Embedded(_embed(learner, images, views), images.labels, source.split_name(), source.split_hash())
+
+
+def _embed(learner: Learner, data: LabelledImages, views: int) -> Tensor:
+    """One embedding per image; with several views, the mean over mildly deformed copies."""
+    total = embed_all(learner.encoder, data.images)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(views - 1):
+        parts = [jitter(scale_bytes(part), MILD_JITTER, generator) for part in data.images.split(1024)]
+        total += torch.cat([embed_all(learner.encoder, part) for part in parts])
+    return F.layer_norm(total, total.shape[1:]) if views > 1 else total

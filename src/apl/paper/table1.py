@@ -1,0 +1,63 @@
+"""Table 1: Omniglot test accuracy with 1 or 5 stored examples of each of 5, 20, 423 or 1000 classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from apl.evaluate import fixed_context
+from apl.learner import Learner
+from apl.paper.results import save_rows
+from apl.paper.subjects import Embedded, Subject, characters, is_bundled, subject
+
+NAME = "table1"
+CELLS = tuple((way, shot) for way in (5, 20, 423, 1000) for shot in (1, 5))
+VIEWS = 5
+SEED = 1
+
+PAPER = {
+    "Matching nets": {(5, 1): 98.1, (5, 5): 98.9, (20, 1): 93.8, (20, 5): 98.5},
+    "CNP": {(5, 1): 95.3, (5, 5): 98.5, (20, 1): 89.9, (20, 5): 96.8},
+    "MANN": {(5, 1): 82.2, (5, 5): 94.9},
+    "MAML": {(5, 1): 98.7, (5, 5): 99.9, (20, 1): 95.8, (20, 5): 98.9},
+    "SNAIL": {(5, 1): 99.07, (5, 5): 99.78, (20, 1): 97.64, (20, 5): 99.35},
+    "APL (paper)": {
+        (5, 1): 97.9, (5, 5): 99.9, (20, 1): 97.2, (20, 5): 97.6,
+        (423, 1): 73.5, (423, 5): 88.0, (1000, 1): 68.9, (1000, 5): 78.9,
+    },
+}  # fmt: skip
+"""The published numbers, in percent."""
+
+
+def reproduce(quick: bool = False) -> None:
+    rows = []
+    for row in measured(quick):
+        rows.append(row)
+        save_rows(NAME, rows, quick)
+
+
+def measured(quick: bool) -> Iterator[dict]:
+    for decoder in ("relational", "kernel", "nearest"):
+        for way, shot in CELLS:
+            yield _cell(subject(decoder), characters(way > 423), way, shot, quick)
+    if not quick:
+        several = subject("relational")
+        several = Subject(f"ours, mean of {VIEWS} views", "relational", several.labels, several.checkpoint, several.learner)
+        for way, shot in CELLS:
+            yield _cell(several, characters(way > 423, views=VIEWS), way, shot, quick)
+    for way in (5, 20):
+        name = f"paper-{way}way"
+        if is_bundled(name):
+            learner = Learner.load(name)
+            recipe = Subject("paper's recipe", "relational", "fixed", name, learner.on_embeddings())
+            for shot in (1, 5):
+                yield _cell(recipe, characters(False, model=name), way, shot, quick)
+
+
+def _cell(tested: Subject, data: Embedded, way: int, shot: int, quick: bool) -> dict:
+    episodes = (1000 if way <= 20 else 20) // (20 if quick else 1)
+    estimate = fixed_context(
+        tested.learner, data.embeddings, data.labels, way=way, shot=shot, episodes=episodes, seed=SEED,
+        queries=5 if way <= 20 else 15,
+    )  # fmt: skip
+    figures = {"way": way, "shot": shot, "episodes": episodes, "seed": SEED}
+    return tested.row(data, **figures, accuracy=estimate.mean, ci95=estimate.ci95)
