@@ -1,0 +1,1 @@
+"""Published methods to compare with, one per file."""

@@ -1,0 +1,63 @@
+"""`apl reproduce`: a table or figure of the paper, from trained weights to result file and picture."""
+
+from __future__ import annotations
+
+import json as json_format
+import sys
+import time
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import tyro
+
+Name = Literal[
+    "table1", "online", "posterior", "per-class", "thousand-way", "mnist", "decoders", "sigma", "continual", "analogy",
+    "report", "all",
+]  # fmt: skip
+
+
+@dataclass
+class Command:
+    """Measure one experiment of the paper (or `all`), write results/NAME.json and its figure.
+
+    `report` makes the HTML report and the README's table from the result files there are; `all` does both.
+    """
+
+    name: Annotated[Name, tyro.conf.Positional]
+    """Which table or figure."""
+    quick: bool = False
+    """A small honest version in under two minutes, in results/quick."""
+    threads: int | None = None
+    """CPU threads."""
+    json: bool = False
+    """Print the rows as JSON."""
+
+    def run(self) -> None:
+        import torch
+
+        from apl.paper.experiments import EXPERIMENTS
+        from apl.paper.report import write_readme_table, write_report
+        from apl.paper.results import load_rows
+
+        if self.threads:
+            torch.set_num_threads(self.threads)
+        names = {"all": list(EXPERIMENTS), "report": []}.get(self.name, [self.name])
+        for name in names:
+            started = time.monotonic()
+            print(f"{name}: {EXPERIMENTS[name].title} …", file=sys.stderr, flush=True)
+            EXPERIMENTS[name].run(self.quick)
+            print(f"{name}: done in {time.monotonic() - started:.0f} s", file=sys.stderr)
+        if self.name in ("all", "report"):
+            print(f"report: {write_report(self.quick)}", file=sys.stderr)
+            if not self.quick:
+                write_readme_table()
+        for name in names:
+            rows = load_rows(name, self.quick)
+            if self.json:
+                print(json_format.dumps({"name": name, "rows": rows}))
+                continue
+            for row in rows:
+                interval = "" if row.get("ci95") is None else f" ± {100 * row['ci95']:.2f}"
+                what = ", ".join(f"{row[key]}-{key}" for key in ("way", "shot") if row.get(key))
+                stored = f", {row['stored']:.1f} stored" if "stored" in row else ""
+                print(f"{row.get('method', '')}: {what}: {100 * row['accuracy']:.2f}{interval} %{stored}")
