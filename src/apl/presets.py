@@ -23,13 +23,24 @@ GLYPH_ENCODER = ConvConfig(stem_channels=32, stem_kernel=5, stem_stride=2, group
 MANY_WAYS = (5, 20, 50, 100, 200)
 
 PRESETS: dict[str, PretrainConfig | TrainConfig] = {
-    "omniglot-encoder": PretrainConfig(encoder=OMNIGLOT_ENCODER, steps=8500),
+    "omniglot-encoder": PretrainConfig(encoder=OMNIGLOT_ENCODER, steps=8500, batch=64),
+    "omniglot-encoder-mirrored": PretrainConfig(
+        encoder=OMNIGLOT_ENCODER,
+        mirrored="for_encoder",
+        jitter=JitterConfig(rotation_degrees=15, scale=0.2, shear=0.25, elastic=0.06, thickness=0.4),
+        steps=5200,
+        batch=64,
+        learning_rate=1.2e-3,
+        warmup_steps=50,
+        decay_share=1.0,
+        weight_decay=5e-2,
+    ),
     "omniglot": TrainConfig(
         learner=LearnerConfig(
             encoder=OMNIGLOT_ENCODER, k=16, decoder=DecoderConfig(hidden=128, blocks=4, heads=4, compare=True)
         ),
         freeze_encoder=True,
-        mirrored_classes=True,
+        mirrored="for_decoder",
         ways=MANY_WAYS,
         longest_episode=4,
         steps=6000,

@@ -15,10 +15,10 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from apl.checkpoint import current_commit, save_model, to_json
+from apl.checkpoint import current_commit, find_model, load_weights, read_json, read_tensors, save_model, to_json
 from apl.data.jitter import JitterConfig, jitter
 from apl.data.labelled import LabelledImages
-from apl.data.source import DataSource
+from apl.data.source import DataSource, Mirrored
 from apl.encoder import ConvConfig, build_encoder, embed_all, scale_bytes
 from apl.run import LOG_EVERY_SECONDS, Run, RunOptions
 
@@ -31,6 +31,10 @@ class PretrainConfig:
 
     encoder: ConvConfig = field(default_factory=ConvConfig)
     data: DataSource = field(default_factory=DataSource)
+    mirrored: Mirrored = "none"
+    """Whether mirror images of the training characters are classes too."""
+    encoder_from: str | None = None
+    """Directory of a saved encoder to go on from; the directions of the classes start at their means."""
     steps: int = 9000
     batch: int = 128
     learning_rate: float = 2e-3
@@ -60,9 +64,14 @@ class CosineClassifier(nn.Module):
 def pretrain(config: PretrainConfig, options: RunOptions) -> nn.Module:
     """Train, save the encoder under `options.directory`, and return it."""
     torch.manual_seed(config.seed)
-    train = config.data.load("train", config.encoder.image_size)
+    train = config.data.load_training(config.encoder.image_size, config.mirrored)
     validation = config.data.load("validation", config.encoder.image_size)
     model = CosineClassifier(config, len(train.class_names))
+    if config.encoder_from is not None:
+        start = find_model(config.encoder_from)
+        load_weights(model.encoder, read_tensors(start / "model.safetensors"), str(start))
+        if not options.resume:
+            point_at_class_means(model, train)
     optimiser = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=config.weight_decay, fused=True)
     run = Run(config, options, model, optimiser, config.seed)
 
@@ -104,8 +113,23 @@ def pretrain(config: PretrainConfig, options: RunOptions) -> nn.Module:
             "commit": current_commit(),
             "validation": one_shot_accuracy(model.encoder, validation),
         }
+        if config.encoder_from is not None:
+            provenance["started_from"] = read_json(find_model(config.encoder_from) / "model.json")["provenance"]
         save_model(options.directory / "encoder", model.encoder, config.encoder, provenance, half=False)
     return model.encoder
+
+
+@torch.no_grad()
+def point_at_class_means(model: CosineClassifier, data: LabelledImages, drawings: int = 3) -> None:
+    """Start each class's direction at the mean embedding of a few of its drawings."""
+    order = data.labels.argsort(stable=True)
+    count = data.labels.bincount()
+    start = count.cumsum(0) - count
+    for i in range(drawings):
+        chosen = order[start + torch.clamp(count - 1, max=i)]
+        mean = F.normalize(embed_all(model.encoder, data.images[chosen]), dim=1)
+        model.directions.copy_(mean if i == 0 else model.directions + mean)
+    model.directions.copy_(F.normalize(model.directions, dim=1))
 
 
 def learning_rate(config: PretrainConfig, step: int) -> float:

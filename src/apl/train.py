@@ -19,7 +19,7 @@ from apl.checkpoint import (
     CheckpointError, current_commit, find_model, from_json, load_weights, read_json, read_tensors, to_json,
 )  # fmt: skip
 from apl.data.jitter import JitterConfig, jitter
-from apl.data.source import DataSource
+from apl.data.source import DataSource, Mirrored
 from apl.encoder import EncoderConfig, embed_all, scale_bytes
 from apl.episode import EpisodeSampler, run_episode
 from apl.evaluate import fixed_context
@@ -39,9 +39,9 @@ class TrainConfig:
     """Directory of a trained encoder (`apl train …-encoder` makes one) or of a whole model to start from."""
     freeze_encoder: bool = False
     """Train the decoder alone, on embeddings computed once."""
-    mirrored_classes: bool = False
-    """Train on mirror images: classes the encoder was not trained on, so neighbourhoods are as unclean as
-    those of new classes will be."""
+    mirrored: Mirrored = "none"
+    """`for_decoder`: train on mirror images the encoder was not trained on, so that neighbourhoods are as unclean
+    as those of new classes will be."""
     ways: tuple[int, ...] = (20,)
     """Numbers of classes; one is drawn for each round of episodes."""
     parallel: int = 8
@@ -72,9 +72,7 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
     size = getattr(config.learner.encoder, "image_size", None)
     if size is None:
         raise ValueError("training needs an encoder of images")
-    shown = config.data.load("train", size)
-    if config.mirrored_classes:
-        shown = shown.mirrored()
+    shown = config.data.load_training(size, config.mirrored)
     inputs, trained = shown.images, learner
     if config.freeze_encoder:
         inputs, trained = embed_all(learner.encoder, shown.images), learner.on_embeddings()

@@ -61,8 +61,10 @@ class Command:
         options = RunOptions(directory, self.resume, self.minutes, self.tensorboard)
         with process_group():
             if isinstance(config, PretrainConfig):
-                if self.encoder or self.decoder:
-                    raise ValueError(f"{self.preset} trains an encoder from nothing: --encoder and --decoder mean nothing here")
+                if self.decoder:
+                    raise ValueError(f"{self.preset} trains an encoder: --decoder means nothing here")
+                if self.encoder:
+                    config = replace(config, encoder_from=self.encoder)
                 pretrain(config, options)
                 saved = directory / "encoder"
             else:

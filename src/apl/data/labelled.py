@@ -48,6 +48,15 @@ class LabelledImages:
         )
         return LabelledImages(torch.cat(turned), torch.cat(labels), names)
 
+    def joined(self, other: LabelledImages) -> LabelledImages:
+        """Both sets of classes side by side."""
+        shared = set(self.class_names) & set(other.class_names)
+        if shared:
+            raise ValueError(f"class {min(shared)!r} is on both sides")
+        images = torch.cat([self.images, other.images])
+        labels = torch.cat([self.labels, other.labels + len(self.class_names)])
+        return LabelledImages(images, labels, self.class_names + other.class_names)
+
     def mirrored(self) -> LabelledImages:
         """Every image mirrored left to right: mostly new classes, drawn in the same hand."""
         return LabelledImages(self.images.flip(3), self.labels, tuple(f"{name}|" for name in self.class_names))

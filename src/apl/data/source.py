@@ -14,6 +14,10 @@ from apl.data.omniglot import Part, Split, load_omniglot, omniglot, split_classe
 
 DRAWINGS_PER_GLYPH = 20
 
+Mirrored = Literal["none", "for_encoder", "for_decoder"]
+"""Mirror images of training classes are further classes. The encoder may be trained on most of them; every
+fifth is kept from it, so that the decoder can be trained on classes the encoder has never seen."""
+
 
 @dataclass(frozen=True)
 class DataSource:
@@ -34,6 +38,17 @@ class DataSource:
         seed = {"train": 1, "validation": 2, "test": 3}[part]
         glyphs = draw_glyphs(self.glyph_classes, DRAWINGS_PER_GLYPH, torch.Generator().manual_seed(seed), size)
         return glyphs.with_rotations() if self.rotations else glyphs
+
+    def load_training(self, size: int, mirrored: Mirrored) -> LabelledImages:
+        """The training classes; `for_encoder` adds most of their mirror images, `for_decoder` is the others."""
+        plain = self.load("train", size)
+        if mirrored == "none":
+            return plain
+        mirror = plain.mirrored()
+        kept_back = mirror.class_names[::5]
+        if mirrored == "for_decoder":
+            return mirror.only(kept_back)
+        return plain.joined(mirror.only(tuple(n for n in mirror.class_names if n not in set(kept_back))))
 
     def split_name(self) -> str:
         return self.split if self.name == "omniglot" else "glyphs"
