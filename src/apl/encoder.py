@@ -2,7 +2,8 @@
 
 Any `nn.Module` with an attribute `width` (the numbers in e) is an encoder. `ConvEncoder` is the paper's
 network and its wider relatives; `IdentityEncoder` takes vectors as they are (features computed elsewhere,
-one-hot symbols, embeddings cached during evaluation).
+one-hot symbols, embeddings cached during evaluation); `PairEncoder` embeds a digit and a symbol side by
+side, each a key of its own.
 """
 
 from __future__ import annotations
@@ -50,7 +51,15 @@ class IdentityConfig:
     """Layer-normalise the vector, as the convolutional encoder does."""
 
 
-EncoderConfig = ConvConfig | IdentityConfig
+@dataclass(frozen=True)
+class PairConfig:
+    """A digit and a symbol, shown together (paper, section 4.5); each is a key column of the memory."""
+
+    digit: ConvConfig
+    symbol: ConvConfig | IdentityConfig
+
+
+EncoderConfig = ConvConfig | IdentityConfig | PairConfig
 
 
 class Block(nn.Module):
@@ -117,8 +126,40 @@ class IdentityEncoder(nn.Module):
         return F.layer_norm(vectors, vectors.shape[1:]) if self.config.normalise else vectors
 
 
+class PairEncoder(nn.Module):
+    """Two inputs in one flat vector, embedded apart; the embedding is both, side by side."""
+
+    def __init__(self, config: PairConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.digit = build_encoder(config.digit)
+        self.symbol = build_encoder(config.symbol)
+        self.key_widths = {"digit": self.digit.width, "symbol": self.symbol.width}
+        self.width = sum(self.key_widths.values())
+
+    def forward(self, pairs: Float[Tensor, "pair input"]) -> Float[Tensor, "pair embed"]:
+        widths = [flat_width(self.config.digit), flat_width(self.config.symbol)]
+        if pairs.ndim != 2 or pairs.shape[1] != sum(widths):
+            raise ValueError(f"expected pairs of shape [any, {sum(widths)}], got {list(pairs.shape)}")
+        digits, symbols = pairs.split(widths, 1)
+        digits, symbols = unflatten(digits, self.config.digit), unflatten(symbols, self.config.symbol)
+        return torch.cat([self.digit(digits), self.symbol(symbols)], 1)
+
+
+def flat_width(config: ConvConfig | IdentityConfig) -> int:
+    """Numbers in one input of this encoder."""
+    return config.image_size**2 if isinstance(config, ConvConfig) else config.width
+
+
+def unflatten(inputs: Tensor, config: ConvConfig | IdentityConfig) -> Tensor:
+    """Flat vectors as the encoder wants them: images get their shape back."""
+    return inputs.view(-1, 1, config.image_size, config.image_size) if isinstance(config, ConvConfig) else inputs
+
+
 def build_encoder(config: EncoderConfig) -> nn.Module:
     match config:
+        case PairConfig():
+            return PairEncoder(config)
         case ConvConfig():
             return ConvEncoder(config)
         case IdentityConfig():

@@ -103,3 +103,19 @@ def _read_idx(path: Path, magic: int, shape: tuple[int, ...]) -> np.ndarray:
 
 def _resized(image: np.ndarray, size: int) -> np.ndarray:
     return np.asarray(Image.fromarray(image).resize((size, size), Image.Resampling.LANCZOS))
+
+
+DigitPart = Literal["encoder", "train", "validation", "test"]
+"""Disjoint sets of digits: MNIST's training images in three parts, and its test images."""
+
+_FIRST = {"encoder": 0, "train": 45_000, "validation": 55_000}
+_LAST = {"encoder": 45_000, "train": 55_000, "validation": 60_000}
+
+
+def mnist_part(part: DigitPart, size: int = 28) -> LabelledImages:
+    """An encoder learns from its own part, so that on "train" it errs as often as on digits still to come."""
+    if part == "test":
+        return load_mnist("test", size)
+    whole = load_mnist("train", size)
+    chosen = slice(_FIRST[part], _LAST[part])
+    return LabelledImages(whole.images[chosen], whole.labels[chosen], whole.class_names)

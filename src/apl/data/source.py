@@ -10,6 +10,7 @@ import torch
 
 from apl.data.glyphs import draw_glyphs
 from apl.data.labelled import LabelledImages
+from apl.data.mnist import mnist_part
 from apl.data.omniglot import Part, Split, load_omniglot, omniglot, split_classes
 
 DRAWINGS_PER_GLYPH = 20
@@ -23,7 +24,7 @@ fifth is kept from it, so that the decoder can be trained on classes the encoder
 class DataSource:
     """A data set with its split into training, validation and test classes."""
 
-    name: Literal["omniglot", "glyphs"] = "omniglot"
+    name: Literal["omniglot", "glyphs", "mnist"] = "omniglot"
     split: Split = "paper"
     """Which characters of Omniglot are held out (ignored for generated glyphs)."""
     rotations: bool = True
@@ -34,6 +35,8 @@ class DataSource:
     def load(self, part: Part, size: int) -> LabelledImages:
         if self.name == "omniglot":
             return omniglot(self.split, part, self.rotations, size)
+        if self.name == "mnist":
+            return mnist_part("encoder" if part == "train" else part, size)
         # Each part is drawn from a seed of its own: no class of one can be in another.
         seed = {"train": 1, "validation": 2, "test": 3}[part]
         glyphs = draw_glyphs(self.glyph_classes, DRAWINGS_PER_GLYPH, torch.Generator().manual_seed(seed), size)
@@ -51,10 +54,12 @@ class DataSource:
         return plain.joined(mirror.only(tuple(n for n in mirror.class_names if n not in set(kept_back))))
 
     def split_name(self) -> str:
-        return self.split if self.name == "omniglot" else "glyphs"
+        return self.split if self.name == "omniglot" else self.name
 
     def split_hash(self) -> str:
         """Identifies the held-out classes."""
         if self.name == "omniglot":
             return split_classes(load_omniglot().class_names, self.split).hash
+        if self.name == "mnist":
+            return hashlib.sha256(b"mnist 45000 10000 5000 10000").hexdigest()[:16]
         return hashlib.sha256(f"glyphs {self.glyph_classes}".encode()).hexdigest()[:16]
