@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 
+@runtime_checkable
 class Controller(Protocol):
     """Chooses what to write from the surprise -ln p(y) of each example and the number of classes."""
 
