@@ -18,7 +18,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -155,7 +155,7 @@ class Store(ABC):
                 self._closed = True
                 self._close()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Store:
         return self
 
     def __exit__(self, *_: object) -> None:

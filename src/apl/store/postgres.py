@@ -11,6 +11,7 @@ structure; wider keys and more rows without structure bring it down to half.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -211,7 +212,7 @@ class PostgresStore(Store):
     def _column(self, query: str, *values: object) -> list[int]:
         return [id for (id,) in self._connection.execute(query, (self._memory, *values))]
 
-    def _keys(self, keys: list[bytes]) -> np.ndarray:
+    def _keys(self, keys: Sequence[bytes]) -> np.ndarray:
         # As pgvector sends them: two 16-bit numbers (length, unused), then big-endian floats.
         numbers = np.frombuffer(b"".join(keys), ">f4").reshape(-1, self.width + 1)
         return numbers[:, 1:].astype(np.float32)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float32, Float64, Int64
+from jaxtyping import Float, Float32, Float64, Int64
 
 Label = str | int
 
@@ -26,7 +26,7 @@ class NewRow:
 
     label: Label
     """Text or a 64-bit integer; 7 and "7" are different classes."""
-    key: Float32[np.ndarray, " embed"]
+    key: Float[np.ndarray, " embed"]
     surprise_nats: float = 0.0
     """Surprise at the moment of writing; infinity is allowed (the true class had no probability at all)."""
     written_at: float | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -240,7 +241,7 @@ class SqliteStore(Store):
     def _column(self, query: str, *values: object) -> list[int]:
         return [id for (id,) in self._connection.execute(query, (self._memory, *values))]
 
-    def _keys(self, ids: list[int], keys: list[bytes]) -> np.ndarray:
+    def _keys(self, ids: Sequence[int], keys: Sequence[bytes]) -> np.ndarray:
         size = self.width * KEY_DTYPE.itemsize
         for id, key in zip(ids, keys, strict=True):
             if len(key) != size:

@@ -1,0 +1,376 @@
+"""What every memory promises, whatever its home: one suite over RAM, SQLite, PostgreSQL and Milvus."""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from apl.store import (
+    FingerprintMismatch,
+    NewRow,
+    NoSuchMemory,
+    Row,
+    Store,
+    StoreBusy,
+    StoreError,
+    delete_memory,
+    list_memories,
+    open_store,
+)
+from apl.store.ram import RamStore
+from apl.store.transfer import export_memory, import_memory, verify
+
+pytest_plugins = ["store_servers"]
+
+WIDTH = 4
+numbers = count()
+
+
+@dataclass
+class Home:
+    """A place for one new memory of a test, and a way to open it."""
+
+    kind: str
+    url: str
+    name: str
+    opened: list[Store] = field(default_factory=list)
+
+    def open(self, name: str | None = None, **options: Any) -> Store:
+        options = {"fingerprint": "encoder-1", "width": WIDTH} | options
+        store = open_store(self.url, name or self.name, **options)
+        self.opened.append(store)
+        return store
+
+
+def emptied(url: str, name: str) -> str:
+    """The one memory that all tests on Milvus share, as if new: the server takes seconds to make one."""
+    with open_store(url, name, fingerprint="encoder-1", width=WIDTH) as store:
+        store.delete(store.load().ids.tolist())
+        store._journal.commit(replace(store._own, batch=store._own.batch + 1, settings={}, removed=[]))
+    return name
+
+
+def new_home(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
+    match kind:
+        case "ram":
+            home = Home("ram", "ram:", "memory")
+        case "sqlite":
+            home = Home("sqlite", str(tmp_path / "test.apl"), "memory")
+        case "postgres":
+            home = Home("postgres", request.getfixturevalue("postgres_url"), f"memory-{next(numbers)}")
+        case _:
+            url = request.getfixturevalue("milvus_url")
+            home = Home("milvus", url, emptied(url, "memory"))
+    yield home
+    for store in home.opened:
+        store.close()
+
+
+@pytest.fixture(params=["ram", "sqlite", "postgres", "milvus"])
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
+    yield from new_home(request.param, request, tmp_path)
+
+
+@pytest.fixture(params=["sqlite", "postgres", "milvus"])
+def lasting(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
+    """A home in which a memory outlives its store."""
+    yield from new_home(request.param, request, tmp_path)
+
+
+def row(label: str | int = "a", value: float = 0.0, **more: Any) -> NewRow:
+    return NewRow(label, np.full(WIDTH, value, np.float32), **more)
+
+
+def seen(stored: Row) -> tuple[Any, ...]:
+    """A row in a form that can be compared."""
+    return (
+        *(stored.id, type(stored.label), stored.label, stored.key.tolist()),
+        *(stored.surprise_nats, stored.written_at, stored.source, stored.payload),
+    )
+
+
+def test_rows_come_back_exactly_as_they_were_written(home: Home) -> None:
+    store = home.open()
+    assert store.count() == 0 and store.load().keys.shape == (0, WIDTH) and list(store.rows()) == []
+    rng = np.random.default_rng(0)
+    labels = ["7", 7, -(2**63), 2**63 - 1, "", "Ærøskøbing 東京 🙂", "'; DROP TABLE rows; --", '" or id > 0 or "']
+    details = [
+        {"source": None, "payload": None},
+        {"source": "", "payload": b""},
+        {"source": "a/b 'c' \"d\".png", "payload": bytes(range(256)), "surprise_nats": math.inf},
+        {"written_at": 1.5, "surprise_nats": 0.1 + 0.2},
+    ]
+    new = [
+        NewRow(label, rng.standard_normal(WIDTH).astype(np.float32), **details[number % 4])
+        for number, label in enumerate(labels)
+    ]
+    ids = store.append(new)
+    assert ids == list(range(ids[0], ids[0] + 8)) and ids[0] >= 1
+    stored = list(store.rows())
+    assert [r.id for r in stored] == ids
+    for given, kept in zip(new, stored, strict=True):
+        assert (kept.label, type(kept.label), kept.source, kept.payload) == (
+            *(given.label, type(given.label), given.source, given.payload),
+        )
+        assert kept.key.dtype == np.float32 and kept.key.tobytes() == given.key.tobytes()
+        assert kept.surprise_nats == given.surprise_nats
+        assert kept.written_at == given.written_at if given.written_at else kept.written_at > 1.7e9
+    snapshot = store.load()
+    assert snapshot.ids.tolist() == ids and snapshot.keys.tobytes() == b"".join(r.key.tobytes() for r in new)
+    assert snapshot.labels == labels and snapshot.sources == [r.source for r in stored]
+    assert snapshot.surprise_nats.tolist() == [r.surprise_nats for r in stored]
+    assert snapshot.written_at.tolist() == [r.written_at for r in stored]
+    assert seen(store.row(ids[2])) == seen(stored[2]) and store.payload(ids[2]) == bytes(range(256))
+    assert store.payload(ids[0]) is None and store.payload(ids[1]) == b""
+    assert verify(store) == [] and store.info.rows == store.count() == len(snapshot) == 8
+    with pytest.raises(StoreError, match="has no row 999"):
+        store.row(999)
+
+
+def test_a_closed_memory_can_be_opened_again_and_is_the_same(lasting: Home) -> None:
+    with lasting.open() as store:
+        store.append([row("a", 1.0, source="s", payload=b"p"), row(3, 2.0)], settings={"sigma": 0.75, "seen": [1, None]})
+        before, info = [seen(r) for r in store.rows()], store.info
+    with pytest.raises(StoreError, match="closed"):
+        store.count()
+    again = lasting.open()
+    assert [seen(r) for r in again.rows()] == before
+    assert again.settings() == {"sigma": 0.75, "seen": [1, None]} and again.info == info
+
+
+def test_an_id_is_never_given_twice(lasting: Home) -> None:
+    with lasting.open() as store:
+        ids = store.append([row(), row()])
+        assert store.delete([ids[1]]) == [ids[1]]
+    assert lasting.open().append([row()])[0] > ids[1]
+
+
+def test_rows_are_deleted_by_id_label_and_source(home: Home) -> None:
+    store = home.open()
+    a, b, c, d, e = store.append([row("7"), row(7), row(7, source="x"), row("b", source="x"), row("b", source="y")])
+    assert store.delete_label(7) == [b, c]
+    assert store.delete_label(7) == [] and store.delete_label("nothing") == []
+    assert store.delete_source("x") == [d] and store.delete_source("nowhere") == []
+    assert store.delete([e, 999, e]) == [e]
+    assert store.load().ids.tolist() == [a]
+    with pytest.raises(StoreError):
+        store.payload(b)
+
+
+def test_replacing_happens_altogether_or_not_at_all(home: Home) -> None:
+    store = home.open()
+    old = store.append([row("a", 1.0), row("b", 2.0)])
+    new = store.replace([old[0]], [row("c", 3.0)], settings={"n": 1})
+    assert store.load().ids.tolist() == [old[1], *new] and store.settings() == {"n": 1}
+    with pytest.raises(StoreError, match=f"no row {old[0]} .*nothing was written"):
+        store.replace([old[0], old[1]], [row("d", 4.0)], settings={"n": 2})
+    assert store.load().labels == ["b", "c"] and store.settings() == {"n": 1}
+
+
+def test_one_bad_row_keeps_the_whole_batch_out(home: Home) -> None:
+    store = home.open()
+    bad: list[tuple[NewRow, type[Exception], str]] = [
+        (row("a", math.nan), ValueError, "NaN"),
+        (NewRow("a", np.zeros(WIDTH + 1, np.float32)), ValueError, "has 4 numbers"),
+        (row(2**63), ValueError, "64 bits"),
+        (row(True), TypeError, "text or an integer"),
+        (row("a\0b"), ValueError, "zero character"),
+        (row("x" * 9000), ValueError, "9000 bytes"),
+        (row("\ud800"), ValueError, "UTF-8"),
+        (row("a", surprise_nats=math.nan), ValueError, "NaN"),
+    ]
+    for wrong, error, message in bad:
+        with pytest.raises(error, match=f"row 1 of 2.*{message}.*nothing was written"):
+            store.append([row("fine"), wrong])
+    with pytest.raises(ValueError):
+        store.append([row("fine")], settings={"x": math.nan})
+    assert store.count() == 0
+    assert store.append([]) == []
+
+
+def test_settings_are_kept_apart_from_one_another(home: Home) -> None:
+    store = home.open()
+    assert store.settings() == {}
+    store.update_settings({"a": 1, "text": "'\"é"})
+    store.update_settings({"a": {"deep": [True, None]}})
+    assert store.settings() == {"a": {"deep": [True, None]}, "text": "'\"é"}
+
+
+def test_a_reader_learns_that_the_memory_has_changed(lasting: Home) -> None:
+    writer = lasting.open()
+    ids = writer.append([row("a", 1.0)])
+    reader = lasting.open(read_only=True)
+    snapshot = reader.load()
+    assert reader.generation() == snapshot.generation
+    for write in (
+        lambda: writer.append([row("b")]),
+        lambda: writer.delete(ids),
+        lambda: writer.update_settings({"n": 1}),
+    ):
+        before = reader.generation()
+        write()
+        assert reader.generation() > before
+    assert reader.generation() > snapshot.generation and reader.load().labels == ["b"]
+    assert reader.settings() == {"n": 1} and reader.count() == 1
+    for forbidden in (lambda: reader.append([row()]), lambda: reader.delete([1]), lambda: reader.update_settings({})):
+        with pytest.raises(StoreError, match="reading only"):
+            forbidden()
+
+
+def test_a_memory_has_one_writer(lasting: Home) -> None:
+    first = lasting.open()
+    first.append([row("a")])
+    if lasting.kind == "milvus":
+        # No locks there: the newcomer has it, and the first is told so.
+        with lasting.open() as second:
+            with pytest.raises(StoreBusy, match="elsewhere; nothing was written"):
+                first.append([row("b")])
+            second.append([row("c")])
+            assert second.load().labels == ["a", "c"]
+        return
+    with pytest.raises(StoreBusy, match="open for writing elsewhere"):
+        lasting.open()
+    with pytest.raises(StoreBusy):
+        delete_memory(lasting.url, lasting.name)
+    with lasting.open("another"):
+        pass
+    first.append([row("b")])
+    threading.Timer(0.2, first.close).start()
+    assert lasting.open(timeout=20.0).load().labels == ["a", "b"]
+
+
+def test_the_nearest_rows_are_the_true_ones_and_the_older_first_among_equals(home: Home) -> None:
+    store = home.open()
+    rng = np.random.default_rng(1)
+    keys = rng.standard_normal((60, WIDTH)).astype(np.float32)
+    keys[40:] = keys[:20]
+    ids = np.array(store.append([NewRow(number, key) for number, key in enumerate(keys)]))
+    removed = store.delete(ids[5:8].tolist())
+    kept = ~np.isin(ids, removed)
+    for query in rng.standard_normal((3, WIDTH)).astype(np.float32):
+        distance = np.linalg.norm(keys[kept].astype(np.float64) - query, axis=1)
+        expected = np.argsort(distance, kind="stable")[:57]
+        found = store.nearest(query, 100)
+        assert found.ids.tolist() == ids[kept][expected].tolist()
+        np.testing.assert_allclose(found.distances, distance[expected], rtol=1e-4)
+        assert store.nearest(query, 6).distances.tolist() == pytest.approx(distance[expected[:6]].tolist(), rel=1e-4)
+    with pytest.raises(ValueError, match="at least 1"):
+        store.nearest(keys[0], 0)
+    with pytest.raises(ValueError, match="4 numbers"):
+        store.nearest(keys[0, :2], 1)
+
+
+def test_keys_of_another_encoder_are_refused(lasting: Home) -> None:
+    with lasting.open() as store:
+        store.append([row("a")])
+    with pytest.raises(FingerprintMismatch, match="'encoder-1'.*'encoder-2'.*apl memory reembed"):
+        lasting.open(fingerprint="encoder-2")
+    with pytest.raises(StoreError, match="have 4 numbers.*makes 8"):
+        lasting.open(width=8)
+    as_it_is = lasting.open(fingerprint=None, width=None)
+    assert (as_it_is.fingerprint, as_it_is.width, as_it_is.count()) == ("encoder-1", WIDTH, 1)
+
+
+def test_memories_are_listed_kept_apart_and_deleted(lasting: Home) -> None:
+    other = lasting.name + ".b_-"
+    with lasting.open() as one, lasting.open(other, width=2) as two:
+        one.append([row("a")], settings={"mine": 1})
+        two.append([NewRow("b", np.ones(2, np.float32))] * 2)
+        assert one.load().labels == ["a"] and two.load().labels == ["b", "b"] and two.settings() == {}
+    infos = {info.name: info for info in list_memories(lasting.url)}
+    assert list(infos) == sorted(infos)
+    assert (infos[lasting.name].rows, infos[other].rows, infos[other].width) == (1, 2, 2)
+    delete_memory(lasting.url, other)
+    assert other not in {info.name for info in list_memories(lasting.url)}
+    with pytest.raises(NoSuchMemory, match="no memory named"):
+        delete_memory(lasting.url, other)
+    with pytest.raises(NoSuchMemory, match="no memory named"):
+        lasting.open(other, read_only=True)
+    assert lasting.open().load().labels == ["a"]
+    for name in ("", "a/b", "x" * 65, "a b", "é"):
+        with pytest.raises(ValueError, match="a memory's name"):
+            open_store(lasting.url, name)
+
+
+def test_threads_take_turns(home: Home) -> None:
+    store = home.open()
+    with ThreadPoolExecutor(4) as threads:
+        batches = list(threads.map(lambda n: store.append([row(n), row(n)]), range(12)))
+    assert all(second == first + 1 for first, second in batches)
+    assert sorted(sum(batches, [])) == store.load().ids.tolist()
+
+
+def test_any_sequence_of_writes_ends_as_it_does_in_a_dictionary(home: Home) -> None:
+    store, model = home.open(), RamStore("model", "encoder-1", WIDTH)
+    chance = random.Random(0)
+    ids: dict[int, int] = {}
+    steps = 25 if home.kind == "milvus" else 80
+    for step in range(steps):
+        new = [
+            row(chance.choice(["a", "b", 1, 2]), float(step + n), source=chance.choice([None, "x", "y"]), written_at=1.0)
+            for n in range(chance.randint(0, 3))
+        ]
+        there = list(model.load().ids)
+        some = [int(id) for id in chance.sample(there, min(len(there), chance.randint(0, 2)))]
+        act: Callable[[Store, list[int]], list[int]] = chance.choice(
+            [
+                lambda s, gone: s.append(new),
+                lambda s, gone: s.replace(gone, new, settings={"step": step}),
+                lambda s, gone: s.delete(gone),
+                lambda s, gone: s.delete_label(new[0].label) if new else [],
+                lambda s, gone: s.delete_source("x") if len(there) > 8 else s.append(new),
+            ]
+        )
+        expected = act(model, some)
+        got = act(store, [ids[id] for id in some])
+        assert len(got) == len(expected)
+        ids |= dict(zip(expected, got, strict=True))
+    assert store.settings() == model.settings()
+    in_model = [(ids[r.id], *seen(r)[1:]) for r in model.rows()]
+    assert [seen(r) for r in store.rows()] == in_model and len(in_model) == store.count() > 0
+
+
+def test_a_memory_can_be_carried_to_another_home(home: Home, tmp_path: Path) -> None:
+    store = home.open()
+    store.append([row("7", 1.0, payload=b"x", source="s"), row(7, 2.0)], settings={"sigma": 1})
+    export_memory(store, tmp_path / "exported")
+    with RamStore("copy", "encoder-1", WIDTH) as copy:
+        assert import_memory(tmp_path / "exported", copy).written == 2
+        assert [seen(r)[1:] for r in copy.rows()] == [seen(r)[1:] for r in store.rows()]
+        assert copy.settings() == {"sigma": 1}
+    assert import_memory(tmp_path / "exported", store).written == 0
+
+
+def test_urls_say_where_a_memory_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = {"fingerprint": "e", "width": 2}
+    for url in ("sqlite:///relative.apl", f"sqlite:///{tmp_path}/absolute.apl", tmp_path / "path.apl", "bare:name.apl"):
+        open_store(url, **made).close()
+    assert {p.name for p in tmp_path.iterdir()} == {"relative.apl", "absolute.apl", "path.apl", "bare:name.apl"}
+    assert isinstance(open_store(None, **made), RamStore)
+    for wrong in ("redis://x", "sqlite://x.apl", "sqlite:///"):
+        with pytest.raises(StoreError, match="use ram:|has no path"):
+            open_store(wrong, **made)
+    with pytest.raises(ValueError, match="for servers"):
+        open_store("x.apl", approximate=True, **made)
+
+
+@pytest.mark.parametrize(("url", "module"), [("postgresql://h/d", "psycopg"), ("milvus+http://h", "pymilvus")])
+def test_a_missing_extra_is_named(url: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    for name in [name for name in sys.modules if name.startswith(("apl.store.postgres", "apl.store.milvus"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(StoreError, match=r"pip install 'apl\[(postgres|milvus)\]'"):
+        open_store(url, fingerprint="e", width=2)
