@@ -32,6 +32,9 @@ class LearnerConfig:
     decoder: DecoderConfig = field(default_factory=DecoderConfig)
     k: int = 5
     """Neighbours recalled by each key column. May be changed after training."""
+    hops: int = 1
+    """Deviation: from the second hop on, the rows already recalled recall their own neighbours: two facts may
+    be joined by a third that shares nothing with the query. For memories of the size of an episode."""
     sigma_ratio: float = 0.75
     """The threshold of surprise is this share of ln N."""
     metric: Metric = "euclidean"
@@ -78,9 +81,11 @@ class Learner(nn.Module):
         super().__init__()
         if config.k < 1:
             raise ValueError(f"k must be at least 1, got {config.k}")
+        if config.hops < 1:
+            raise ValueError(f"hops must be at least 1, got {config.hops}")
         self.config = config
         self.encoder = build_encoder(config.encoder)
-        self.decoder = build_decoder(config.decoder, self.encoder.width)
+        self.decoder = build_decoder(config.decoder, self.encoder.width, tuple(self.key_widths.values()))
         self.controller = controller or SurpriseController(config.sigma_ratio)
 
     @property
@@ -113,7 +118,33 @@ class Learner(nn.Module):
         if "embedding" not in neighbours.columns:
             whole = torch.cat([neighbours.columns[key] for key in self.key_widths], -1)
             neighbours = replace(neighbours, columns={**neighbours.columns, "embedding": whole})
+        if self.config.hops > 1 and len(memory):
+            neighbours = self._recall_further(memory, live, neighbours)
         return neighbours
+
+    def _recall_further(
+        self, memory: Memory, embedding: Float[Tensor, "episode query embed"], first: Neighbours
+    ) -> Neighbours:
+        """All rows within `hops` steps from row to neighbouring row, each once, nearest (by all keys) first."""
+        rows = len(memory)
+        near = torch.zeros(memory.episodes, rows, rows + 1, dtype=torch.bool)
+        for key in self.key_widths:
+            found = memory.nearest(key, memory.column(key), self.config.k)
+            near.scatter_(2, found.row.masked_fill(~found.mask, rows), True)
+        reached = torch.zeros(*first.row.shape[:2], rows + 1, dtype=torch.bool)
+        reached = reached.scatter_(2, first.row.masked_fill(~first.mask, rows), True)[..., :rows]
+        for _ in range(self.config.hops - 1):
+            reached = reached | (reached.float() @ near[..., :rows].float() > 0)
+        valid = torch.arange(rows) < memory.counts[:, None]
+        reached &= valid[:, None]
+        whole = torch.cat([memory.column(key) for key in self.key_widths], -1)
+        distance = torch.cdist(embedding, whole).masked_fill(~reached, torch.inf)
+        distance, row = distance.topk(int(reached.sum(-1).max()), largest=False)
+        mask = distance.isfinite()
+        columns = {"embedding": whole, **{name: memory.column(name) for name in memory.spec}}
+        episode = torch.arange(memory.episodes)[:, None, None]
+        columns = {name: column[episode, row] for name, column in columns.items()}
+        return Neighbours(columns, distance.masked_fill(~mask, 0), mask, row.masked_fill(~mask, -1))
 
     def decode(
         self, embedding: Float[Tensor, "episode query embed"], neighbours: Neighbours, way: int
@@ -170,6 +201,7 @@ class Learner(nn.Module):
         nn.Module.__init__(twin)
         twin.config, twin.controller, twin.decoder = config, self.controller, self.decoder
         twin.encoder = IdentityEncoder(config.encoder)
+        twin.encoder.key_widths = self.key_widths
         twin.train(self.training)
         return twin
 

@@ -1,16 +1,18 @@
 """Decoders (paper, section 2.1): a query and its neighbours become a posterior over labels.
 
-`relational`, `working_memory` and `lstm` are the paper's; `kernel` and `nearest` have no weights. Each is an
-`nn.Module` called as `decoder(query, neighbours, way) -> Posterior`. No weight depends on k.
+`relational`, `working_memory` and `lstm` are the paper's; `kernel` and `nearest` have no weights; `deduction`
+compares the recalled rows with one another by each key. Each is an `nn.Module` called as
+`decoder(query, neighbours, way) -> Posterior`. No weight depends on k.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from torch import nn
 
+from apl.decoder.deduction import DeductionDecoder
 from apl.decoder.inputs import NeighbourInputs
 from apl.decoder.kernel import KernelDecoder, NearestDecoder
 from apl.decoder.labels import FixedLabels, NeighbourhoodLabels, Posterior
@@ -18,7 +20,7 @@ from apl.decoder.lstm import LSTMDecoder
 from apl.decoder.relational import RelationalDecoder
 from apl.decoder.working_memory import WorkingMemoryDecoder
 
-DecoderKind = Literal["relational", "working_memory", "lstm", "kernel", "nearest"]
+DecoderKind = Literal["relational", "working_memory", "lstm", "kernel", "nearest", "deduction"]
 LabelForm = Literal["fixed", "neighbourhood"]
 
 __all__ = ["DecoderConfig", "DecoderKind", "LabelForm", "Posterior", "build_decoder"]
@@ -34,24 +36,30 @@ class DecoderConfig:
     """The number of classes; needed by fixed labels, meaningless for neighbourhood labels."""
     hidden: int = 512
     blocks: int = 8
-    """Residual blocks of the relational decoder."""
+    """Residual blocks of the relational decoder; how often the deduction decoder applies its only one."""
     unroll: int = 5
     """How often the working memory is fed the query."""
     heads: int = 8
     label_width: int = 32
     compare: bool = False
     """Deviation: also show the decoder |e_t - e_m|, feature by feature."""
+    key_distances: bool = False
+    """Show the decoder how far each row is by every key column, not only by the one that recalled it."""
+    content: bool = True
+    """Show the deduction decoder the embeddings themselves, beside which of them are alike."""
 
 
-def build_decoder(config: DecoderConfig, width: int) -> nn.Module:
-    """A decoder for embeddings of this width."""
+def build_decoder(config: DecoderConfig, width: int, key_widths: tuple[int, ...] | None = None) -> nn.Module:
+    """A decoder for embeddings of this width, made of these keys (one by default)."""
+    key_widths = key_widths or (width,)
     if config.kind == "kernel":
         return KernelDecoder()
     if config.kind == "nearest":
         return NearestDecoder()
     if config.hidden % config.heads:
         raise ValueError(f"hidden ({config.hidden}) must be a multiple of heads ({config.heads})")
-    inputs = NeighbourInputs(width, config.label_width, config.hidden, config.compare)
+    told = key_widths if config.key_distances else ()
+    inputs = NeighbourInputs(width, config.label_width, config.hidden, config.compare, told)
     if config.labels == "fixed":
         if not config.way or config.way < 2:
             raise ValueError("fixed labels need `way`, the number of classes (at least 2)")
@@ -65,5 +73,11 @@ def build_decoder(config: DecoderConfig, width: int) -> nn.Module:
             return WorkingMemoryDecoder(inputs, labels, config.hidden, config.unroll, config.heads)
         case "lstm":
             return LSTMDecoder(inputs, labels, config.hidden)
+        case "deduction":
+            if not isinstance(labels, FixedLabels):
+                raise ValueError("the deduction decoder calculates with labels: it needs fixed ones")
+            return DeductionDecoder(
+                key_widths, labels, config.label_width, config.hidden, config.blocks, config.heads, config.content
+            )
         case unknown:
-            raise ValueError(f"no decoder {unknown!r}: choose relational, working_memory, lstm, kernel or nearest")
+            raise ValueError(f"no decoder {unknown!r}: choose one of {', '.join(get_args(DecoderKind))}")

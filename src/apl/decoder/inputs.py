@@ -13,14 +13,18 @@ class NeighbourInputs(nn.Module):
     """[e_t, e_m, l_m, d_m] of each neighbour, projected to the hidden width; in front, a state for "none".
 
     Deviation: the "none" state is not in the paper. It gives attention something to look at when the memory
-    is empty, and a place to say that no recalled row fits.
+    is empty, and a place to say that no recalled row fits. With several key columns (`key_widths`) each row also
+    tells its distance by every one of them: which key recalled it cannot be seen otherwise.
     """
 
-    def __init__(self, width: int, label_width: int, hidden: int, compare: bool) -> None:
+    def __init__(
+        self, width: int, label_width: int, hidden: int, compare: bool, key_widths: tuple[int, ...] = ()
+    ) -> None:
         super().__init__()
         self.width = width
         self.compare = compare
-        self.project = nn.Linear((3 if compare else 2) * width + label_width + 1, hidden)
+        self.key_widths = key_widths
+        self.project = nn.Linear((3 if compare else 2) * width + label_width + 1 + len(key_widths), hidden)
         self.none = nn.Linear(width, hidden)
         self.none_distance = nn.Parameter(torch.tensor(1.0))
 
@@ -36,6 +40,9 @@ class NeighbourInputs(nn.Module):
         parts = [asked, recalled, labels, distance[..., None]]
         if self.compare:
             parts.append((asked - recalled).abs())
+        if self.key_widths:
+            apart = (asked - recalled).split(self.key_widths, -1)
+            parts += [difference.square().mean(-1, keepdim=True) for difference in apart]
         return torch.cat([self.none(query)[:, None], self.project(torch.cat(parts, -1))], 1)
 
     def scaled_distance(self, neighbours: Neighbours) -> Float[Tensor, "query neighbours"]:
