@@ -209,7 +209,9 @@ class Store(ABC):
         return Nearest(snapshot.ids[best], distances[best])
 
     def _problems(self) -> list[str]:
-        return snapshot_problems(self._load())
+        snapshot = self._load()
+        repeated = [] if (np.diff(snapshot.ids) > 0).all() else ["some rows have the same id"]
+        return repeated + key_problems(snapshot.ids.tolist(), snapshot.keys)
 
     # --- shared -----------------------------------------------------------------------------------
 
@@ -243,15 +245,9 @@ def require_creatable(where: str, name: str, fingerprint: str | None, width: int
         raise NoSuchMemory(f"there is no memory named {name!r} in {where}")
 
 
-def snapshot_problems(snapshot: Snapshot) -> list[str]:
-    problems = []
-    if len(snapshot) and (np.diff(snapshot.ids) <= 0).any():
-        problems.append("ids do not grow from row to row")
-    for number in (~np.isfinite(snapshot.keys).all(axis=1)).nonzero()[0]:
-        problems.append(f"row {snapshot.ids[number]}: the key contains NaN or infinity")
-    for number in np.isnan(snapshot.surprise_nats).nonzero()[0]:
-        problems.append(f"row {snapshot.ids[number]}: the surprise is NaN")
-    return problems
+def key_problems(ids: Sequence[int], keys: np.ndarray) -> list[str]:
+    broken = (~np.isfinite(keys).all(axis=1)).nonzero()[0]
+    return [f"row {ids[number]}: the key contains NaN or infinity" for number in broken]
 
 
 def _checked_ids(ids: Iterable[int]) -> list[int]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from apl.store.contract import Store, agree, require_creatable, snapshot_problems
+from apl.store.contract import Store, agree, key_problems, require_creatable
 from apl.store.errors import NoSuchMemory, StoreDamaged
 from apl.store.rows import SCHEMA_VERSION, Label, MemoryInfo, NewRow, Row, Snapshot, checked_name
 from apl.store.sqlite_file import connect, plain_errors, transaction
@@ -213,7 +213,12 @@ class SqliteStore(Store):
                 " AND NOT EXISTS (SELECT 1 FROM rows WHERE memory = p.memory AND id = p.id)"
             )
         ]
-        return found if wrong else found + snapshot_problems(self._load())
+        if not wrong:
+            query = "SELECT id, key FROM rows WHERE memory = ? ORDER BY id"
+            records = self._connection.execute(query, (self._memory,)).fetchall()
+            ids = [id for id, _ in records]
+            found += key_problems(ids, self._keys(ids, [key for _, key in records]))
+        return found
 
     def _drop(self) -> None:
         with self._using(writing=True), transaction(self._connection):

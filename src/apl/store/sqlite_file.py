@@ -92,6 +92,19 @@ def _look_before_touching(path: Path, create: bool) -> None:
         raise StoreDamaged(f"{path} is not a memory: it is no SQLite file, or its beginning is damaged")
     version, application = struct.unpack(">i", header[60:64])[0], struct.unpack(">i", header[68:72])[0]
     _check_identity(path, version, application)
+    _check_length(path, header)
+
+
+def _check_length(path: Path, header: bytes) -> None:
+    """SQLite itself does not notice when the last page has lost its end."""
+    for log in ("-wal", "-journal"):
+        # With a log beside it, the file alone need not be whole.
+        if path.with_name(path.name + log).exists():
+            return
+    page_size, pages = struct.unpack(">H", header[16:18])[0], struct.unpack(">I", header[28:32])[0]
+    expected, size = pages * (65536 if page_size == 1 else page_size), path.stat().st_size
+    if size < expected:
+        raise StoreDamaged(f"{path} was cut short ({size} of {expected} bytes): restore it from a copy")
 
 
 def _check_identity(path: Path, version: int, application: int) -> None:

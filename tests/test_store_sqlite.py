@@ -1,0 +1,361 @@
+"""A memory in a file: killed writers, second writers, full disks, files that are not what they should be."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from apl.store import (
+    NewerSchema,
+    NewRow,
+    StoreBusy,
+    StoreDamaged,
+    StoreError,
+    list_memories,
+    open_store,
+)
+from apl.store.transfer import verify
+
+WIDTH = 8
+KILLS = 100
+
+
+class Victims:
+    """The other end of `store_victim.py`."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("store_victim.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def start(self, scenario: str, *arguments: object) -> int:
+        self.process.stdin.write(json.dumps([scenario, *arguments]) + "\n")
+        self.process.stdin.flush()
+        word, pid = self.read()
+        assert word == "pid"
+        return pid
+
+    def read(self) -> list:
+        return json.loads(self.process.stdout.readline())
+
+    def rest(self) -> list[list]:
+        """What it had said before it was gone."""
+        said = list(iter(self.read, ["gone"]))
+        assert not [words for words in said if words[0] == "failed"], said
+        return said
+
+
+@pytest.fixture(scope="module")
+def victims() -> Iterator[Victims]:
+    victims = Victims()
+    with victims.process:
+        yield victims
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "letters.apl"
+
+
+def row(label: str | int = "a", **more: object) -> NewRow:
+    return NewRow(label, np.zeros(WIDTH, np.float32), **more)
+
+
+def make(path: Path, rows: int = 3) -> list[int]:
+    with open_store(path, fingerprint="e", width=WIDTH) as store:
+        return store.append([row(number, payload=b"p" * 100) for number in range(rows)])
+
+
+def test_whatever_was_acknowledged_survives_kill_9_and_no_batch_is_cut_in_two(tmp_path: Path, victims: Victims) -> None:
+    chance = random.Random(0)
+    acknowledged: dict[str, list[int]] = {}
+    gone: set[str] = set()
+    killed_early = 0
+    for kill in range(KILLS):
+        if kill % 20 == 0:
+            # A new file now and then, so that making one is interrupted too.
+            path = tmp_path / f"{kill}.apl"
+            acknowledged, gone = {}, set()
+        pid = victims.start("write_forever", str(path), kill)
+        time.sleep(chance.choice([0.0, 0.01, 0.03]) * chance.random() * 2)
+        os.kill(pid, signal.SIGKILL)
+        unsure: tuple[str, str] | None = None
+        opened = False
+        for word, *details in victims.rest():
+            match word, details:
+                case "opened", _:
+                    opened = True
+                case "appended", (label, ids):
+                    acknowledged[label] = ids
+                case "replacing", (old, new):
+                    unsure = (old, new)
+                case "replaced", (old, new, ids):
+                    acknowledged[new], unsure = ids, None
+                    gone.add(old)
+                    del acknowledged[old]
+        killed_early += not opened
+        if not opened and not acknowledged and not path.exists():
+            continue
+        with open_store(path, fingerprint="e", width=WIDTH) as store:
+            rows = list(store.rows())
+            settings = store.settings()
+        sizes = Counter(stored.label for stored in rows)
+        found = {label: [r.id for r in rows if r.label == label] for label in sizes}
+        for stored in rows:
+            assert sizes[stored.label] == int(stored.source), f"half a batch after kill {kill}"
+            assert stored.payload == b"p" * 300
+        for label, ids in acknowledged.items():
+            if unsure is None or label != unsure[0]:
+                assert found.get(label) == ids, f"acknowledged rows lost after kill {kill}"
+        assert not gone & set(found), f"removed rows came back after kill {kill}"
+        if unsure is not None:
+            old, new = unsure
+            assert (old in found) != (new in found), f"half a replacement after kill {kill}"
+            gone |= {old} - set(found)
+            acknowledged.pop(old) if old not in found else None
+        # What was written but not yet acknowledged may be there, as a whole; from now on it must stay.
+        acknowledged |= found
+        if rows:
+            assert settings["last"] in found
+    with open_store(path) as store:
+        assert verify(store) == []
+    assert not list(tmp_path.glob("*-wal")) and not list(tmp_path.glob("*.lock"))
+    assert 0 < killed_early < KILLS
+
+
+def test_a_second_process_is_told_who_is_writing_and_the_lock_dies_with_its_holder(path: Path, victims: Victims) -> None:
+    make(path)
+    pid = victims.start("hold", str(path))
+    try:
+        assert victims.read() == ["opened"]
+        with pytest.raises(StoreBusy, match=f"process {pid}.*reading only"):
+            open_store(path, fingerprint="e", width=WIDTH)
+        with open_store(path, read_only=True) as reader, open_store(path, "other", fingerprint="e", width=2) as other:
+            assert reader.count() == 3 and other.count() == 0
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        victims.rest()
+    with open_store(path, fingerprint="e", width=WIDTH) as store:
+        assert store.count() == 3
+
+
+def test_writers_in_a_hurry_still_take_turns(path: Path) -> None:
+    make(path)
+    inside, crowd = [], []
+
+    def visit(number: int) -> None:
+        for _ in range(5):
+            with open_store(path, fingerprint="e", width=WIDTH, timeout=30.0) as store:
+                inside.append(number)
+                crowd.append(len(inside))
+                store.append([row(number)])
+                inside.remove(number)
+
+    threads = [threading.Thread(target=visit, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert crowd == [1] * 20
+    with open_store(path) as store:
+        assert store.count() == 23 and store.load().ids.tolist() == list(range(1, 24))
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_two_memories_of_a_file_are_written_at_the_same_time(path: Path) -> None:
+    def fill(name: str) -> None:
+        with open_store(path, name, fingerprint="e", width=WIDTH) as store:
+            for _ in range(20):
+                store.append([row(name)])
+
+    threads = [threading.Thread(target=fill, args=(name,)) for name in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [(info.name, info.rows) for info in list_memories(path)] == [("one", 20), ("two", 20)]
+
+
+def test_on_a_full_disk_a_write_is_refused_whole_and_all_before_it_stays(path: Path, victims: Victims) -> None:
+    victims.start("fill_the_disk", str(path), 400_000)
+    *refusals, (_, readable), (_, acknowledged) = victims.rest()
+    assert len(refusals) == 3
+    for word, kind, message in refusals:
+        assert (word, kind) == ("refused", "StoreError") and "disk is full" in message
+    assert readable == acknowledged[:-50] and len(readable) > 50
+    with open_store(path) as store:
+        assert store.load().ids.tolist() == acknowledged and verify(store) == []
+
+
+def test_a_file_that_may_not_grow_says_so(path: Path) -> None:
+    make(path)
+    with open_store(path) as store:
+        pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
+        store._connection.execute(f"PRAGMA max_page_count={pages}")
+        with pytest.raises(StoreError, match="disk is full; nothing of this write was kept"):
+            store.append([row(payload=b"x" * 100_000)])
+        assert store.count() == 3
+
+
+@pytest.mark.parametrize("forbidden", ["file", "directory"])
+def test_without_the_right_to_write_a_memory_can_be_read_only(
+    path: Path, victims: Victims, forbidden: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    make(path)
+    if os.geteuid() == 0:
+        # Otherwise nobody could not even get to it.
+        for folder in (tmp_path_factory.getbasetemp().parent, tmp_path_factory.getbasetemp()):
+            folder.chmod(0o755)
+    path.chmod(0o444 if forbidden == "file" else 0o666)
+    path.parent.chmod(0o777 if forbidden == "file" else 0o555)
+    content = path.read_bytes()
+    try:
+        victims.start("as_nobody", str(path))
+        (word, message), read = victims.rest()
+    finally:
+        path.parent.chmod(0o755)
+    assert word == "refused" and "is read-only: open the memory for reading only" in message
+    assert read == ["read", [0, 1, 2]]
+    assert path.read_bytes() == content and [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("kept", [1, 99, 100, 4096, 0.5, -4096, -1])
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_file_cut_short_is_recognised_and_left_alone(path: Path, kept: float, read_only: bool) -> None:
+    make(path, rows=200)
+    content = path.read_bytes()
+    size = len(content) // 2 if kept == 0.5 else int(kept) % len(content)
+    path.write_bytes(content[:size])
+    with pytest.raises(StoreDamaged, match="was cut short|its beginning is damaged"):
+        with open_store(path, fingerprint="e", width=WIDTH, read_only=read_only) as store:
+            store.load()
+    assert path.read_bytes() == content[:size]
+
+
+@pytest.mark.parametrize("content", [b"hello\n" * 100, b"SQLite format 3\0" + bytes(range(84)) * 50, b"\x89PNG\r\n" * 40])
+def test_a_file_of_another_kind_is_left_alone(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    for read_only in (False, True):
+        with pytest.raises(StoreDamaged, match="is not a memory"):
+            open_store(path, fingerprint="e", width=WIDTH, read_only=read_only)
+    with pytest.raises(StoreDamaged):
+        list_memories(path)
+    assert path.read_bytes() == content and [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_the_sqlite_file_of_another_program_is_left_alone(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+    connection.close()
+    content = path.read_bytes()
+    with pytest.raises(StoreDamaged, match="another program"):
+        open_store(path, fingerprint="e", width=WIDTH)
+    assert path.read_bytes() == content and [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_a_newer_schema_is_refused_and_left_alone(path: Path) -> None:
+    make(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version=99")
+    connection.close()
+    content = path.read_bytes()
+    for read_only in (False, True):
+        with pytest.raises(NewerSchema, match="later version of apl .schema 99.*upgrade apl; the file was not touched"):
+            open_store(path, fingerprint="e", width=WIDTH, read_only=read_only)
+    assert path.read_bytes() == content and [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_pages_overwritten_inside_are_noticed(path: Path) -> None:
+    make(path, rows=300)
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2 // 4096 * 4096
+    content[middle : middle + 8192] = b"\xff" * 8192
+    path.write_bytes(content)
+    with open_store(path, fingerprint="e", width=WIDTH) as store:
+        try:
+            assert verify(store)
+        except StoreDamaged:
+            pass
+        with pytest.raises(StoreDamaged, match="is damaged"):
+            list(store.rows())
+
+
+def test_paths_that_cannot_hold_a_memory_are_named(path: Path) -> None:
+    with pytest.raises(StoreError, match="is a directory"):
+        open_store(path.parent, fingerprint="e", width=WIDTH)
+    with pytest.raises(StoreError, match="the directory .*nowhere does not exist"):
+        open_store(path.parent / "nowhere" / "x.apl", fingerprint="e", width=WIDTH)
+    with pytest.raises(StoreError, match="does not exist"):
+        open_store(path, fingerprint="e", width=WIDTH, read_only=True)
+    with pytest.raises(StoreError, match="does not exist"):
+        open_store(path)
+    assert not path.exists()
+
+
+def test_an_empty_file_is_a_memory_not_yet_begun(path: Path) -> None:
+    path.touch()
+    with pytest.raises(StoreError, match="holds no memories"):
+        open_store(path, read_only=True)
+    assert make(path) == [1, 2, 3]
+
+
+def test_verify_names_every_wrong_row(path: Path) -> None:
+    make(path, rows=6)
+    nan = np.full(WIDTH, np.nan, np.float32).tobytes()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE rows SET label = 1.5 WHERE id = 2")
+        connection.execute("INSERT INTO payloads VALUES (1, 77, x'00')")
+        connection.execute("UPDATE rows SET id = 70 WHERE id = 6")
+        connection.execute("UPDATE rows SET key = ? WHERE id = 3", (nan,))
+    with open_store(path) as store:
+        problems = "\n".join(verify(store))
+        for expected in ("row 2: the label", "payload 77", "payload 6", "row 70: its id", "row 3: the key contains NaN"):
+            assert expected in problems
+        connection.execute("UPDATE rows SET key = x'0000' WHERE id = 4")
+        connection.commit()
+        assert "row 4: the key has 2 bytes instead of 32" in verify(store)
+        with pytest.raises(StoreDamaged, match="row 4 .*apl memory verify"):
+            store.load()
+    connection.close()
+
+
+def test_a_reader_of_a_deleted_memory_is_told(path: Path) -> None:
+    from apl.store import delete_memory
+
+    make(path)
+    with open_store(path, read_only=True) as reader:
+        delete_memory(path, "default")
+        with pytest.raises(StoreError, match="has been deleted"):
+            reader.load()
+    assert list_memories(path) == []
+
+
+def test_a_hundred_thousand_rows_open_within_two_seconds(path: Path) -> None:
+    make(path, rows=0)
+    keys = np.random.default_rng(0).standard_normal((100_000, WIDTH)).astype(np.float32)
+    with sqlite3.connect(path) as connection:
+        connection.executemany(
+            "INSERT INTO rows VALUES (1, ?, 'a', 0.5, 1.5, NULL, ?)", ((n, key.tobytes()) for n, key in enumerate(keys, 1))
+        )
+    connection.close()
+    start = time.perf_counter()
+    with open_store(path, fingerprint="e", width=WIDTH) as store:
+        snapshot = store.load()
+    assert time.perf_counter() - start < 2.0
+    assert snapshot.keys.tobytes() == keys.tobytes()
