@@ -127,16 +127,11 @@ class Learner(nn.Module):
     ) -> Neighbours:
         """All rows within `hops` steps from row to neighbouring row, each once, nearest (by all keys) first."""
         rows = len(memory)
-        near = torch.zeros(memory.episodes, rows, rows + 1, dtype=torch.bool)
-        for key in self.key_widths:
-            found = memory.nearest(key, memory.column(key), self.config.k)
-            near.scatter_(2, found.row.masked_fill(~found.mask, rows), True)
+        near = torch.stack([memory.links(key, self.config.k) for key in self.key_widths]).any(0).float()
         reached = torch.zeros(*first.row.shape[:2], rows + 1, dtype=torch.bool)
         reached = reached.scatter_(2, first.row.masked_fill(~first.mask, rows), True)[..., :rows]
         for _ in range(self.config.hops - 1):
-            reached = reached | (reached.float() @ near[..., :rows].float() > 0)
-        valid = torch.arange(rows) < memory.counts[:, None]
-        reached &= valid[:, None]
+            reached = reached | (reached.float() @ near > 0)
         whole = torch.cat([memory.column(key) for key in self.key_widths], -1)
         distance = torch.cdist(embedding, whole).masked_fill(~reached, torch.inf)
         distance, row = distance.topk(int(reached.sum(-1).max()), largest=False)
@@ -144,6 +139,8 @@ class Learner(nn.Module):
         columns = {"embedding": whole, **{name: memory.column(name) for name in memory.spec}}
         episode = torch.arange(memory.episodes)[:, None, None]
         columns = {name: column[episode, row] for name, column in columns.items()}
+        for cells in columns.values():
+            cells.masked_fill_(~mask.view(*mask.shape, *[1] * (cells.ndim - 3)), 0)
         return Neighbours(columns, distance.masked_fill(~mask, 0), mask, row.masked_fill(~mask, -1))
 
     def decode(

@@ -22,6 +22,8 @@ Metric = Literal["euclidean", "cosine"]
 SPARE_CANDIDATES = 4
 """Candidates proposed beyond k, so that rounding seldom decides who is among the k nearest."""
 FIRST_CAPACITY = 64
+SCANNED_NUMBERS = 1 << 20
+"""Key entries compared at once in a full scan, which answers where ties or rounding leave the fast pass unproven."""
 
 
 class MemoryFull(RuntimeError):
@@ -226,6 +228,15 @@ class Memory:
             row, distance = row.masked_fill(~mask, -1), distance.masked_fill(~mask, 0)
         return Neighbours(columns, distance, mask, row)
 
+    @torch.no_grad()
+    def links(self, key: str, k: int) -> Bool[Tensor, "episode rows other"]:
+        """Which rows are among the k nearest of each row; every row against every other, for small memories."""
+        keys = self._measured(self.column(key))
+        empty = torch.arange(self._longest) >= self.counts[:, None]
+        distance = torch.cdist(keys, keys).masked_fill(empty[:, None], torch.inf)
+        nearest = distance.topk(min(k, self._longest), largest=False).indices
+        return torch.zeros_like(distance, dtype=torch.bool).scatter_(2, nearest, True) & ~empty[:, None]
+
     # --- search -----------------------------------------------------------------------------------
 
     def _propose(self, index: SearchIndex, query: Tensor, take: int) -> tuple[Tensor, Tensor]:
@@ -245,12 +256,14 @@ class Memory:
         """Answer the unsure queries exactly, in double precision, over all rows."""
         if not bool(torch.isfinite(query).all()):
             raise ValueError("the query contains NaN or infinity")
-        for episode, q in unsure.nonzero().tolist():
-            rows = self._measured(self._columns[key][episode, : int(self.counts[episode])]).double()
-            distance = (rows - query[episode, q].double()).norm(dim=-1).float()
-            best = distance.sort(stable=True).indices[:k]
-            candidate[episode, q, : len(best)] = best
-            candidate[episode, q, len(best) :] = self._longest
+        rows = self._measured(self._columns[key][:, : self._longest]).double()
+        empty = torch.arange(self._longest) >= self.counts[:, None]
+        at_once = max(1, SCANNED_NUMBERS // (rows.shape[1] * rows.shape[2]))
+        for episode, q in zip(*(part.split(at_once) for part in unsure.nonzero(as_tuple=True)), strict=True):
+            distance = (rows[episode] - query[episode, q, None].double()).norm(dim=-1).float()
+            ranked, best = distance.masked_fill(empty[episode], torch.inf).sort(dim=-1, stable=True)
+            best = torch.where(ranked[:, :k].isfinite(), best[:, :k], self._longest)
+            candidate[episode, q, :k] = best
             order[episode, q] = torch.arange(k)
 
     def _distance(self, key: str, query: Tensor, candidate: Tensor) -> Tensor:
