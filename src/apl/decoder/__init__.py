@@ -74,8 +74,6 @@ def build_decoder(config: DecoderConfig, width: int, key_widths: tuple[int, ...]
         case "lstm":
             return LSTMDecoder(inputs, labels, config.hidden)
         case "deduction":
-            if not isinstance(labels, FixedLabels):
-                raise ValueError("the deduction decoder calculates with labels: it needs fixed ones")
             return DeductionDecoder(
                 key_widths, labels, config.label_width, config.hidden, config.blocks, config.heads, config.content
             )

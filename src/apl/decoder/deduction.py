@@ -14,7 +14,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from apl.decoder.labels import FixedLabels, Posterior
+from apl.decoder.labels import FixedLabels, NeighbourhoodLabels, Posterior
 from apl.memory import Neighbours
 
 
@@ -68,15 +68,16 @@ class DeductionDecoder(nn.Module):
     """`rounds` applications of one block to the query and the rows recalled for it."""
 
     def __init__(
-        self, key_widths: tuple[int, ...], labels: FixedLabels, label_width: int, hidden: int, rounds: int, heads: int,
-        content: bool,
+        self, key_widths: tuple[int, ...], labels: FixedLabels | NeighbourhoodLabels, label_width: int, hidden: int,
+        rounds: int, heads: int, content: bool,
     ) -> None:  # fmt: skip
         super().__init__()
         self.labels = labels
         self.rounds = rounds
         self.compare = Comparison(key_widths)
-        # A row: its label, its label as a number, whether it shares each of the query's keys.
-        self.read = nn.Linear(label_width + 1 + len(key_widths), hidden)
+        # A row: its label, also as a number where labels mean one, and whether it shares each of the query's keys.
+        self.numbers = isinstance(labels, FixedLabels)
+        self.read = nn.Linear(label_width + self.numbers + len(key_widths), hidden)
         self.ask = nn.Parameter(0.1 * torch.randn(hidden))
         self.content = nn.Linear(sum(key_widths), hidden, bias=False) if content else None
         self.block = DeductionBlock(hidden, heads, len(key_widths))
@@ -86,9 +87,10 @@ class DeductionDecoder(nn.Module):
         embeddings = torch.cat([query[:, None], neighbours.columns["embedding"]], 1)
         mask = nn.functional.pad(neighbours.mask, (1, 0), value=True)
         sameness = self.compare(embeddings)
-        number = neighbours.columns["label"] / (self.labels.way - 1) * 4 - 2
-        rows = torch.cat([self.labels.embed(neighbours), number[..., None], sameness[:, 0, 1:].exp()], -1)
-        states = torch.cat([self.ask.expand(len(query), 1, -1), self.read(rows)], 1)
+        rows = [self.labels.embed(neighbours), sameness[:, 0, 1:].exp()]
+        if self.numbers:
+            rows.append(neighbours.columns["label"][..., None] / (self.labels.way - 1) * 4 - 2)
+        states = torch.cat([self.ask.expand(len(query), 1, -1), self.read(torch.cat(rows, -1))], 1)
         if self.content is not None:
             states = states + self.content(embeddings)
         for _ in range(self.rounds):
