@@ -27,7 +27,7 @@ PRESETS: dict[str, PretrainConfig | TrainConfig] = {
     "omniglot-encoder-mirrored": PretrainConfig(
         encoder=OMNIGLOT_ENCODER,
         mirrored="for_encoder",
-        jitter=JitterConfig(rotation_degrees=15, scale=0.2, shear=0.25, elastic=0.06, thickness=0.4),
+        jitter=JitterConfig(rotation_degrees=15.0, scale=0.2, shear=0.25, elastic=0.06, thickness=0.4),
         steps=5200,
         batch=64,
         learning_rate=1.2e-3,

@@ -27,7 +27,7 @@ from apl.paper.models import variant
 MODEL = "omniglot"
 TRAINED_DECODERS = {"relational": MODEL, "working_memory": "omniglot-working-memory", "lstm": "omniglot-lstm"}
 DECODERS: tuple[DecoderKind, ...] = ("relational", "working_memory", "lstm", "kernel", "nearest")
-MILD_JITTER = JitterConfig(rotation_degrees=6, scale=0.08, shear=0.1, shift=0.05, elastic=0.0, thickness=0.0)
+MILD_JITTER = JitterConfig(rotation_degrees=6.0, scale=0.08, shear=0.1, shift=0.05, elastic=0.0, thickness=0.0)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,89 @@
+"""The experiments: sound sampling, honest rows, and a README that says what the result files say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from apl.baselines.progressive import ProgressiveHead
+from apl.checkpoint import BUNDLED
+from apl.paper.continual import WAY, progressive_accuracy, task_streams
+from apl.paper.experiments import EXPERIMENTS
+from apl.paper.plot import smooth
+from apl.paper.report import TABLE_END, TABLE_START, readme_table, table1_cells
+from apl.paper.subjects import Embedded
+
+ROOT = Path(__file__).parents[1]
+RESULT_FILES = sorted((ROOT / "results").glob("*.json"))
+OMNIGLOT_RESULTS = [p for p in RESULT_FILES if p.stem in EXPERIMENTS and p.stem != "analogy"]
+
+
+def separable(classes: int, drawings: int = 20, width: int = 32) -> Embedded:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(classes).repeat_interleave(drawings)
+    centres = torch.randn(classes, width, generator=generator)
+    return Embedded(centres[labels] + 0.05 * torch.randn(len(labels), width, generator=generator), labels, "made", "0")
+
+
+def test_tasks_of_continual_learning_never_share_a_class_and_never_repeat_an_example():
+    data = separable(40)
+    streams = list(task_streams(data, tasks=4, seed=0))
+    classes = [set(data.labels[s.example[0]].tolist()) for s in streams]
+    assert all(len(c) == WAY for c in classes)
+    assert len(set().union(*classes)) == 4 * WAY
+    examples = torch.cat([s.example[0] for s in streams])
+    assert len(examples.unique()) == len(examples)
+    for task, stream in enumerate(streams):
+        assert stream.way == WAY * (task + 1)
+        assert set(stream.label[0].tolist()) == set(range(WAY * task, WAY * (task + 1)))
+
+
+def test_the_progressive_network_learns_separable_classes():
+    data = separable(20)
+    accuracy = progressive_accuracy(data, list(task_streams(data, 2, seed=0)), rate=1e-2, seed=0)
+    assert float(accuracy.min()) > 0.9
+
+
+def test_the_progressive_network_predicts_before_it_learns():
+    head = ProgressiveHead(4, 2, 10.0, torch.Generator().manual_seed(0))
+    x, y = torch.ones(4), torch.tensor(int(head.layer(torch.ones(4)).argmin()))
+    assert not head.predict_then_learn(x, y)
+    assert head.predict_then_learn(x, y)
+
+
+def test_smoothing_is_a_running_mean_that_never_looks_ahead():
+    assert smooth(torch.tensor([1.0, 0.0, 1.0, 1.0]), 2).tolist() == [1.0, 0.5, 0.5, 1.0]
+
+
+def test_a_cell_of_the_table_is_in_percent_with_its_interval():
+    row = {"method": "ours", "way": 5, "shot": 1, "accuracy": 0.9912, "ci95": 0.0013}
+    assert table1_cells([row]) == {"**ours, one model**": {(5, 1): "99.1 ± 0.1"}}
+
+
+def test_the_readme_shows_the_table_that_the_result_file_gives(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(ROOT)
+    shown = (ROOT / "README.md").read_text().split(TABLE_START)[1].split(TABLE_END)[0].strip()
+    assert shown == readme_table()
+
+
+@pytest.mark.parametrize("path", OMNIGLOT_RESULTS, ids=lambda p: p.stem)
+def test_every_row_says_what_was_measured_on_what_and_with_which_weights(path: Path):
+    wanted = {"method", "decoder", "labels", "way", "shot", "split", "split_hash", "episodes", "seed", "accuracy",
+              "ci95", "checkpoint", "commit"}  # fmt: skip
+    rows = json.loads(path.read_text())["rows"]
+    assert rows
+    for row in rows:
+        assert wanted <= set(row), wanted - set(row)
+        assert 0 <= row["accuracy"] <= 1
+        assert (BUNDLED / row["checkpoint"] / "model.json").is_file()
+
+
+def test_table_one_was_measured_on_enough_episodes():
+    path = ROOT / "results" / "table1.json"
+    if not path.exists():
+        pytest.skip("results/table1.json is not there: run `apl reproduce table1`")
+    for row in json.loads(path.read_text())["rows"]:
+        assert row["episodes"] >= (1000 if row["way"] <= 20 else 20)
