@@ -1,0 +1,101 @@
+"""Writers to Milvus that die half-way: its memories have transactions of their own making."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from apl.store import NewerSchema, NewRow, Store, StoreError, open_store
+
+pytest_plugins = ["store_servers"]
+
+
+class Died(Exception):
+    pass
+
+
+def die(*_: object) -> None:
+    raise Died
+
+
+def row(label: str, **more: object) -> NewRow:
+    return NewRow(label, np.zeros(4, np.float32), **more)
+
+
+def opened(url: str, **options: object) -> Store:
+    # The memory of the contract suite: making another one takes seconds.
+    return open_store(url, "memory", **{"fingerprint": "encoder-1", "width": 4} | options)
+
+
+@pytest.fixture
+def url(milvus_url: str) -> str:
+    with opened(milvus_url) as store:
+        store.delete(store.load().ids.tolist())
+        store.append([row("a"), row("b")])
+    return milvus_url
+
+
+def test_rows_of_a_write_that_never_ended_do_not_count(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(url) as writer, opened(url, read_only=True) as reader:
+        monkeypatch.setattr(writer._journal, "commit", die)
+        with pytest.raises(Died):
+            writer.append([row("c"), row("d")], settings={"n": 1})
+        for store in (reader, writer):
+            assert store.load().labels == ["a", "b"] and store.count() == 2
+            assert len(store.nearest(np.zeros(4, np.float32), 9).ids) == 2
+        torn = max(entity["id"] for entity in writer._query("batch > 0", ["id"]))
+    with opened(url) as store:
+        assert store.load().labels == ["a", "b"]
+        assert store.append([row("e")])[0] > torn
+        assert [r.label for r in store.rows()] == ["a", "b", "e"] and len(store._query("batch > 0", ["id"])) == 3
+
+
+def test_a_writer_that_failed_once_goes_on_where_it_was(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(url) as store:
+        with monkeypatch.context() as failing:
+            failing.setattr(store._journal, "commit", die)
+            with pytest.raises(Died):
+                store.append([row("c")])
+        store.append([row("d")])
+        assert store.load().labels == ["a", "b", "d"] and store.count() == 3
+
+
+def test_a_removal_that_was_decided_is_finished_later(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(url) as writer, opened(url, read_only=True) as reader:
+        first = int(writer.load().ids[0])
+        monkeypatch.setattr(writer, "_erase", die)
+        with pytest.raises(Died):
+            writer.replace([first], [row("c")])
+        for store in (reader, writer):
+            assert store.load().labels == ["b", "c"] and store.count() == 2
+            assert first not in store.nearest(np.zeros(4, np.float32), 9).ids
+    with opened(url) as store:
+        assert store.load().labels == ["b", "c"] and len(store._query("batch > 0", ["id"])) == 2
+
+
+def test_what_milvus_cannot_hold_is_refused_whole(url: str) -> None:
+    with opened(url) as store:
+        store.append([row("c", payload=b"x" * 49_000)])
+        with pytest.raises(StoreError, match="payload of 50000 bytes is too large for Milvus; nothing was written"):
+            store.append([row("d"), row("e", payload=b"x" * 50_000)])
+        with pytest.raises(StoreError, match="settings .*too large for Milvus; nothing was written"):
+            store.append([row("f")], settings={"x": "y" * 70_000})
+        assert store.load().labels == ["a", "b", "c"] and len(store.payload(int(store.load().ids[2]))) == 49_000
+
+
+def test_a_newer_schema_is_refused(url: str) -> None:
+    from dataclasses import replace
+
+    with opened(url) as store:
+        newest = store._own
+        store._journal.commit(replace(newest, batch=newest.batch + 1, schema_version=99))
+        with pytest.raises(NewerSchema, match="schema 99.*upgrade apl"):
+            opened(url)
+        store._journal.erase("memory")
+        store._journal.commit(newest)
+
+
+def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
+    with pytest.raises(StoreError, match="no Milvus server answers at http://127.0.0.1:1: ") as caught:
+        open_store("milvus+http://me:secret@127.0.0.1:1", fingerprint="e", width=8)
+    assert "secret" not in str(caught.value)
