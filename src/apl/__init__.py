@@ -1,1 +1,66 @@
-"""apl"""
+"""Adaptive Posterior Learning: few-shot learning with a surprise-based memory.
+
+    import apl
+    clf = apl.OnlineClassifier.from_pretrained("omniglot")
+
+The public names are below; each is imported from its module when first asked for, so `import apl` is quick.
+
+Axes of tensors, as they are named in signatures:
+
+    episode      memories that run in parallel; a classifier has one
+    query        examples asked about together
+    time         place in the stream of an episode
+    example      place in a data set or a batch
+    row          place in a memory
+    neighbours   rows recalled for a query, nearest first
+    states       the neighbours, with "none of these" in front
+    embed        the numbers of an embedding, which is the key of a row
+    way          classes of an episode; `known`: classes in a classifier's memory
+    image, height, width, side, channels    of pictures
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from apl.answers import Explanation, Probabilities, Receipt
+    from apl.classifier import OnlineClassifier
+    from apl.learner import Learner, LearnerConfig
+    from apl.memory import Memory, Neighbours
+    from apl.store import open_store
+
+_HOME = {
+    "OnlineClassifier": "apl.classifier",
+    "Receipt": "apl.answers",
+    "Probabilities": "apl.answers",
+    "Explanation": "apl.answers",
+    "Learner": "apl.learner",
+    "LearnerConfig": "apl.learner",
+    "Memory": "apl.memory",
+    "Neighbours": "apl.memory",
+    "open_store": "apl.store",
+}
+
+__all__ = [
+    "Explanation",
+    "Learner",
+    "LearnerConfig",
+    "Memory",
+    "Neighbours",
+    "OnlineClassifier",
+    "Probabilities",
+    "Receipt",
+    "open_store",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'apl' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

@@ -17,7 +17,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int, Num
 from torch import Tensor, nn
 
-from apl.checkpoint import find_model, from_json, load_weights, read_json, read_tensors, save_model
+from apl.checkpoint import find_model, from_json, load_weights, read_description, read_tensors, save_model
 from apl.controller import Controller, SurpriseController
 from apl.decoder import DecoderConfig, build_decoder
 from apl.encoder import ConvConfig, EncoderConfig, IdentityConfig, IdentityEncoder, build_encoder, scale_bytes
@@ -57,6 +57,20 @@ class Prediction:
     @property
     def label(self) -> Int[Tensor, "episode query"]:
         return self.log_probs.argmax(-1)
+
+    def among(self, way: int) -> Prediction:
+        """The same belief, given that the answer is one of the first `way` classes."""
+        if way == self.log_probs.shape[-1]:
+            return self
+        return replace(self, log_probs=self.log_probs[..., :way].log_softmax(-1))
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """How much the truth surprised, and whether it is worth writing down."""
+
+    surprise_nats: Float[Tensor, "episode query"]
+    chosen: Bool[Tensor, "episode query"]
 
 
 @dataclass(frozen=True)
@@ -167,10 +181,16 @@ class Learner(nn.Module):
         """All five steps: predict, then learn the truth and write it down if it was surprising."""
         check_labels(y, x.shape[:2], way)
         prediction = self.predict(memory, x, way)
+        judgement = self.judge(prediction, y)
+        row = self.write(memory, prediction.embedding, y, judgement.chosen)
+        return Observation(prediction, judgement.surprise_nats, row)
+
+    def judge(self, prediction: Prediction, y: Int[Tensor, "episode query"]) -> Judgement:
+        """Step 4 alone: the surprise of the truth, and what the controller makes of it."""
+        way = prediction.log_probs.shape[-1]
+        check_labels(y, prediction.log_probs.shape[:2], way)
         surprise = -prediction.log_probs.gather(-1, y[..., None]).squeeze(-1)
-        chosen = self.controller.choose(surprise.detach(), way)
-        row = self.write(memory, prediction.embedding, y, chosen)
-        return Observation(prediction, surprise, row)
+        return Judgement(surprise, self.controller.choose(surprise.detach(), way))
 
     def write(
         self,
@@ -209,7 +229,7 @@ class Learner(nn.Module):
     def load(name_or_dir: str | Path, controller: Controller | None = None) -> Learner:
         """A bundled model by name, or any saved one by its directory; in evaluation mode."""
         directory = find_model(name_or_dir)
-        config = from_json(LearnerConfig, read_json(directory / "model.json").get("config"))
+        config = from_json(LearnerConfig, read_description(directory)["config"])
         learner = Learner(config, controller)
         load_weights(learner, read_tensors(directory / "model.safetensors"), str(directory))
         return learner.eval()

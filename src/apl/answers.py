@@ -1,0 +1,88 @@
+"""What the classifier answers with: probabilities, receipts, explanations."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from apl.store import Label
+
+
+class Probabilities(dict):
+    """The probability of each known class, given that it is one of them; they sum to 1, the largest comes first.
+
+    `new_class` stands apart: the probability that it is none of them. With an empty memory there are no known
+    classes, and it is 1.
+    """
+
+    def __init__(self, known: dict[Label, float], new_class: float) -> None:
+        super().__init__(sorted(known.items(), key=lambda item: -item[1]))
+        self.new_class = new_class
+
+    def __repr__(self) -> str:
+        return f"Probabilities({super().__repr__()}, new_class={self.new_class:.4g})"
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What became of one example."""
+
+    label: Label
+    surprise_nats: float
+    """-ln of the probability the true label had; more than `threshold_nats` is worth a row."""
+    threshold_nats: float
+    written: bool
+    row: int | None
+    """The row's id in the memory; None if not written, or if a later example of the same batch evicted it."""
+    evicted: tuple[int, ...]
+    """Rows that had to go to make room."""
+    predicted: Label | None
+    """What it would have answered before it was told; None as long as nothing was known."""
+    probability: float
+    """What it gave the true label, among the known classes (0 for a label never seen)."""
+    probability_new: float
+    new_label: bool
+    """This was the first example of its class."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class RecalledRow:
+    """One neighbour of the query."""
+
+    row: int
+    label: Label
+    distance: float
+    weight: float
+    """Its share of the answer."""
+    source: str | None
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why it answers so: the rows it recalled, and what simpler readers of the same rows would have said."""
+
+    predicted: Label | None
+    probabilities: Probabilities
+    neighbours: tuple[RecalledRow, ...]
+    """Nearest first."""
+    kernel: Probabilities
+    """The answer of a distance-weighted vote of the same neighbours."""
+    nearest: Label | None
+    """The label of the nearest row."""
+
+    @property
+    def probability_new(self) -> float:
+        return self.probabilities.new_class
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "predicted": self.predicted,
+            "probabilities": [{"label": label, "probability": p} for label, p in self.probabilities.items()],
+            "probability_new": self.probability_new,
+            "neighbours": [asdict(neighbour) for neighbour in self.neighbours],
+            "kernel": [{"label": label, "probability": p} for label, p in self.kernel.items()],
+            "nearest": self.nearest,
+        }

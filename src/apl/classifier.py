@@ -1,0 +1,321 @@
+"""OnlineClassifier: what a practitioner uses every day. Any labels, any number of classes, a memory that lasts.
+
+    clf = OnlineClassifier.from_pretrained("omniglot", memory="letters.apl")
+    clf.learn_one(image, "alpha")
+    clf.predict_one(another)
+
+Verbs that end in `_one` take one example and speak river's language; the others take a batch and speak
+scikit-learn's. Examples are pictures (see `apl.images`) or, without a model, vectors. An example is checked before
+anything changes, and a call that fails leaves the memory as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+
+from apl.answers import Explanation, Probabilities, Receipt
+from apl.examples import (
+    Examples,
+    Vectors,
+    label_array,
+    many_pictures,
+    many_vectors,
+    one_picture,
+    one_vector,
+    plain_labels,
+    sorted_order,
+)
+from apl.images import Ink
+from apl.learner import Learner
+from apl.opened import EXAMPLES_AT_ONCE, Opened, open_opened, recorded_parameters
+from apl.store import Label, NewRow, Store, StoreError
+
+
+class OnlineClassifier(ClassifierMixin, BaseEstimator):
+    """Learns one example at a time, and keeps only those that surprised it.
+
+    Parameters are only noted here; the model and the memory are opened when first needed. `from_pretrained`,
+    `for_features` and `load` open them at once.
+
+    model: a bundled model's name, a saved model's directory, or a `Learner`; None for vectors as inputs.
+    memory: where the rows live: None (in RAM), a path, or a URL (see `apl.store`). `name` is the memory's name there.
+    max_rows, max_rows_per_class: the budget; when it is reached, the row that matters least goes (`apl.eviction`).
+    sigma: the threshold of surprise in nats; None is the model's own (0.75 ln N).
+    k: neighbours recalled; None is the model's own.
+    ink: "dark" or "light" drawings, or "auto" to find out for each picture.
+    keep_images: keep a small picture with each row, for explanations and for `apl memory reembed`.
+    width, decoder_of: for vectors: how many numbers they have (None: as many as the first one), and a model whose
+        trained decoder reads them, if it knows that width.
+    read_only: open the memory for predictions alone; somebody else may be writing it.
+    """
+
+    _opened: Opened | None = None
+
+    def __init__(
+        self,
+        model: Any = None,
+        *,
+        memory: Any = None,
+        name: str = "default",
+        max_rows: int | None = None,
+        max_rows_per_class: int | None = None,
+        sigma: float | None = None,
+        k: int | None = None,
+        ink: Ink = "auto",
+        keep_images: bool = True,
+        width: int | None = None,
+        decoder_of: str | None = None,
+        read_only: bool = False,
+    ) -> None:
+        self.model = model
+        self.memory = memory
+        self.name = name
+        self.max_rows = max_rows
+        self.max_rows_per_class = max_rows_per_class
+        self.sigma = sigma
+        self.k = k
+        self.ink = ink
+        self.keep_images = keep_images
+        self.width = width
+        self.decoder_of = decoder_of
+        self.read_only = read_only
+
+    @classmethod
+    def from_pretrained(cls, model: str | Path | Learner, memory: Any = None, **parameters: Any) -> OnlineClassifier:
+        """A trained model with a memory: an empty one in RAM, or the one that lives at a path or URL."""
+        return cls(model, memory=memory, **parameters).open()
+
+    @classmethod
+    def for_features(cls, width: int | None = None, memory: Any = None, **parameters: Any) -> OnlineClassifier:
+        """For vectors of any embedding model. Without `width` the first example decides."""
+        classifier = cls(None, memory=memory, width=width, **parameters)
+        return classifier if width is None else classifier.open()
+
+    @classmethod
+    def load(cls, path: Any, model: Any = None, name: str = "default", **parameters: Any) -> OnlineClassifier:
+        """Open a saved memory with the model recorded in it (or `model`). What is learnt from now on goes into it."""
+        recorded = recorded_parameters(path, name, model)
+        return cls(**{**recorded, **parameters}, memory=path, name=name).open()
+
+    def open(self) -> OnlineClassifier:
+        """Open model and memory now, rather than at the first example."""
+        self._session()
+        return self
+
+    def close(self) -> None:
+        """Let go of the memory's home, so that others may write it. A memory in RAM ends here."""
+        if self._opened is not None:
+            self._opened.store.close()
+            self._opened = None
+
+    def __enter__(self) -> OnlineClassifier:
+        return self.open()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- one example at a time -----------------------------------------------------------------------------------
+
+    def learn_one(self, x: Any, y: Label, *, source: str | None = None) -> Receipt:
+        """Predict, be told, and remember the example if it was surprising. It lasts when this returns."""
+        labels, example = plain_labels([y]), self._one(x)
+        return self._session(example).learn(example, labels, [source], self.keep_images)[0]
+
+    def predict_one(self, x: Any, *, new_above: float | None = None) -> Label | None:
+        """The most probable known class. None if nothing is known, or if P(new class) exceeds `new_above`."""
+        probabilities = self.predict_proba_one(x)
+        if new_above is not None and probabilities.new_class > new_above:
+            return None
+        return next(iter(probabilities), None)
+
+    def predict_proba_one(self, x: Any) -> Probabilities:
+        """{label: probability}, and the probability of a new class apart in `.new_class`."""
+        example = self._one(x)
+        opened = self._session(example)
+        embedding = opened.embed(example)
+        with opened.alone() as world:
+            return world.probabilities(world.believe(embedding))
+
+    def explain(self, x: Any) -> Explanation:
+        """The neighbours that made the answer, and what simpler readers of them would have said."""
+        example = self._one(x)
+        opened = self._session(example)
+        embedding = opened.embed(example)
+        with opened.alone() as world:
+            return world.explain(embedding[0])
+
+    # --- many at a time ------------------------------------------------------------------------------------------
+
+    def learn_many(
+        self,
+        X: Any,
+        y: Iterable[Label],
+        *,
+        sources: Sequence[str | None] | None = None,
+        settings: dict[str, Any] | None = None,
+    ) -> list[Receipt]:
+        """`learn_one` for each in turn, in one transaction: all of it lasts (`settings` too), or nothing of it."""
+        labels, examples = plain_labels(y), self._many(X)
+        sources = [None] * len(labels) if sources is None else list(sources)
+        if not len(examples) == len(labels) == len(sources):
+            raise ValueError(f"{len(examples)} examples, {len(labels)} labels and {len(sources)} sources")
+        return self._session(examples).learn(examples, labels, sources, self.keep_images, settings)
+
+    def fit(self, X: Any, y: Any) -> OnlineClassifier:
+        """Start over and learn these examples, in their order. Refuses to erase a memory that lasts."""
+        examples, labels = self._told(X, y, reset=True)
+        if self._opened is not None:
+            if len(self) and self.memory not in (None, "ram:"):
+                raise StoreError(
+                    f"fit starts over and would erase {len(self)} rows that were meant to last: "
+                    "use partial_fit, or forget them first"
+                )
+            self.close()
+        self._session(examples).learn(examples, labels, [None] * len(labels), self.keep_images)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> OnlineClassifier:
+        """Learn these examples, in their order, on top of what is known. `classes` is not needed and not used."""
+        examples, labels = self._told(X, y, reset=not hasattr(self, "n_features_in_"))
+        self._session(examples).learn(examples, labels, [None] * len(labels), self.keep_images)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable known class of each."""
+        probabilities = self.predict_proba(X)
+        return self.classes_[probabilities.argmax(1)]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities of the known classes, in the order of `classes_`; rows sum to 1."""
+        return self._believe(X)[0]
+
+    def predict_new(self, X: Any) -> np.ndarray:
+        """The probability of each to belong to no known class."""
+        return self._believe(X)[1]
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The known labels, sorted (integers before text)."""
+        if self._opened is None or not len(self):
+            raise AttributeError("no class is known yet: learn an example first")
+        classes = self._opened.world.memory.classes
+        return label_array([classes[i] for i in sorted_order(classes)])
+
+    # --- looking after the memory --------------------------------------------------------------------------------
+
+    def forget(self, *, label: Label | None = None, row: int | None = None, source: str | None = None) -> list[int]:
+        """Forget a class, a row, or what came from a source. Returns the ids of the rows that went."""
+        if sum(what is not None for what in (label, row, source)) != 1:
+            raise ValueError("say what to forget: label=, row= or source=")
+        with self._session().alone() as world:
+            ids = [int(row)] if row is not None else world.memory.ids_of(label, source)
+            return world.forget(ids)
+
+    def counts(self) -> dict[Label, int]:
+        """Rows of each known class."""
+        with self._session().alone() as world:
+            return world.memory.counts()
+
+    def __len__(self) -> int:
+        """Rows in memory."""
+        return 0 if self._opened is None else len(self._opened.world.memory)
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def store(self) -> Store:
+        """The home of the rows, with payloads and settings. Read it freely; write through the classifier."""
+        return self._session().store
+
+    def save(self, path: Any, name: str | None = None) -> None:
+        """Copy the memory into a new file, replacing an old one. Rows are numbered afresh there.
+
+        This classifier stays with its own memory; one that lives in a file is saved at all times.
+        """
+        self._session().save(Path(path), self.name if name is None else name)
+
+    def calibrate_sigma(self, X: Any, y: Iterable[Label], *, rows: int) -> float:
+        """Set `sigma` so that a stream like this one leaves at most `rows` rows. The memory itself is not touched."""
+        from apl.calibrate_sigma import sigma_for_budget
+
+        labels, examples = plain_labels(y), self._many(X)
+        if len(examples) != len(labels):
+            raise ValueError(f"{len(examples)} examples and {len(labels)} labels")
+        opened = self._session(examples)
+        self.sigma = sigma_for_budget(opened, opened.embed(examples), labels, rows)
+        self._session()
+        return self.sigma
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    def _session(self, examples: Examples | None = None) -> Opened:
+        width = examples.values.shape[1] if isinstance(examples, Vectors) else None
+        if self._opened is None:
+            self._opened = open_opened(self.get_params(deep=False), width)
+        elif width is not None and width != self._opened.store.width:
+            raise ValueError(f"expected vectors of {self._opened.store.width} numbers, got {width}")
+        self._opened.adjust(
+            max_rows=self.max_rows, max_rows_per_class=self.max_rows_per_class, sigma=self.sigma, k=self.k
+        )
+        return self._opened
+
+    def _one(self, x: Any) -> Examples:
+        return one_vector(x) if self.model is None else one_picture(x, self.ink)
+
+    def _many(self, x: Any) -> Examples:
+        return many_vectors(x) if self.model is None else many_pictures(x, self.ink)
+
+    def _told(self, X: Any, y: Any, reset: bool) -> tuple[Examples, list[Label]]:
+        if self.model is None:
+            X, y = validate_data(self, X, y, reset=reset, dtype=np.float32)
+            check_classification_targets(y)
+        labels, examples = plain_labels(y), self._many(X)
+        if len(examples) != len(labels):
+            raise ValueError(f"{len(examples)} examples and {len(labels)} labels")
+        return examples, labels
+
+    def _believe(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError("nothing is known yet: learn an example before asking for predictions")
+        if self.model is None and hasattr(self, "n_features_in_"):
+            X = validate_data(self, X, reset=False, dtype=np.float32)
+        examples = self._many(X)
+        opened = self._session(examples)
+        embeddings = opened.embed(examples)
+        with opened.alone() as world:
+            beliefs = [world.believe(part) for part in embeddings.split(EXAMPLES_AT_ONCE)]
+            order = sorted_order(world.memory.classes)
+        known = [belief.known[:, order].double().numpy() for belief in beliefs]
+        new = [belief.new.numpy() for belief in beliefs]
+        width = len(order)
+        return np.concatenate(known or [np.zeros((0, width))]), np.concatenate(new or [np.zeros(0)])
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._opened is not None and len(self) > 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and processes of joblib take a memory in RAM along; one that lasts is opened again where they wake."""
+        state = dict(super().__getstate__())
+        opened = state.pop("_opened", None)
+        if opened is not None and self.memory in (None, "ram:"):
+            rows = [(r.label, r.key, r.surprise_nats, r.written_at, r.source, r.payload) for r in opened.store.rows()]
+            state["_carried"] = (opened.store.width, rows, opened.store.settings())
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        carried = state.pop("_carried", None)
+        super().__setstate__(state)
+        if carried is not None:
+            width, rows, settings = carried
+            self._opened = open_opened(self.get_params(deep=False), width)
+            self._opened.store.append([NewRow(*row) for row in rows], settings=settings)
+            self._opened.world.reload()

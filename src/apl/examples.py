@@ -1,0 +1,115 @@
+"""Examples as a user hands them over, checked and ready to be embedded: pictures or vectors, one or many; and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Num
+from torch import Tensor
+
+from apl.images import Ink, fit, read_image, read_images, to_png
+from apl.store import Label
+from apl.store.rows import checked_label
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Sheets (see `apl.images`)."""
+
+    sheets: Sequence[np.ndarray]
+
+    def __len__(self) -> int:
+        return len(self.sheets)
+
+    def encoder_input(self, size: int) -> Num[Tensor, "example *input"]:
+        return fit(self.sheets, size)
+
+    def payload(self, number: int) -> bytes | None:
+        return to_png(self.sheets[number])
+
+    def part(self, start: int, stop: int) -> Pictures:
+        return Pictures(self.sheets[start:stop])
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Features computed elsewhere."""
+
+    values: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def encoder_input(self, size: int) -> Num[Tensor, "example *input"]:
+        return torch.from_numpy(self.values)
+
+    def payload(self, number: int) -> bytes | None:
+        return None
+
+    def part(self, start: int, stop: int) -> Vectors:
+        return Vectors(self.values[start:stop])
+
+
+Examples = Pictures | Vectors
+
+
+def one_picture(x: Any, ink: Ink) -> Pictures:
+    return Pictures([read_image(x, ink)])
+
+
+def many_pictures(x: Any, ink: Ink) -> Pictures:
+    return Pictures(read_images(x, ink))
+
+
+def one_vector(x: Any) -> Vectors:
+    values = _numbers(x)
+    if values.ndim != 1:
+        raise ValueError(f"expected one vector, got shape {list(values.shape)}: for many use the verbs without _one")
+    return Vectors(values[None])
+
+
+def many_vectors(x: Any) -> Vectors:
+    values = _numbers(x)
+    if values.ndim != 2:
+        raise ValueError(f"expected vectors N×D, got shape {list(values.shape)}. Reshape your data, or use the _one verbs")
+    return Vectors(values)
+
+
+def _numbers(x: Any) -> np.ndarray:
+    if isinstance(x, Tensor):
+        x = x.detach().cpu().numpy()
+    try:
+        with np.errstate(over="ignore"):
+            values = np.array(x, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"a vector consists of numbers: {error}") from None
+    if values.size == 0:
+        raise ValueError(f"there is nothing in an array of shape {list(values.shape)}")
+    if not np.isfinite(values).all():
+        raise ValueError("the vector contains NaN or infinity (or a number too large for float32)")
+    return values
+
+
+def plain_labels(labels: Iterable[Any]) -> list[Label]:
+    """Labels as `str` or `int`; whole floats, as numpy likes to make them, count as integers."""
+    plain = []
+    for label in labels:
+        if isinstance(label, (float, np.floating)) and float(label).is_integer():
+            label = int(label)
+        plain.append(checked_label(label))
+    return plain
+
+
+def sorted_order(classes: Sequence[Label]) -> list[int]:
+    """Integers before text, each sorted."""
+    return sorted(range(len(classes)), key=lambda i: (isinstance(classes[i], str), classes[i]))
+
+
+def label_array(classes: Sequence[Label]) -> np.ndarray:
+    if len({type(label) for label in classes}) > 1:
+        return np.array(list(classes), dtype=object)
+    return np.array(list(classes))

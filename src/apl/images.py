@@ -1,0 +1,212 @@
+"""Pictures from anywhere, brought into the one form the encoder knows: grey, ink bright on a black ground.
+
+A picture may come as PIL, numpy or torch, grey or coloured, with or without alpha, of any size. The verb decides
+whether one picture or a batch is meant, never a guess from the shape:
+
+    one     PIL · H×W · H×W×C · C×H×W
+    batch   a list of the above · N×H×W · N×H×W×C · N×C×H×W
+
+(C is 1, 2, 3 or 4: grey, grey + alpha, RGB, RGBA. Where both ends could be C, numpy has it last and torch first.)
+Integers run from 0 to 255 (uint16 to 65535), floats from 0 to 1.
+
+`read_image` makes a *sheet*: polarity settled, contrast stretched, at most `SHEET_SIDE` pixels. It is what a memory
+keeps as a row's payload, and every key is computed from it, so that keys can be made anew bit by bit.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from PIL import Image
+from torch import Tensor
+
+Ink = Literal["auto", "dark", "light"]
+
+SHEET_SIDE = 112
+"""Larger pictures are reduced to this: twice what the bundled encoder looks at."""
+LARGEST_PIXELS = 64_000_000
+FAINTEST_INK = 8 / 255
+"""With less contrast than this there is nothing to see."""
+INK_THRESHOLD = 0.35
+"""Share of the darkest ink from which a pixel counts as ink when the drawing's extent is measured."""
+SMALLEST_EXTENT, LARGEST_EXTENT = 0.4, 0.9
+"""A drawing whose longer side takes this share of the sheet is left where it is, as Omniglot's drawings are."""
+USUAL_EXTENT = 0.65
+"""A smaller or larger one is brought to this share, and centred."""
+
+
+def read_images(images: Any, ink: Ink = "auto") -> list[UInt8[np.ndarray, "height width"]]:
+    """The sheets of a batch."""
+    if isinstance(images, Image.Image):
+        raise ValueError("expected a batch of images, got one: put it into a list, or use the verb that ends in _one")
+    if isinstance(images, (np.ndarray, Tensor)):
+        if images.ndim < 3 or images.ndim > 4:
+            raise ValueError(
+                f"expected a batch N×H×W, N×H×W×C or N×C×H×W, got shape {list(images.shape)}: "
+                "for a single image use the verb that ends in _one"
+            )
+    elif not isinstance(images, Sequence) or isinstance(images, (str, bytes)):
+        raise TypeError(f"expected a batch of images, got {type(images).__name__}")
+    sheets = []
+    for number, image in enumerate(images):
+        try:
+            sheets.append(read_image(image, ink))
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"image {number} of {len(images)}: {error}") from None
+    return sheets
+
+
+def read_image(image: Any, ink: Ink = "auto") -> UInt8[np.ndarray, "height width"]:
+    """The sheet of one picture: grey, ink 255 on 0, its longer side at most `SHEET_SIDE`."""
+    if ink not in ("auto", "dark", "light"):
+        raise ValueError(f"ink is 'auto', 'dark' or 'light', got {ink!r}")
+    grey = _reduced(_grey(_channels_last(image)))
+    return np.round(_ink(grey, ink) * 255).astype(np.uint8)
+
+
+def fit(sheets: Sequence[UInt8[np.ndarray, "height width"]], size: int) -> UInt8[Tensor, "image 1 side side"]:
+    """Sheets as an encoder of this image size wants them, drawings placed as in Omniglot."""
+    fitted = np.zeros((len(sheets), 1, size, size), np.uint8)
+    for number, sheet in enumerate(sheets):
+        square = _placed(sheet)
+        if square.shape != (size, size):
+            square = np.asarray(Image.fromarray(square).resize((size, size), Image.Resampling.LANCZOS))
+        fitted[number, 0] = square
+    return torch.from_numpy(fitted)
+
+
+def to_png(sheet: UInt8[np.ndarray, "height width"]) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(sheet).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def from_png(png: bytes) -> UInt8[np.ndarray, "height width"]:
+    with Image.open(io.BytesIO(png)) as image:
+        return np.asarray(image.convert("L"))
+
+
+# --- one form ---------------------------------------------------------------------------------------------------
+
+
+def _channels_last(image: Any) -> Float[np.ndarray, "height width channels"]:
+    """Values 0..1, with 1, 2, 3 or 4 channels."""
+    torch_like = isinstance(image, Tensor)
+    if isinstance(image, Image.Image):
+        _check_pixels(image.width, image.height)
+        if image.mode in ("I", "F") or image.mode.startswith("I;"):
+            image = np.asarray(image)
+            image = image.astype(np.uint16) if image.dtype.kind in "iu" else image
+        elif image.mode in ("1", "L", "LA", "RGB", "RGBA"):
+            image = np.asarray(image.convert("L") if image.mode == "1" else image)
+        else:
+            image = np.asarray(image.convert("RGBA"))
+    elif torch_like:
+        image = image.detach().cpu().numpy()
+    elif isinstance(image, (list, tuple)):
+        image = np.asarray(image)
+    elif not isinstance(image, np.ndarray):
+        raise TypeError(f"an image is a PIL image, a numpy array or a torch tensor, got {type(image).__name__}")
+    if image.ndim == 3:
+        first, last = image.shape[0] <= 4, image.shape[2] <= 4
+        if first and (torch_like or not last):
+            image = image.transpose(1, 2, 0)
+        elif not last:
+            raise ValueError(f"expected one image H×W, H×W×C or C×H×W, got shape {list(image.shape)}")
+    elif image.ndim == 2:
+        image = image[:, :, None]
+    else:
+        raise ValueError(f"expected one image H×W, H×W×C or C×H×W, got shape {list(image.shape)}")
+    _check_pixels(image.shape[1], image.shape[0])
+    return _unit_range(image)
+
+
+def _check_pixels(width: int, height: int) -> None:
+    if width * height == 0:
+        raise ValueError(f"the image is empty ({height}×{width} pixels)")
+    if width * height > LARGEST_PIXELS:
+        raise ValueError(f"the image has {width * height:,} pixels, the most is {LARGEST_PIXELS:,}: reduce it first")
+
+
+def _unit_range(image: np.ndarray) -> Float[np.ndarray, "..."]:
+    if image.dtype == np.bool_:
+        return image.astype(np.float32)
+    if image.dtype.kind in "iu":
+        top = 65535 if image.dtype == np.uint16 else 255
+        if image.min() < 0 or image.max() > top:
+            raise ValueError(f"integer pixels must lie in 0..{top}, found {image.min()}..{image.max()}")
+        return image.astype(np.float32) / top
+    if image.dtype.kind != "f":
+        raise TypeError(f"pixels must be numbers, got {image.dtype}")
+    image = image.astype(np.float32)
+    if not np.isfinite(image).all():
+        raise ValueError("the image contains NaN or infinity")
+    if image.min() < -1e-3 or image.max() > 1 + 1e-3:
+        raise ValueError(f"float pixels must lie in 0..1, found {image.min():g}..{image.max():g}: divide them first")
+    return image.clip(0, 1)
+
+
+def _grey(image: Float[np.ndarray, "height width channels"]) -> Float[np.ndarray, "height width"]:
+    channels = image.shape[2]
+    colour = image[..., : 1 if channels < 3 else 3]
+    grey = colour[..., 0] if channels < 3 else colour @ np.array([0.299, 0.587, 0.114], np.float32)
+    if channels in (2, 4):
+        alpha = image[..., -1]
+        if alpha.min() < 1:
+            # What is drawn must stand out from whatever shows through: light drawings lie on black, others on white.
+            drawn = grey[alpha > 0.5]
+            ground = 0.0 if drawn.size and float(np.median(drawn)) > 0.5 else 1.0
+            grey = grey * alpha + ground * (1 - alpha)
+    return grey
+
+
+def _reduced(grey: Float[np.ndarray, "height width"]) -> Float[np.ndarray, "height width"]:
+    longest = max(grey.shape)
+    if longest <= SHEET_SIDE:
+        return grey
+    height, width = (max(1, round(side * SHEET_SIDE / longest)) for side in grey.shape)
+    return np.asarray(Image.fromarray(grey).resize((width, height), Image.Resampling.BOX)).clip(0, 1)
+
+
+def _ink(grey: Float[np.ndarray, "height width"], ink: Ink) -> Float[np.ndarray, "height width"]:
+    """How much ink there is in each pixel. The ground is what most of the border shows; ink departs from it."""
+    edge = max(1, min(grey.shape) // 16)
+    border = np.concatenate([grey[:edge].ravel(), grey[-edge:].ravel(), grey[:, :edge].ravel(), grey[:, -edge:].ravel()])
+    ground = float(np.median(border))
+    darker, lighter = (ground - grey).clip(0), (grey - ground).clip(0)
+    if ink == "auto":
+        ink = "dark" if darker.sum() >= lighter.sum() else "light"
+    amount = darker if ink == "dark" else lighter
+    strongest = float(amount.max())
+    if strongest < FAINTEST_INK:
+        told = "" if ink == "auto" else f" (looking for {ink} ink)"
+        raise ValueError(f"the image is blank: nothing stands out from its ground{told}")
+    return amount / strongest
+
+
+# --- placing ----------------------------------------------------------------------------------------------------
+
+
+def _placed(sheet: UInt8[np.ndarray, "height width"]) -> UInt8[np.ndarray, "side side"]:
+    """The drawing on a square sheet; brought to the usual size only if it is far from it."""
+    is_ink = sheet > INK_THRESHOLD * sheet.max()
+    rows, columns = is_ink.any(1).nonzero()[0], is_ink.any(0).nonzero()[0]
+    if not len(rows):
+        return _padded(sheet, max(sheet.shape))
+    box = sheet[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+    longest = max(box.shape)
+    if SMALLEST_EXTENT <= longest / max(sheet.shape) <= LARGEST_EXTENT and sheet.shape[0] == sheet.shape[1]:
+        return sheet
+    return _padded(box, max(longest, round(longest / USUAL_EXTENT)))
+
+
+def _padded(drawing: UInt8[np.ndarray, "height width"], side: int) -> UInt8[np.ndarray, "side side"]:
+    square = np.zeros((side, side), np.uint8)
+    top, left = ((side - extent) // 2 for extent in drawing.shape)
+    square[top : top + drawing.shape[0], left : left + drawing.shape[1]] = drawing
+    return square

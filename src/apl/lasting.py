@@ -1,0 +1,167 @@
+"""A memory in two places kept in step: the store, which is the truth, and the tensors in RAM, which are searched.
+
+Rows are *staged* in the tensors first, so that the next example of a batch already sees them, and *committed* to the
+store in one transaction. If that fails, the tensors are filled anew from the store: what was not acknowledged has
+never been. Row ids are the store's; positions in the tensors are nobody else's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from apl.eviction import Redundancy
+from apl.learner import Learner
+from apl.store import Label, NewRow, Store
+
+
+class LastingMemory:
+    """The rows of one memory. `learner` takes embeddings (see `Learner.on_embeddings`)."""
+
+    def __init__(
+        self, learner: Learner, store: Store, max_rows: int | None = None, max_rows_per_class: int | None = None
+    ) -> None:
+        self.learner = learner
+        self.store = store
+        self.max_rows = max_rows
+        self.max_rows_per_class = max_rows_per_class
+        self.reload()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def reload(self) -> None:
+        """Fill the tensors from the store."""
+        snapshot = self.store.load()
+        self.generation = snapshot.generation
+        self.tensors = self.learner.new_memory()
+        self.ids: list[int] = snapshot.ids.tolist()
+        self.sources: list[str | None] = list(snapshot.sources)
+        self.classes: list[Label] = list(dict.fromkeys(snapshot.labels))
+        self._number = {label: number for number, label in enumerate(self.classes)}
+        self._staged: dict[int, NewRow] = {}
+        self._dropped: list[int] = []
+        self._provisional = 0
+        self._redundancy: Redundancy | None = None
+        if self.ids:
+            labels = torch.tensor([self._number[label] for label in snapshot.labels])
+            everything = torch.ones(1, len(labels), dtype=torch.bool)
+            self.learner.write(self.tensors, torch.from_numpy(snapshot.keys)[None], labels[None], everything)
+
+    def refresh(self) -> None:
+        """A reader's copy goes stale when somebody else writes; a writer's cannot."""
+        if self.store.read_only and self.store.generation() != self.generation:
+            self.reload()
+
+    def number(self, label: Label) -> int | None:
+        """The class's number for the learner; None if no row has this label."""
+        return self._number.get(label)
+
+    def keys(self) -> Float[Tensor, "row embed"]:
+        columns = [self.tensors.column(name)[0] for name in self.learner.key_widths]
+        return columns[0] if len(columns) == 1 else torch.cat(columns, -1)
+
+    def labels(self) -> Int[Tensor, " row"]:
+        return self.tensors.column("label")[0]
+
+    def counts(self) -> dict[Label, int]:
+        per_class = self.labels().bincount(minlength=len(self.classes)).tolist()
+        return dict(zip(self.classes, per_class, strict=True))
+
+    # --- writing ------------------------------------------------------------------------------------------------
+
+    def stage(self, embedding: Float[Tensor, " embed"], row: NewRow) -> tuple[int, list[int]]:
+        """Put a row into the tensors, making room for it first. Returns a provisional id and the ids that went."""
+        if row.label not in self._number:
+            self._number[row.label] = len(self.classes)
+            self.classes.append(row.label)
+        evicted = self._make_room(row.label)
+        chosen = torch.ones(1, 1, dtype=torch.bool)
+        self.learner.write(self.tensors, embedding[None, None], torch.tensor([[self._number[row.label]]]), chosen)
+        self._provisional -= 1
+        self.ids.append(self._provisional)
+        self.sources.append(row.source)
+        self._staged[self._provisional] = row
+        if self._redundancy is not None:
+            self._redundancy.added(self.keys(), self.labels())
+        return self._provisional, evicted
+
+    def commit(self, settings: Mapping[str, Any] | None = None) -> dict[int, int]:
+        """Make what was staged durable, all of it or nothing. Returns the store's id of each provisional one."""
+        if not self._staged and not self._dropped and not settings:
+            return {}
+        try:
+            ids = self.store.replace(self._dropped, list(self._staged.values()), settings=settings)
+        except BaseException:
+            self.reload()
+            raise
+        final = dict(zip(self._staged, ids, strict=True))
+        if final:
+            self.ids = [final.get(id, id) for id in self.ids]
+        self._staged, self._dropped, self._provisional = {}, [], 0
+        return final
+
+    def forget(self, ids: Iterable[int]) -> list[int]:
+        """Delete rows for good; ids that are not there are ignored."""
+        gone = self.store.delete(ids)
+        self._remove(set(gone))
+        return gone
+
+    def ids_of(self, label: Label | None = None, source: str | None = None) -> list[int]:
+        if label is not None:
+            number = self._number.get(label)
+            return [id for id, found in zip(self.ids, self.labels().tolist(), strict=True) if found == number]
+        return [id for id, found in zip(self.ids, self.sources, strict=True) if found == source]
+
+    def _make_room(self, label: Label) -> list[int]:
+        """Evict until one more row of this class fits the budget."""
+        evicted = []
+        while (among := self._over_budget(label)) is not None:
+            if self._redundancy is None:
+                self._redundancy = Redundancy(self.keys(), self.labels())
+            id = self.ids[self._redundancy.least_important(among)]
+            if id in self._staged:
+                del self._staged[id]
+            else:
+                self._dropped.append(id)
+                evicted.append(id)
+            self._remove({id}, arriving=label)
+        return evicted
+
+    def _over_budget(self, label: Label) -> Bool[Tensor, " row"] | None:
+        """The rows of which one has to go before a row of this class can come."""
+        if self.max_rows_per_class is not None:
+            of_class = self.labels() == self._number[label]
+            if int(of_class.sum()) >= self.max_rows_per_class:
+                return of_class
+        if self.max_rows is not None and len(self) >= self.max_rows:
+            return torch.ones(len(self), dtype=torch.bool)
+        return None
+
+    def _remove(self, ids: set[int], arriving: Label | None = None) -> None:
+        if not ids:
+            return
+        gone = torch.tensor([id in ids for id in self.ids])
+        gone_keys = self.keys()[gone]
+        self.tensors.remove(gone[None])
+        kept = (~gone).nonzero()[:, 0].tolist()
+        self.ids = [self.ids[i] for i in kept]
+        self.sources = [self.sources[i] for i in kept]
+        self._renumber(arriving)
+        if self._redundancy is not None:
+            self._redundancy.removed(gone, self.keys(), self.labels(), gone_keys)
+
+    def _renumber(self, arriving: Label | None) -> None:
+        """Classes without rows are no longer known; the numbers of the others close up."""
+        present = self.labels().bincount(minlength=len(self.classes)) > 0
+        if arriving is not None:
+            present[self._number[arriving]] = True
+        if bool(present.all()):
+            return
+        self.labels().copy_((present.cumsum(0) - 1)[self.labels()])
+        self.classes = [label for label, here in zip(self.classes, present.tolist(), strict=True) if here]
+        self._number = {label: number for number, label in enumerate(self.classes)}

@@ -1,0 +1,78 @@
+"""The probability that a query belongs to no class in memory.
+
+The decoder puts a share of its belief on "none of the rows I was shown". That happens for two reasons: the class is
+new, or it is known and none of its rows was recalled. Asked as if one more class existed than is known, the learner
+always has such a share, even when every known class was recalled. A logistic curve turns it into a probability:
+
+    P(new) = 1 / (1 + exp(-(intercept + slope · logit(none) + crowding · ln(1 + classes not recalled))))
+
+Its three numbers belong to a model and stand in `new_class.json` beside its weights. They are fitted on characters
+held out for validation (`fit_rule`), half of whose queries were of classes not in memory. A model without the file
+uses the share as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from apl.checkpoint import CheckpointError, find_model, read_json
+
+FILE = "new_class.json"
+MOST_CERTAIN = 1e-6
+"""Shares are kept this far from 0 and 1, so that their logits are finite."""
+
+
+@dataclass(frozen=True)
+class NewClassRule:
+    """From the share on "none of these" to the probability of a new class."""
+
+    intercept: float = 0.0
+    slope: float = 1.0
+    crowding: float = 0.0
+    """How the verdict shifts with the number of known classes that were not recalled."""
+
+    def probability(
+        self, log_none: Float[Tensor, " query"], not_recalled: Int[Tensor, " query"]
+    ) -> Float[Tensor, " query"]:
+        return torch.sigmoid(features(log_none, not_recalled) @ torch.tensor([self.intercept, self.slope, self.crowding]))
+
+    @staticmethod
+    def of_model(name_or_dir: str | Path) -> NewClassRule:
+        """The rule that was fitted for a saved model; the share as it is, if none was."""
+        path = find_model(name_or_dir) / FILE
+        if not path.is_file():
+            return NewClassRule()
+        values = read_json(path)
+        try:
+            return NewClassRule(*(float(values[name]) for name in ("intercept", "slope", "crowding")))
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{path} is damaged ({error!r}): restore it or fit it anew") from None
+
+
+def features(
+    log_none: Float[Tensor, " query"], not_recalled: Int[Tensor, " query"]
+) -> Float[Tensor, "query 3"]:
+    share = log_none.exp().clamp(MOST_CERTAIN, 1 - MOST_CERTAIN)
+    return torch.stack([torch.ones_like(share), share.logit(), (1 + not_recalled).float().log()], -1)
+
+
+def fit_rule(
+    log_none: Float[Tensor, " query"], not_recalled: Int[Tensor, " query"], is_new: Bool[Tensor, " query"]
+) -> NewClassRule:
+    """Logistic regression by Newton's method, with a ridge that only keeps it finite."""
+    x, y = features(log_none, not_recalled).double(), is_new.double()
+    weights = torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)
+    for _ in range(50):
+        p = torch.sigmoid(x @ weights)
+        gradient = x.T @ (p - y) + 1e-3 * weights
+        curvature = (x * (p * (1 - p))[:, None]).T @ x + 1e-3 * torch.eye(3, dtype=torch.float64)
+        step = torch.linalg.solve(curvature, gradient)
+        weights = weights - step
+        if float(step.abs().max()) < 1e-9:
+            break
+    return NewClassRule(*weights.tolist())

@@ -1,0 +1,166 @@
+"""A classifier's model and memory once they are open, and how a memory records which model it belongs to."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from apl.answers import Receipt
+from apl.checkpoint import BUNDLED
+from apl.controller import SurpriseController
+from apl.examples import Examples
+from apl.features import feature_learner, trained_feature_learner
+from apl.lasting import LastingMemory
+from apl.learner import Learner
+from apl.new_class import NewClassRule
+from apl.open_world import OpenWorld
+from apl.store import Label, NewRow, Store, StoreError, open_store
+
+CLASSIFIER_SETTING = "classifier"
+"""Under this name a memory keeps the parameters that `OnlineClassifier.load` needs."""
+EXAMPLES_AT_ONCE = 256
+
+
+class Opened:
+    """A learner, a store, and the open world between them. One thread at a time."""
+
+    def __init__(self, learner: Learner, rule: NewClassRule, store: Store) -> None:
+        self.learner = learner
+        self.store = store
+        self._own_controller, self._own_k = learner.controller, learner.config.k
+        twin = learner.on_embeddings()
+        self.world = OpenWorld(twin, LastingMemory(twin, store), rule)
+        self.lock = threading.RLock()
+
+    def adjust(
+        self, *, max_rows: int | None, max_rows_per_class: int | None, sigma: float | None, k: int | None
+    ) -> None:
+        """Parameters that may change while open."""
+        for name, value in (("max_rows", max_rows), ("max_rows_per_class", max_rows_per_class), ("k", k)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        if sigma is not None and not sigma >= 0:
+            raise ValueError(f"sigma must be at least 0 nats, got {sigma}")
+        twin, memory = self.world.learner, self.world.memory
+        memory.max_rows, memory.max_rows_per_class = max_rows, max_rows_per_class
+        twin.controller = self._own_controller if sigma is None else SurpriseController(sigma_nats=float(sigma))
+        twin.config = replace(twin.config, k=self._own_k if k is None else k)
+
+    @contextmanager
+    def alone(self) -> Iterator[OpenWorld]:
+        with self.lock:
+            self.world.memory.refresh()
+            yield self.world
+
+    @torch.no_grad()
+    def embed(self, examples: Examples) -> Float[Tensor, "example embed"]:
+        size = getattr(self.learner.config.encoder, "image_size", 0)
+        parts = []
+        for start in range(0, len(examples), EXAMPLES_AT_ONCE):
+            x = examples.part(start, start + EXAMPLES_AT_ONCE).encoder_input(size)
+            parts.append(self.learner.embed(x[None])[0])
+        return torch.cat(parts) if parts else torch.zeros(0, self.learner.encoder.width)
+
+    def learn(
+        self, examples: Examples, labels: Sequence[Label], sources: Sequence[str | None], keep_images: bool,
+        settings: dict[str, Any] | None = None,
+    ) -> list[Receipt]:  # fmt: skip
+        """One after the other, made durable together."""
+        embeddings = self.embed(examples)
+        with self.alone() as world:
+            if self.store.read_only:
+                raise StoreError(f"memory {self.store.name!r} was opened for reading only")
+            try:
+                receipts = [
+                    world.learn(embedding, label, source, (lambda i=i: examples.payload(i)) if keep_images else None)
+                    for i, (embedding, label, source) in enumerate(zip(embeddings, labels, sources, strict=True))
+                ]
+                final = world.commit(settings)
+            except BaseException:
+                world.reload()
+                raise
+        return [replace(r, row=final.get(r.row)) if r.row is not None else r for r in receipts]
+
+    def save(self, path: Path, name: str) -> None:
+        """Copy rows and settings into a new file, which appears only when complete."""
+        if path.exists() and path.samefile(getattr(self.store, "path", os.devnull)):
+            raise StoreError(f"{path} is this classifier's own memory: it is saved already")
+        part = path.with_name(path.name + ".part")
+        part.unlink(missing_ok=True)
+        with self.lock:
+            with open_store(part, name, fingerprint=self.store.fingerprint, width=self.store.width) as copy:
+                rows = [
+                    NewRow(r.label, r.key, r.surprise_nats, r.written_at, r.source, r.payload) for r in self.store.rows()
+                ]
+                copy.append(rows, settings=self.store.settings())
+        os.replace(part, path)
+
+
+def open_opened(parameters: dict[str, Any], width: int | None) -> Opened:
+    """Find the model, open the memory, and see that the two belong together."""
+    model, memory = parameters["model"], parameters["memory"]
+    rule = NewClassRule()
+    if model is None:
+        width = parameters["width"] if parameters["width"] is not None else width
+        if width is None:
+            raise ValueError("how wide are the vectors? Give width=, or learn an example first")
+        decoder_of = parameters["decoder_of"]
+        learner = feature_learner(width) if decoder_of is None else trained_feature_learner(_model(decoder_of), width)
+    else:
+        learner = _model(model)
+        if learner.config.decoder.labels == "fixed" and learner.config.decoder.kind not in ("kernel", "nearest"):
+            raise ValueError("this model's decoder knows a fixed number of classes: take one with neighbourhood labels")
+        if not isinstance(model, Learner):
+            rule = NewClassRule.of_model(model)
+    store = open_store(
+        memory, parameters["name"], fingerprint=learner.fingerprint(), width=learner.encoder.width,
+        read_only=parameters["read_only"],
+    )  # fmt: skip
+    try:
+        if not store.read_only:
+            store.update_settings({CLASSIFIER_SETTING: _recorded(parameters, learner)})
+        return Opened(learner, rule, store)
+    except BaseException:
+        store.close()
+        raise
+
+
+def _model(model: str | Path | Learner) -> Learner:
+    if isinstance(model, Learner):
+        return model.eval()
+    return Learner.load(model)
+
+
+def _recorded(parameters: dict[str, Any], learner: Learner) -> dict[str, Any]:
+    model = parameters["model"]
+    if isinstance(model, Learner):
+        model = ""
+    elif model is not None:
+        # A bundled model is found by name on any machine, another one only where it lies.
+        model = str(model) if (BUNDLED / str(model)).is_dir() else str(Path(model).absolute())
+    return {"model": model, "width": learner.encoder.width, "decoder_of": parameters["decoder_of"],
+            **{name: parameters[name] for name in ("max_rows", "max_rows_per_class", "sigma", "k", "ink")}}  # fmt: skip
+
+
+def recorded_parameters(location: Any, name: str, model: Any) -> dict[str, Any]:
+    """The parameters under which a memory was last open."""
+    with open_store(location, name, read_only=True) as store:
+        found = dict(store.settings().get(CLASSIFIER_SETTING) or {})
+    if not found and model is None:
+        raise StoreError(f"memory {name!r} in {location} does not say which model it belongs to: give model=")
+    if model is None and found["model"] == "":
+        raise StoreError(f"memory {name!r} in {location} was made with a learner that has no name: give model=")
+    if model is not None:
+        found["model"] = model
+    if found.get("model") is not None:
+        found.pop("width", None)
+    return found
