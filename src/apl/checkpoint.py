@@ -87,10 +87,20 @@ def from_json(kind: Any, value: Any) -> Any:
         unknown = set(value) - set(hints) - {"type"}
         if unknown:
             raise CheckpointError(f"{kind.__name__} has no field {min(unknown)!r}: the checkpoint is of another version")
+        needed = {f.name for f in dataclasses.fields(kind) if f.default is f.default_factory is dataclasses.MISSING}
+        if needed - set(value):
+            raise CheckpointError(f"a {kind.__name__} needs the field {min(needed - set(value))!r}, which is missing")
         return kind(**{name: from_json(hints[name], v) for name, v in value.items() if name != "type"})
     if typing.get_origin(kind) is tuple:
+        if not isinstance(value, list):
+            raise CheckpointError(f"expected a list, found {value!r}")
         item = typing.get_args(kind)[0]
         return tuple(from_json(item, v) for v in value)
+    if typing.get_origin(kind) is typing.Literal and value not in typing.get_args(kind):
+        raise CheckpointError(f"expected one of {', '.join(map(str, typing.get_args(kind)))}, found {value!r}")
+    plain = {bool: (bool,), int: (int,), float: (int, float), str: (str,)}.get(kind)
+    if plain is not None and type(value) not in plain:
+        raise CheckpointError(f"expected a value of type {kind.__name__}, found {value!r}")
     return value
 
 
@@ -120,6 +130,14 @@ def find_model(name_or_dir: str | Path) -> Path:
         f"no model {str(name_or_dir)!r}: give the name of a bundled one ({', '.join(names) or 'none yet'}) "
         "or a directory with model.json and model.safetensors"
     )
+
+
+def read_description(directory: Path) -> dict[str, Any]:
+    """What model.json says: the model's configuration under "config", where it came from under "provenance"."""
+    described = read_json(directory / "model.json")
+    if not isinstance(described, dict) or not isinstance(described.get("config"), dict):
+        raise CheckpointError(f"{directory / 'model.json'} does not describe a model: it has no \"config\"")
+    return {"provenance": {}, **described}
 
 
 def save_model(directory: Path, module: nn.Module, config: Any, provenance: Mapping[str, Any], half: bool = True) -> None:
