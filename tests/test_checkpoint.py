@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from apl.checkpoint import (
+    CheckpointError, find_model, from_json, load_weights, read_json, read_tensors, save_model, to_json, write_json,
+    write_tensors,
+)  # fmt: skip
+from apl.decoder import DecoderConfig
+from apl.encoder import ConvConfig, EncoderConfig, Group, IdentityConfig
+from apl.learner import Learner, LearnerConfig
+from apl.presets import PRESETS, preset
+from apl.pretrain import PretrainConfig
+from apl.train import TrainConfig
+
+TINY = LearnerConfig(
+    encoder=ConvConfig(image_size=8, stem_channels=4, groups=(Group(4, 1),)),
+    decoder=DecoderConfig(hidden=8, blocks=1, heads=2, label_width=4),
+)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    torch.manual_seed(0)
+    Learner(TINY).save(tmp_path / "model", {"made": "for a test"})
+    return tmp_path / "model"
+
+
+def test_tensors_and_json_come_back_as_written(tmp_path: Path) -> None:
+    tensors = {"a": torch.randn(3, 4), "b": torch.arange(5), "c": torch.tensor(2.5), "d": torch.ones(2, 3).T}
+    write_tensors(tmp_path / "t.safetensors", tensors)
+    again = read_tensors(tmp_path / "t.safetensors")
+    assert set(again) == set(tensors) and all(torch.equal(again[n], tensors[n]) for n in tensors)
+    write_json(tmp_path / "j.json", {"x": [1, None, "é"]})
+    assert read_json(tmp_path / "j.json") == {"x": [1, None, "é"]}
+
+
+def test_a_write_that_fails_leaves_the_old_file_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.safetensors"
+    write_tensors(path, {"a": torch.ones(3)})
+    write_json(tmp_path / "j.json", {"x": 1})
+
+    def power_cut(source: Path, target: Path) -> None:
+        raise OSError("power cut")
+
+    monkeypatch.setattr("os.replace", power_cut)
+    with pytest.raises(OSError, match="power cut"):
+        write_tensors(path, {"a": torch.zeros(3)})
+    with pytest.raises(OSError, match="power cut"):
+        write_json(tmp_path / "j.json", {"x": 2})
+    assert torch.equal(read_tensors(path)["a"], torch.ones(3)) and read_json(tmp_path / "j.json") == {"x": 1}
+
+
+@pytest.mark.parametrize("keep", [0, 4, 100, -1])
+def test_truncated_weights_are_named_as_damaged(saved: Path, keep: int) -> None:
+    weights = saved / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:keep])
+    with pytest.raises(CheckpointError, match=r"model\.safetensors is damaged .* restore it or train again"):
+        Learner.load(saved)
+
+
+@pytest.mark.parametrize("text", ["", "{", "not json", '{"config": '])
+def test_a_description_that_is_not_json_is_named_as_such(saved: Path, text: str) -> None:
+    (saved / "model.json").write_text(text)
+    with pytest.raises(CheckpointError, match=r"model\.json is not valid JSON"):
+        Learner.load(saved)
+
+
+@pytest.mark.parametrize("value", [[], "x", 3, None, {}, {"config": 3}, {"config": {"type": "Oracle"}}])
+def test_a_description_of_something_else_is_refused(saved: Path, value: object) -> None:
+    (saved / "model.json").write_text(json.dumps(value))
+    with pytest.raises(CheckpointError, match="expected a LearnerConfig|does not describe a model"):
+        Learner.load(saved)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"k": "five"},
+        {"k": 2.5},
+        {"metric": "taxicab"},
+        {"decoder": {**to_json(TINY.decoder), "hidden": [8]}},
+        {"decoder": {**to_json(TINY.decoder), "kind": "oracle"}},
+        {"encoder": {**to_json(TINY.encoder), "groups": 4}},
+        {"encoder": {**to_json(TINY.encoder), "groups": [{"type": "Group"}]}},
+    ],
+)
+def test_a_description_with_values_of_the_wrong_kind_is_refused(saved: Path, change: dict[str, object]) -> None:
+    described = read_json(saved / "model.json")
+    described["config"].update(change)
+    write_json(saved / "model.json", described)
+    with pytest.raises(CheckpointError):
+        Learner.load(saved)
+
+
+def test_a_field_of_another_version_is_named(saved: Path) -> None:
+    described = read_json(saved / "model.json")
+    described["config"]["telepathy"] = True
+    write_json(saved / "model.json", described)
+    with pytest.raises(CheckpointError, match="LearnerConfig has no field 'telepathy'"):
+        Learner.load(saved)
+
+
+@pytest.mark.parametrize(
+    "other,difference",
+    [
+        (replace(TINY, decoder=replace(TINY.decoder, hidden=16)), r"is \[8.*\], expected \[16"),
+        (replace(TINY, decoder=replace(TINY.decoder, blocks=2)), "it has no tensor 'decoder.blocks.1"),
+        (replace(TINY, decoder=replace(TINY.decoder, kind="kernel")), "unexpected tensor 'decoder"),
+    ],
+)
+def test_weights_of_another_architecture_are_refused_naming_the_first_difference(
+    saved: Path, other: LearnerConfig, difference: str
+) -> None:
+    write_json(saved / "model.json", {"config": to_json(other), "provenance": {}})
+    with pytest.raises(CheckpointError, match=f"is of another architecture: .*{difference}"):
+        Learner.load(saved)
+
+
+def test_refused_weights_leave_the_module_untouched() -> None:
+    module = nn.Linear(2, 3)
+    before = module.weight.clone()
+    with pytest.raises(CheckpointError, match=r"'bias' is \[4\], expected \[3\]"):
+        load_weights(module, {"weight": torch.zeros(3, 2), "bias": torch.zeros(4)}, "it")
+    assert torch.equal(module.weight, before)
+
+
+def test_a_missing_model_is_an_error_that_says_what_to_give(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no model .* give the name of a bundled one"):
+        find_model(tmp_path / "nowhere")
+    (tmp_path / "model.json").write_text("{}")
+    with pytest.raises(CheckpointError):
+        Learner.load(tmp_path)
+    write_json(tmp_path / "model.json", {"config": to_json(TINY)})
+    with pytest.raises(CheckpointError, match=r"model\.safetensors does not exist"):
+        Learner.load(tmp_path)
+
+
+def test_half_precision_is_for_weights_and_not_for_counters(tmp_path: Path) -> None:
+    module = nn.BatchNorm2d(4)
+    save_model(tmp_path, module, TINY, {}, half=True)
+    tensors = read_tensors(tmp_path / "model.safetensors")
+    assert tensors["weight"].dtype == torch.float16 and tensors["num_batches_tracked"].dtype == torch.int64
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_survives_being_written_and_read(name: str) -> None:
+    config = preset(name)
+    kind = type(config)
+    assert kind in (PretrainConfig, TrainConfig)
+    assert from_json(kind, json.loads(json.dumps(to_json(config)))) == config
+
+
+def test_unions_are_read_back_as_what_they_were() -> None:
+    for encoder in (ConvConfig(), IdentityConfig(7, normalise=True)):
+        assert from_json(EncoderConfig, to_json(encoder)) == encoder
+    with pytest.raises(CheckpointError, match="expected one of ConvConfig, IdentityConfig"):
+        from_json(EncoderConfig, {"type": "Retina"})
+
+
+def test_an_unknown_preset_is_an_error_that_lists_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="no preset 'omnigloot'; there are: .*omniglot.*glyphs"):
+        preset("omnigloot")
