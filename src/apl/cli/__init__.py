@@ -14,6 +14,7 @@ COMMANDS = {
     "demo": "watch it learn 20 invented characters, then look at the curve",
     "train": "train an encoder or a learner from a named preset",
     "evaluate": "measure a model: fixed context or online",
+    "serve": "HTTP, and a page where anybody can teach it by drawing",
     "reproduce": "a table or figure of the paper, from one command",
     "bench": "time it against the bare network and against other libraries",
 }

@@ -1,0 +1,71 @@
+"""`apl serve`: the classifier over HTTP, with a page to teach it by drawing."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass
+class Command:
+    """Serve named memories over HTTP, and a page where anybody can teach by drawing."""
+
+    model: str = "omniglot"
+    """A bundled model's name, or the directory of a saved one."""
+    memory: str = "apl-memories.apl"
+    """Where the memories live: a file (made if needed), a URL, or `ram:` for memories that end with the process."""
+    host: str = "127.0.0.1"
+    """Others can reach it only if told so, and then tokens are needed."""
+    port: int = 8000
+    """0 takes any free port and prints which."""
+    workers: int = 1
+    """Threads that embed pictures side by side. A memory has one writer, so there is always one process."""
+    max_rows: int | None = None
+    """A budget of rows per memory; beyond it, the row that matters least goes."""
+    tokens: Path | None = None
+    """A file of tokens, JSON or TOML; with it, every client must show one."""
+    make_token: bool = False
+    """Print a new token and stop; with --tokens its hash is added to that file."""
+    token_name: str = "client"
+    """Whose token it is (with --make-token)."""
+    grant: tuple[str, ...] = ("*=learn",)
+    """What it may do (with --make-token): MEMORY=read, learn or admin, each including the one before; * is all."""
+    allow_host: tuple[str, ...] = ()
+    """A host name under which the service may be called, besides localhost."""
+    allow_origin: tuple[str, ...] = ()
+    """Another site whose pages may call the service from a browser, such as https://example.org."""
+    rate: float = 100.0
+    """Requests per second and client; 0 for no limit."""
+
+    def run(self) -> int:
+        if self.make_token:
+            return self._make_token()
+        missing = [name for name in ("fastapi", "uvicorn", "prometheus_client") if importlib.util.find_spec(name) is None]
+        if missing:
+            raise ImportError(f"the service needs {', '.join(missing)}: pip install 'apl[service]'")
+        from apl.service.server import serve
+        from apl.service.settings import Limits, Settings
+
+        return serve(
+            Settings(
+                model=self.model, memory=self.memory, host=self.host, port=self.port, workers=self.workers,
+                max_rows=self.max_rows, tokens=None if self.tokens is None else str(self.tokens),
+                allowed_hosts=self.allow_host, allowed_origins=self.allow_origin,
+                limits=Limits(rate_per_second=self.rate, rate_burst=2 * self.rate),
+            )
+        )  # fmt: skip
+
+    def _make_token(self) -> int:
+        from apl.service.tokens import add_to_file, make_token
+
+        token, entry = make_token(self.token_name, self.grant)
+        if self.tokens is not None:
+            add_to_file(self.tokens, entry)
+            print(f"its hash was added to {self.tokens}; the token itself is shown only now:", file=sys.stderr)
+        else:
+            print(f'put this under "tokens" in a file for --tokens: {json.dumps(entry)}', file=sys.stderr)
+        print(token)
+        return 0

@@ -1,0 +1,51 @@
+"""The parts of a running service that its routes share."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+from apl.learner import Learner
+from apl.service.encoding import BatchedEncoder
+from apl.service.memories import Memories
+from apl.service.settings import Settings
+from apl.service.watch import Metrics
+
+
+@dataclass
+class Parts:
+    settings: Settings
+    learner: Learner
+    memories: Memories
+    encoder: BatchedEncoder
+    metrics: Metrics
+    pictures: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, thread_name_prefix="pictures"))
+    """Threads that unpack pictures and play episodes."""
+    episodes_running: int = 0
+    stopping: bool = False
+    version: str = field(default_factory=lambda: version("apl"))
+
+    @property
+    def model_name(self) -> str:
+        # Where a model lies on the server is nobody's business.
+        return Path(self.settings.model).name
+
+    @property
+    def image_size(self) -> int:
+        return self.learner.config.encoder.image_size
+
+    @staticmethod
+    async def open(settings: Settings, learner: Learner, metrics: Metrics) -> Parts:
+        memories = Memories(settings, learner, metrics)
+        await memories.open()
+        encoder = BatchedEncoder(learner, settings.workers, settings.limits.waiting, metrics)
+        return Parts(settings, learner, memories, encoder, metrics)
+
+    async def close(self) -> None:
+        """Every lesson that was accepted is written before this returns."""
+        self.stopping = True
+        await self.memories.close()
+        self.encoder.close()
+        self.pictures.shutdown()

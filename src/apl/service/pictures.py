@@ -1,0 +1,69 @@
+"""Pictures from strangers: bytes or arrays to sheets (see `apl.images`), looking at the header before unpacking."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import UInt8
+from PIL import Image
+
+from apl.images import Ink, read_image
+from apl.service.guard import Refused
+
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+"""Others have decoders that few people test."""
+
+
+def unusable(message: str) -> Refused:
+    return Refused(422, "invalid", message)
+
+
+def from_base64(text: str) -> bytes:
+    """Plain base64, or a data: URL as a browser makes it."""
+    if text.startswith("data:"):
+        head, comma, text = text.partition(",")
+        if not comma or not head.endswith(";base64"):
+            raise unusable("image: a data URL must be base64")
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise unusable("image: not valid base64") from None
+
+
+def sheet_from_bytes(data: bytes, ink: Ink, most_pixels: int) -> UInt8[np.ndarray, "height width"]:
+    try:
+        # A bomb is refused below, by a limit of our own that is much lower than Pillow's.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(io.BytesIO(data), formats=FORMATS) as picture:
+                if picture.width * picture.height > most_pixels:
+                    raise unusable(
+                        f"image: {picture.width}×{picture.height} pixels, the most is {most_pixels:,} in all"
+                    )
+                picture.load()
+                return read_image(picture, ink)
+    except Refused:
+        raise
+    except (ValueError, TypeError) as error:
+        raise unusable(f"image: {error}") from None
+    except Exception:
+        # Decoders meet damaged files with errors of every kind; all of them mean the same here.
+        raise unusable(f"image: not a picture that can be read; it may be {', '.join(FORMATS)}") from None
+
+
+def sheet_from_pixels(
+    rows: Sequence[Sequence[float]], ink: Ink, most_pixels: int
+) -> UInt8[np.ndarray, "height width"]:
+    if not rows or not rows[0] or any(len(row) != len(rows[0]) for row in rows):
+        raise unusable("pixels: every row must have the same number of pixels, at least one")
+    if len(rows) * len(rows[0]) > most_pixels:
+        raise unusable(f"pixels: {len(rows)}×{len(rows[0])} pixels, the most is {most_pixels:,} in all")
+    try:
+        return read_image(np.array(rows), ink)
+    except (ValueError, TypeError) as error:
+        raise unusable(f"pixels: {error}") from None

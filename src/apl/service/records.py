@@ -1,0 +1,189 @@
+"""What the service answers: Python's own records (`apl.answers`) as JSON, and how they are described to clients."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from apl.answers import Explanation, RecalledRow, Receipt
+from apl.open_world import Belief, OpenWorld
+
+INFINITE_NATS = 1e6
+"""JSON has no infinity."""
+
+
+class Record(BaseModel):
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+
+
+class ErrorDetail(Record):
+    code: str
+    message: str = Field(description="One sentence for people.")
+
+
+class Error(Record):
+    error: ErrorDetail
+
+
+class Share(Record):
+    label: str | int
+    probability: float
+
+
+class Recalled(Record):
+    row: int
+    label: str | int
+    distance: float
+    weight: float = Field(description="Its share of the answer.")
+    source: str | None
+
+
+class Answer(Record):
+    predicted: str | int | None = Field(description="The most probable known class; null as long as nothing is known.")
+    probabilities: list[Share] = Field(description="Among the known classes, the largest first; they sum to 1.")
+    probability_new: float = Field(description="That it belongs to no known class.")
+    neighbours: list[Recalled] = Field(description="The rows it recalled, nearest first.")
+
+
+class ExplainedAnswer(Answer):
+    kernel: list[Share] = Field(description="What a distance-weighted vote of the same neighbours says.")
+    nearest: str | int | None = Field(description="The label of the nearest row.")
+
+
+class Answers(Record):
+    answers: list[Answer]
+
+
+class Taught(Record):
+    label: str | int
+    surprise_nats: float = Field(description="-ln of the probability the true label had.")
+    threshold_nats: float = Field(description="More surprise than this is worth a row.")
+    written: bool
+    row: int | None
+    evicted: list[int]
+    predicted: str | int | None = Field(description="What it would have answered before it was told.")
+    probability: float
+    probability_new: float
+    new_label: bool
+
+
+class TaughtMany(Record):
+    receipts: list[Taught]
+
+
+class ClassCount(Record):
+    label: str | int
+    rows: int
+
+
+class Curve(Record):
+    """How the latest lessons went."""
+
+    seen: int = Field(description="Lessons in all.")
+    outcomes: str = Field(description="One letter per lesson, the latest last: right, wrong, or the first of a new class.")
+    rows: list[int] = Field(description="Rows in memory after each of these lessons.")
+
+
+class MemoryRecord(Record):
+    name: str
+    rows: int
+    created: float = Field(description="Unix time.")
+    usable: bool = Field(description="False if its keys were made by another model than the one served.")
+
+
+class Memories(Record):
+    memories: list[MemoryRecord]
+
+
+class MemoryState(MemoryRecord):
+    classes: list[ClassCount]
+    curve: Curve
+
+
+class Counts(Record):
+    rows: int
+    classes: list[ClassCount]
+
+
+class Forgotten(Record):
+    rows: list[int] = Field(description="The rows that went.")
+    undo: str | None = Field(description="Give this to `restore` to bring them back; null if there is nothing to undo.")
+
+
+class Restored(Record):
+    rows: list[int] = Field(description="The new ids of the restored rows.")
+
+
+class RowRecord(Record):
+    row: int
+    label: str | int
+    source: str | None
+    surprise_nats: float
+    written_at: float
+    image: str | None = Field(description="The kept picture, ink bright on black, as PNG in base64.")
+
+
+class Rows(Record):
+    rows: list[RowRecord]
+    next: int | None = Field(description="Give this as `after` for the rows that follow; null at the end.")
+
+
+class Imported(Record):
+    written: int
+    already_there: int
+
+
+class Status(Record):
+    status: str
+
+
+class ServiceInfo(Record):
+    version: str
+    model: str
+    fingerprint: str
+    image_size: int
+    client: str
+    admin: bool = Field(description="Whether this client may make memories.")
+
+
+def finite(value: float) -> float:
+    return min(value, INFINITE_NATS) if not math.isnan(value) else INFINITE_NATS
+
+
+def taught(receipt: Receipt) -> dict[str, Any]:
+    record = receipt.to_dict()
+    record["surprise_nats"] = finite(receipt.surprise_nats)
+    record["evicted"] = list(receipt.evicted)
+    return record
+
+
+def explained(explanation: Explanation) -> dict[str, Any]:
+    return explanation.to_dict()
+
+
+def answers(world: OpenWorld, belief: Belief) -> list[dict[str, Any]]:
+    """A record for each query of a batch; the fields of `Explanation.to_dict` that need no second opinion."""
+    memory, neighbours = world.memory, belief.prediction.neighbours
+    columns = (
+        neighbours.mask[0].tolist(), neighbours.row[0].tolist(), neighbours.columns["label"][0].tolist(),
+        neighbours.distance[0].tolist(), belief.prediction.weight[0].tolist(),
+    )  # fmt: skip
+    records = []
+    for query, (mask, rows, labels, distances, weights) in enumerate(zip(*columns, strict=True)):
+        recalled = [
+            vars(RecalledRow(memory.ids[row], memory.classes[label], distance, weight, memory.sources[row]))
+            for there, row, label, distance, weight in zip(mask, rows, labels, distances, weights, strict=True)
+            if there
+        ]
+        probabilities = world.probabilities(belief, query)
+        records.append(
+            {
+                "predicted": next(iter(probabilities), None),
+                "probabilities": [{"label": label, "probability": p} for label, p in probabilities.items()],
+                "probability_new": probabilities.new_class,
+                "neighbours": recalled,
+            }
+        )
+    return records

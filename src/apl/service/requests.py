@@ -1,0 +1,225 @@
+"""What clients send: examples as JSON or as multipart forms, checked before anything else happens."""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError, model_validator
+from starlette.datastructures import UploadFile
+from starlette.requests import Request
+
+from apl.images import Ink
+from apl.service.guard import Refused
+from apl.service.pictures import from_base64, sheet_from_bytes, sheet_from_pixels, unusable
+from apl.service.settings import BATCH, LABEL_CHARACTERS, SOURCE_CHARACTERS, Limits
+from apl.store import Label
+
+Text = Annotated[StrictStr, Field(min_length=1, max_length=LABEL_CHARACTERS)]
+LabelField = Annotated[
+    Text | Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)],
+    Field(description="Text or a 64-bit integer; 7 and \"7\" are different classes."),
+]
+Pixel = Annotated[StrictInt, Field(ge=0, le=255)] | Annotated[float, Field(ge=0, le=1, strict=True)]
+Body = TypeVar("Body", bound=BaseModel)
+
+
+class Strict(BaseModel):
+    """A misspelt field is an error, not silence."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Picture(Strict):
+    """One picture: either `image` or `pixels`."""
+
+    image: StrictStr | None = Field(None, description="A PNG, JPEG, WebP, GIF or BMP in base64, or as a data: URL.")
+    pixels: list[list[Pixel]] | None = Field(None, description="Grey rows: integers 0..255, or floats 0..1.")
+    ink: Literal["auto", "dark", "light"] = Field("auto", description="Is the drawing darker or lighter than its ground?")
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Picture:
+        if (self.image is None) == (self.pixels is None):
+            raise ValueError("give either image or pixels")
+        return self
+
+
+class Question(Picture):
+    """A picture to be named."""
+
+
+class Lesson(Picture):
+    """A picture and its name."""
+
+    label: LabelField
+    source: Annotated[StrictStr, Field(min_length=1, max_length=SOURCE_CHARACTERS)] | None = Field(
+        None, description="Where it comes from; rows can be forgotten by it."
+    )
+
+
+class Questions(Strict):
+    examples: list[Question] = Field(min_length=1, max_length=BATCH)
+
+
+class Lessons(Strict):
+    examples: list[Lesson] = Field(min_length=1, max_length=BATCH)
+
+
+class Forgetting(Strict):
+    """What to forget: a class, a row, or all that came from a source. Exactly one of them."""
+
+    label: LabelField | None = None
+    row: Annotated[StrictInt, Field(ge=1, lt=2**63)] | None = None
+    source: Annotated[StrictStr, Field(min_length=1, max_length=SOURCE_CHARACTERS)] | None = None
+
+    @model_validator(mode="after")
+    def _one_of_three(self) -> Forgetting:
+        if sum(what is not None for what in (self.label, self.row, self.source)) != 1:
+            raise ValueError("say what to forget: label, row or source, one of them")
+        return self
+
+
+class Restoring(Strict):
+    undo: StrictStr = Field(min_length=1, max_length=64, description="What the answer to `forget` said.")
+
+
+MODELS = (Question, Questions, Lesson, Lessons, Forgetting, Restoring)
+
+
+@dataclass(frozen=True)
+class Example:
+    """A checked picture, and what is said of it."""
+
+    sheet: np.ndarray
+    label: Label | None = None
+    source: str | None = None
+
+
+async def read_json(request: Request, kind: type[Body]) -> Body:
+    """The body as JSON of this kind."""
+    if _media_type(request) != "application/json":
+        raise Refused(415, "media_type", "the body must be application/json")
+    return parse(kind, await request.body())
+
+
+def parse(kind: type[Body], content: bytes) -> Body:
+    try:
+        return kind.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(str(part) for part in first["loc"])[:200]
+        message = first["msg"].removeprefix("Value error, ")
+        raise Refused(422, "invalid", f"{place}: {message}" if place else message) from None
+
+
+async def read_pictures(request: Request, *, many: bool, labelled: bool) -> list[Picture] | list[Form]:
+    """The examples of a request in either form, not yet decoded."""
+    match _media_type(request):
+        case "application/json":
+            content = await request.body()
+            if many:
+                return parse(Lessons if labelled else Questions, content).examples
+            return [parse(Lesson if labelled else Question, content)]
+        case "multipart/form-data":
+            return await _read_form(request, many=many, labelled=labelled)
+    raise Refused(415, "media_type", "the body must be application/json or multipart/form-data")
+
+
+@dataclass(frozen=True)
+class Form:
+    """One example of a multipart form."""
+
+    data: bytes
+    ink: Ink
+    label: Label | None
+    source: str | None
+
+
+def decode(pictures: Sequence[Picture | Form], limits: Limits) -> list[Example]:
+    """Pictures to sheets. Takes a while: not for the event loop."""
+    examples = []
+    for number, picture in enumerate(pictures):
+        try:
+            examples.append(_decode(picture, limits))
+        except Refused as refusal:
+            if len(pictures) == 1:
+                raise
+            raise Refused(refusal.status, refusal.code, f"examples.{number}: {refusal.message}") from None
+    return examples
+
+
+def digest(examples: Sequence[Example]) -> str:
+    """Tells whether a repeated request says the same thing, whatever form it comes in."""
+    total = hashlib.sha256()
+    for example in examples:
+        for part in (repr(example.sheet.shape), repr(example.label), repr(example.source)):
+            total.update(part.encode() + b"\0")
+        total.update(example.sheet.tobytes())
+    return total.hexdigest()
+
+
+def _decode(picture: Picture | Form, limits: Limits) -> Example:
+    label, source = getattr(picture, "label", None), getattr(picture, "source", None)
+    if isinstance(label, str):
+        _check_text(label, "label")
+    if source is not None:
+        _check_text(source, "source")
+    if isinstance(picture, Form):
+        sheet = sheet_from_bytes(picture.data, picture.ink, limits.image_pixels)
+    elif picture.pixels is not None:
+        sheet = sheet_from_pixels(picture.pixels, picture.ink, limits.image_pixels)
+    else:
+        sheet = sheet_from_bytes(from_base64(picture.image or ""), picture.ink, limits.image_pixels)
+    return Example(sheet, label, source)
+
+
+def _check_text(text: str, what: str) -> None:
+    if not text.strip():
+        raise unusable(f"{what}: it is empty")
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in text):
+        raise unusable(f"{what}: it contains control characters")
+
+
+async def _read_form(request: Request, *, many: bool, labelled: bool) -> list[Form]:
+    try:
+        form = await request.form(max_files=BATCH, max_fields=200, max_part_size=8192)
+    except Exception as error:
+        # Starlette answers a broken form with an exception of its own, the parser below it with others.
+        detail = getattr(error, "detail", None) or "the form cannot be read"
+        raise Refused(422, "invalid", f"multipart: {detail}") from None
+    unknown = set(form) - {"image", "ink", *(("label", "source") if labelled else ())}
+    if unknown:
+        raise unusable(f"multipart: no field {min(unknown)[:100]!r} is expected here")
+    files = form.getlist("image")
+    if not files or not all(isinstance(file, UploadFile) for file in files) or (len(files) > 1 and not many):
+        raise unusable("multipart: send " + ("files" if many else "one file") + " named image")
+    columns = {name: _column(form.getlist(name), len(files), name) for name in ("label", "source", "ink")}
+    if labelled and None in columns["label"]:
+        raise unusable("multipart: send a label with each image, in the same order")
+    examples = []
+    for file, label, source, ink in zip(files, *columns.values(), strict=True):
+        if ink not in (None, "auto", "dark", "light"):
+            raise unusable("multipart: ink is auto, dark or light")
+        if label is not None and not 0 < len(label) <= LABEL_CHARACTERS:
+            raise unusable(f"label: it must have 1 to {LABEL_CHARACTERS} characters")
+        if source is not None and not 0 < len(source) <= SOURCE_CHARACTERS:
+            raise unusable(f"source: it must have 1 to {SOURCE_CHARACTERS} characters")
+        examples.append(Form(await file.read(), ink or "auto", label, source))
+    await form.close()
+    return examples
+
+
+def _column(values: Sequence[Any], length: int, name: str) -> list[str | None]:
+    if not values:
+        return [None] * length
+    if len(values) != length or not all(isinstance(value, str) for value in values):
+        raise unusable(f"multipart: {len(values)} fields {name} for {length} images")
+    return list(values)
+
+
+def _media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -1,0 +1,345 @@
+"""The paths under /v1: what can be done with a memory over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Path, Query
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from apl.images import fit
+from apl.service import bundle, records
+from apl.service.desk import Desk
+from apl.service.episodes import as_events, play
+from apl.service.guard import Refused
+from apl.service.memories import valid_name
+from apl.service.parts import Parts
+from apl.service.requests import (
+    Example,
+    Forgetting,
+    Lesson,
+    Lessons,
+    Question,
+    Questions,
+    Restoring,
+    decode,
+    digest,
+    read_json,
+    read_pictures,
+)
+
+NAME_PATTERN = "^[A-Za-z0-9._-]{1,64}$"
+Name = Annotated[str, Path(description="The memory's name.", json_schema_extra={"pattern": NAME_PATTERN})]
+RowId = Annotated[int, Path(ge=1, lt=2**63)]
+RetryKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key", min_length=1, max_length=255,
+        description="Any text of your choice. A repeated request with the same key gets the same answer and writes "
+        "nothing; the latest 1000 keys of a memory are remembered, over restarts too.",
+    ),
+]  # fmt: skip
+
+
+def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    common = (401, 403, 413, 422, 429, 503)
+    return {status: {"model": records.Error} for status in sorted({*common, *statuses})}
+
+
+def _body(one: type, *, form: bool = True, many: bool = False, labelled: bool = False) -> dict[str, Any]:
+    """The request body of a path that reads it by itself: JSON, and perhaps the same as a form."""
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{one.__name__}"}}}
+    if form:
+        text, file = {"type": "string", "minLength": 1}, {"type": "string", "contentMediaType": "image/png"}
+        fields: dict[str, Any] = {"image": file}
+        if labelled:
+            fields |= {"label": {**text, "maxLength": 200}, "source": {**text, "maxLength": 1000}}
+        fields["ink"] = {"type": "string", "enum": ["auto", "dark", "light"]}
+        if many:
+            fields = {name: {"type": "array", "items": kind, "maxItems": 64} for name, kind in fields.items()}
+        required = ["image", "label"] if labelled else ["image"]
+        schema = {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
+        content["multipart/form-data"] = {"schema": schema}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+router = APIRouter(prefix="/v1", responses=_errors())
+
+
+# --- memories -------------------------------------------------------------------------------------
+
+
+@router.get("/service", response_model=records.ServiceInfo, tags=["service"])
+async def service(request: Request) -> Response:
+    """What runs here, and who is asking."""
+    parts, client = _parts(request), request.state.client
+    return _json(
+        {
+            "version": parts.version, "model": parts.model_name, "fingerprint": parts.memories.fingerprint,
+            "image_size": parts.image_size, "client": client.name, "admin": client.may("admin", "*"),
+        }
+    )  # fmt: skip
+
+
+@router.get("/memories", response_model=records.Memories, tags=["memories"])
+async def list_memories(request: Request) -> Response:
+    """The memories this client may read."""
+    visible = [vars(m) for m in _parts(request).memories.list() if request.state.client.may("read", m.name)]
+    return _json({"memories": visible})
+
+
+@router.put(
+    "/memories/{name}", response_model=records.MemoryState, tags=["memories"],
+    responses={201: {"model": records.MemoryState}, **_errors(409, 507)},
+)  # fmt: skip
+async def make_memory(request: Request, name: Name) -> Response:
+    """Make a memory; one that is there already stays as it is. Scope: admin."""
+    _allow(request, "admin", name)
+    made = await _parts(request).memories.make(name)
+    desk = await _parts(request).memories.desk(name)
+    return _json(await desk.run(desk.state), 201 if made else 200)
+
+
+@router.get("/memories/{name}", response_model=records.MemoryState, responses=_errors(404, 409, 507), tags=["memories"])
+async def show_memory(request: Request, name: Name) -> Response:
+    """Rows, classes, and how the latest lessons went. Scope: read."""
+    desk = await _desk(request, "read", name)
+    return _json(await desk.run(desk.state))
+
+
+@router.delete("/memories/{name}", status_code=204, responses=_errors(404, 409, 507), tags=["memories"])
+async def delete_memory(request: Request, name: Name) -> Response:
+    """Delete a memory with all its rows. Scope: admin."""
+    _allow(request, "admin", name)
+    await _parts(request).memories.delete(name)
+    return Response(status_code=204)
+
+
+@router.get("/memories/{name}/counts", response_model=records.Counts, responses=_errors(404, 409, 507), tags=["memories"])
+async def counts(request: Request, name: Name) -> Response:
+    """Rows of each class. Scope: read."""
+    desk = await _desk(request, "read", name)
+    return _json(await desk.run(desk.counts))
+
+
+# --- asking and teaching --------------------------------------------------------------------------
+
+
+@router.post(
+    "/memories/{name}/predict", response_model=records.Answer, openapi_extra=_body(Question),
+    responses=_errors(404, 409, 415, 507), tags=["examples"],
+)  # fmt: skip
+async def predict(request: Request, name: Name) -> Response:
+    """What is this? Scope: read."""
+    desk = await _desk(request, "read", name)
+    _, embeddings = await _examples(request, many=False, labelled=False)
+    return _json((await desk.ask(embeddings))[0])
+
+
+@router.post(
+    "/memories/{name}/predict/batch", response_model=records.Answers, openapi_extra=_body(Questions, many=True),
+    responses=_errors(404, 409, 415, 507), tags=["examples"],
+)  # fmt: skip
+async def predict_batch(request: Request, name: Name) -> Response:
+    """The same for several pictures. Scope: read."""
+    desk = await _desk(request, "read", name)
+    _, embeddings = await _examples(request, many=True, labelled=False)
+    return _json({"answers": await desk.ask(embeddings)})
+
+
+@router.post(
+    "/memories/{name}/explain", response_model=records.ExplainedAnswer, openapi_extra=_body(Question),
+    responses=_errors(404, 409, 415, 507), tags=["examples"],
+)  # fmt: skip
+async def explain(request: Request, name: Name) -> Response:
+    """What is this, and what would simpler readers of the same neighbours say? Scope: read."""
+    desk = await _desk(request, "read", name)
+    _, embeddings = await _examples(request, many=False, labelled=False)
+    return _json(await desk.explain(embeddings[0]))
+
+
+@router.post(
+    "/memories/{name}/learn", response_model=records.Taught, openapi_extra=_body(Lesson, labelled=True),
+    responses=_errors(404, 409, 415, 507), tags=["examples"],
+)  # fmt: skip
+async def learn(request: Request, name: Name, key: RetryKey = None) -> Response:
+    """This is a …: predict, be told, remember it if it was surprising. It lasts when the answer comes. Scope: learn."""
+    return _json((await _learn(request, name, key, many=False))[0])
+
+
+@router.post(
+    "/memories/{name}/learn/batch", response_model=records.TaughtMany,
+    openapi_extra=_body(Lessons, many=True, labelled=True), responses=_errors(404, 409, 415, 507), tags=["examples"],
+)  # fmt: skip
+async def learn_batch(request: Request, name: Name, key: RetryKey = None) -> Response:
+    """The same for several pictures in their order; all of them last, or none. Scope: learn."""
+    return _json({"receipts": await _learn(request, name, key, many=True)})
+
+
+async def _learn(request: Request, name: str, key: str | None, *, many: bool) -> list[dict[str, Any]]:
+    desk = await _desk(request, "learn", name)
+    examples, embeddings = await _examples(request, many=many, labelled=True)
+    return await desk.teach(embeddings, examples, key, digest(examples))
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+@router.post(
+    "/memories/{name}/forget", response_model=records.Forgotten, openapi_extra=_body(Forgetting, form=False),
+    responses=_errors(404, 409, 415, 507), tags=["rows"],
+)  # fmt: skip
+async def forget(request: Request, name: Name) -> Response:
+    """Forget a class, a row, or what came from a source. Scope: learn."""
+    desk = await _desk(request, "learn", name)
+    what = await read_json(request, Forgetting)
+    return _json(await desk.run(lambda: desk.forget(what.label, what.row, what.source)))
+
+
+@router.post(
+    "/memories/{name}/restore", response_model=records.Restored, openapi_extra=_body(Restoring, form=False),
+    responses=_errors(404, 409, 415, 507), tags=["rows"],
+)  # fmt: skip
+async def restore(request: Request, name: Name) -> Response:
+    """Undo one of the latest forgettings, as long as the service has not been restarted. Scope: learn."""
+    desk = await _desk(request, "learn", name)
+    what = await read_json(request, Restoring)
+    return _json(await desk.run(lambda: desk.restore(what.undo)))
+
+
+@router.get("/memories/{name}/rows", response_model=records.Rows, responses=_errors(404, 409, 507), tags=["rows"])
+async def rows(
+    request: Request,
+    name: Name,
+    after: Annotated[int, Query(ge=0, lt=2**63, description="Only rows with larger ids.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=500)] = 200,
+    images: Annotated[bool, Query(description="Send the kept pictures along.")] = False,
+) -> Response:
+    """The rows, oldest first. Scope: read."""
+    desk = await _desk(request, "read", name)
+    return _json(await desk.run(lambda: desk.rows(after, limit, images)))
+
+
+@router.get("/memories/{name}/rows/{row}", response_model=records.RowRecord, responses=_errors(404, 409, 507), tags=["rows"])
+async def row(request: Request, name: Name, row: RowId) -> Response:
+    """One row with its picture. Scope: read."""
+    desk = await _desk(request, "read", name)
+    return _json(await desk.run(lambda: desk.row(row, True)))
+
+
+@router.get(
+    "/memories/{name}/rows/{row}/image", response_class=Response, tags=["rows"],
+    responses={200: {"content": {"image/png": {}}}, **_errors(404, 409, 507)},
+)  # fmt: skip
+async def image(request: Request, name: Name, row: RowId) -> Response:
+    """The kept picture of a row, ink bright on black. Scope: read."""
+    desk = await _desk(request, "read", name)
+    return Response(await desk.run(lambda: desk.picture(row)), media_type="image/png")
+
+
+@router.get(
+    "/memories/{name}/export", response_class=Response, tags=["memories"],
+    responses={200: {"content": {bundle.MEDIA_TYPE: {}}}, **_errors(404, 409, 507)},
+)  # fmt: skip
+async def export(request: Request, name: Name) -> Response:
+    """The whole memory as a zip archive of JSON and safetensors. Scope: read."""
+    desk = await _desk(request, "read", name)
+    content = await desk.run(lambda: bundle.pack(desk.opened.store))
+    headers = {"content-disposition": f'attachment; filename="{name}.zip"'}
+    return Response(content, media_type=bundle.MEDIA_TYPE, headers=headers)
+
+
+@router.post(
+    "/memories/{name}/import", response_model=records.Imported, tags=["memories"],
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {bundle.MEDIA_TYPE: {"schema": {"type": "string", "contentMediaType": bundle.MEDIA_TYPE}}},
+        }
+    },
+    responses=_errors(404, 409, 415, 507),
+)  # fmt: skip
+async def import_(request: Request, name: Name) -> Response:
+    """Copy an exported memory into this one; rows it has already are left out. Scope: admin."""
+    desk = await _desk(request, "admin", name)
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != bundle.MEDIA_TYPE:
+        raise Refused(415, "media_type", f"the body must be {bundle.MEDIA_TYPE}")
+    content, limits = await request.body(), _parts(request).settings.limits
+
+    def take_in() -> dict[str, Any]:
+        desk.write_unsettled()
+        try:
+            return bundle.take_in(content, desk.opened.store, limits.import_bytes, limits.rows)
+        finally:
+            desk.world.reload()
+
+    return _json(await desk.run(take_in))
+
+
+# --- an episode -----------------------------------------------------------------------------------
+
+
+@router.get(
+    "/episode", response_class=Response, tags=["service"],
+    responses={200: {"content": {"text/event-stream": {}}}, **_errors()},
+)  # fmt: skip
+async def episode(
+    request: Request,
+    way: Annotated[int, Query(ge=2, le=30, description="Characters to invent.")] = 10,
+    drawings: Annotated[int, Query(ge=2, le=30, description="How often each is drawn.")] = 12,
+    seed: Annotated[int, Query(ge=0, lt=2**31)] = 0,
+    pause_ms: Annotated[int, Query(ge=0, le=2000, description="Between two drawings.")] = 150,
+) -> Response:
+    """An online episode on invented characters as server-sent events: `alphabet`, a `step` per drawing, `end`."""
+    parts = _parts(request)
+    if parts.episodes_running >= parts.settings.limits.episodes:
+        raise Refused(503, "busy", "enough episodes are running: try again in a minute", **{"retry-after": "10"})
+    parts.episodes_running += 1
+
+    async def events() -> Any:
+        try:
+            steps = play(parts.learner, way, drawings, seed)
+            async for event in as_events(steps, pause_ms / 1000, parts.pictures, lambda: parts.stopping):
+                yield event
+        finally:
+            parts.episodes_running -= 1
+
+    return StreamingResponse(events(), media_type="text/event-stream")
+
+
+# --- shared ---------------------------------------------------------------------------------------
+
+
+def _parts(request: Request) -> Parts:
+    return request.app.state.parts
+
+
+def _allow(request: Request, scope: str, name: str) -> None:
+    valid_name(name)
+    if not request.state.client.may(scope, name):
+        raise Refused(403, "forbidden", f"this token does not have the scope {scope} for memory {name!r}")
+
+
+async def _desk(request: Request, scope: str, name: str) -> Desk:
+    _allow(request, scope, name)
+    return await _parts(request).memories.desk(name)
+
+
+async def _examples(request: Request, *, many: bool, labelled: bool) -> tuple[list[Example], Any]:
+    """The pictures of a request, decoded beside the event loop and embedded with those of other requests."""
+    parts = _parts(request)
+    pictures = await read_pictures(request, many=many, labelled=labelled)
+
+    def prepare() -> tuple[list[Example], Any]:
+        examples = decode(pictures, parts.settings.limits)
+        return examples, fit([example.sheet for example in examples], parts.image_size)
+
+    examples, images = await asyncio.get_running_loop().run_in_executor(parts.pictures, prepare)
+    return examples, await parts.encoder.embed(images)
+
+
+def _json(content: Any, status: int = 200) -> Response:
+    return Response(json.dumps(content, ensure_ascii=False, allow_nan=False), status, media_type="application/json")

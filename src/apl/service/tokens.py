@@ -1,0 +1,124 @@
+"""Bearer tokens: who may do what in which memory.
+
+The file, JSON or TOML, holds hashes only:
+
+    {"tokens": [{"name": "phone", "sha256": "…", "memories": {"letters": ["read", "learn"], "*": ["read"]}}]}
+
+`read` allows predictions, looking and exporting; `learn` teaching and forgetting; `admin` making, importing and
+deleting memories. Each scope includes those before it, and `*` stands for every memory. A token is 256 random bits, so a
+plain hash of it cannot be reversed by guessing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from apl.store.rows import checked_name
+
+SCOPES = ("read", "learn", "admin")
+EVERY = "*"
+
+
+@dataclass(frozen=True)
+class Client:
+    """Somebody who makes requests, and the highest scope they have in each memory."""
+
+    name: str
+    memories: Mapping[str, str]
+
+    def may(self, scope: str, memory: str) -> bool:
+        granted = [self.memories[name] for name in (memory, EVERY) if name in self.memories]
+        return any(SCOPES.index(has) >= SCOPES.index(scope) for has in granted)
+
+
+ANYBODY = Client("local", {EVERY: "admin"})
+"""Without a token file, on the loopback interface, there is nobody to keep apart."""
+
+
+class Tokens:
+    """The known tokens, by their hashes."""
+
+    def __init__(self, clients: Mapping[str, Client]) -> None:
+        self._clients = dict(clients)
+
+    def client(self, token: str) -> Client | None:
+        """Whose token this is. Every hash is compared, so that the time taken tells nothing."""
+        digest = hash_of(token)
+        found = None
+        for known, client in self._clients.items():
+            if hmac.compare_digest(known, digest):
+                found = client
+        return found
+
+    @staticmethod
+    def load(path: str | Path) -> Tokens:
+        return Tokens({entry["sha256"]: _client(entry, path) for entry in _entries(Path(path))})
+
+
+def hash_of(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def make_token(name: str, grants: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """A new token and its entry for the file. A grant is `memory=scope`, such as `letters=learn` or `*=read`."""
+    memories = {}
+    for grant in grants:
+        memory, found, scope = grant.partition("=")
+        if not found or scope not in SCOPES:
+            raise ValueError(f"a grant is MEMORY=SCOPE with the scope {', '.join(SCOPES)}; got {grant!r}")
+        memories[memory if memory == EVERY else checked_name(memory)] = [scope]
+    token = "apl_" + secrets.token_urlsafe(32)
+    return token, {"name": name, "sha256": hash_of(token), "memories": memories}
+
+
+def add_to_file(path: Path, entry: Mapping[str, Any]) -> None:
+    """Append an entry to a JSON token file, made if needed, readable by its owner alone."""
+    if path.suffix == ".toml":
+        raise ValueError(f"{path} is TOML, which is yours to edit: add the entry by hand")
+    entries = _entries(path) if path.exists() else []
+    part = path.with_name(path.name + ".part")
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w") as file:
+        json.dump({"tokens": [*entries, dict(entry)]}, file, indent=1)
+    os.replace(part, path)
+
+
+def _entries(path: Path) -> list[dict[str, Any]]:
+    try:
+        text = path.read_text()
+        content = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except OSError as error:
+        raise ValueError(f"the token file {path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ValueError(f"the token file {path} is neither JSON nor TOML: {error}") from None
+    entries = content.get("tokens") if isinstance(content, dict) else None
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ValueError(f"the token file {path} has no list `tokens`")
+    for entry in entries:
+        digest = entry.get("sha256")
+        if not isinstance(digest, str) or len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+            raise ValueError(f"the token file {path} has an entry without `sha256`, 64 digits 0-9a-f")
+    return entries
+
+
+def _client(entry: Mapping[str, Any], path: str | Path) -> Client:
+    name, memories = entry.get("name", "unnamed"), entry.get("memories")
+    if not isinstance(name, str) or not isinstance(memories, dict):
+        raise ValueError(f"a token in {path} needs `name` and `memories`")
+    highest = {}
+    for memory, scopes in memories.items():
+        if memory != EVERY:
+            checked_name(memory)
+        if not isinstance(scopes, list) or not scopes or not set(scopes) <= set(SCOPES):
+            raise ValueError(f"the scopes of token {name!r} for {memory!r} must be some of {', '.join(SCOPES)}")
+        highest[memory] = max(scopes, key=SCOPES.index)
+    return Client(name, highest)

@@ -1,0 +1,82 @@
+"""What an operator sees: Prometheus metrics and one JSON line per event."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+LATENCY_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+SURPRISE_NATS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 1.5, 2, 3, 4, 6, 8)
+BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
+
+log = logging.getLogger("apl.service")
+
+
+class Metrics:
+    """One registry per service, so that several can live in one process (as they do in tests)."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        labels = ("method", "route", "status")
+        self.requests = Counter("apl_requests", "Requests answered.", labels, registry=self.registry)
+        self.latency = Histogram(
+            "apl_request_seconds", "Time to answer.", ("route",), buckets=LATENCY_SECONDS, registry=self.registry
+        )
+        self.rows = Gauge("apl_memory_rows", "Rows in a memory.", ("memory",), registry=self.registry)
+        self.surprise = Histogram(
+            "apl_surprise_nats", "Surprise at what was taught.", ("memory",), buckets=SURPRISE_NATS,
+            registry=self.registry,
+        )  # fmt: skip
+        self.lessons = Counter("apl_lessons", "Examples taught.", ("memory", "written"), registry=self.registry)
+        self.batch = Histogram(
+            "apl_encoder_batch", "Examples embedded at once.", buckets=BATCH_SIZES, registry=self.registry
+        )
+
+    def forget_memory(self, name: str) -> None:
+        """Drop the series of a deleted memory."""
+        for metric in (self.rows, self.surprise):
+            _drop(metric, name)
+        for written in ("True", "False"):
+            _drop(self.lessons, name, written)
+
+    def page(self) -> bytes:
+        return generate_latest(self.registry)
+
+
+def _drop(metric: Any, *labels: str) -> None:
+    try:
+        metric.remove(*labels)
+    except KeyError:
+        pass  # nothing was ever counted under this name
+
+
+class JsonLines(logging.Formatter):
+    """A log record as one line of JSON. Values are escaped, so a client cannot forge a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def start_logging() -> None:
+    """JSON lines on stderr for the service and for uvicorn; uvicorn's own access log is off, ours says more."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    for name in ("apl.service", "uvicorn", "uvicorn.error"):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(logging.INFO)
+    logging.getLogger("uvicorn.error").handlers = []
+    logging.getLogger("uvicorn.error").propagate = True
