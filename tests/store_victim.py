@@ -1,7 +1,7 @@
 """Processes to be killed: `python store_victim.py` forks one for every line it reads.
 
-A line is a scenario and its arguments as a JSON list. The fork reports on stdout, line by line; when it is gone,
-however it went, the line `gone` follows. Forking from here is fast, and safe because torch was never imported.
+A line is a scenario and its arguments as a JSON list. The fork reports on stdout, line by line; when it is
+gone, however it went, the line `gone` follows. Forking is fast, and safe because torch was never imported.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ def say(*words: object) -> None:
 
 def batch(label: str, size: int) -> list[NewRow]:
     """Rows that know how many they were: their source is the size of the batch."""
-    return [NewRow(label, np.full(WIDTH, n, np.float32), source=str(size), payload=b"p" * 300) for n in range(size)]
+    return [
+        NewRow(label, np.full(WIDTH, n, np.float32), source=str(size), payload=b"p" * 300)
+        for n in range(size)
+    ]
 
 
 def write_forever(path: str, seed: int) -> None:

@@ -113,7 +113,9 @@ def test_merging_copies_what_is_missing_and_merging_again_nothing(store: Store) 
     other.append(
         [
             row("a", 1.0, source="s", surprise_nats=9.0),  # the same row, learnt at another time
-            row("7", 2.0, payload=b"p", written_at=5.0, surprise_nats=1.5),  # text, where the other is a number
+            row(
+                "7", 2.0, payload=b"p", written_at=5.0, surprise_nats=1.5
+            ),  # text, where the other is a number
             row("a", 1.5, source="s"),
             row(7, 2.0),
             row(7, 2.0),  # one copy more than there is
@@ -147,14 +149,20 @@ def test_keys_of_different_encoders_do_not_mix(store: Store, tmp_path: Path) -> 
 
 
 def test_keys_are_computed_anew_from_the_payloads(store: Store) -> None:
-    store.append([row("a", 1.0, payload=b"\5", source="s", written_at=2.0), row(2, 2.0, payload=b"\6")], settings={"n": 1})
+    store.append(
+        [row("a", 1.0, payload=b"\5", source="s", written_at=2.0), row(2, 2.0, payload=b"\6")],
+        settings={"n": 1},
+    )
     new = memory("better encoder", width=2)
 
     def embed(payloads: list[bytes]) -> np.ndarray:
         return np.array([[payload[0], -payload[0]] for payload in payloads])
 
     assert reembed(store, new, embed) == Copied(2, 0)
-    assert [(r.label, r.key.tolist(), r.source) for r in new.rows()] == [("a", [5, -5], "s"), (2, [6, -6], None)]
+    assert [(r.label, r.key.tolist(), r.source) for r in new.rows()] == [
+        ("a", [5, -5], "s"),
+        (2, [6, -6], None),
+    ]
     assert new.settings() == {"n": 1} and new.row(1).written_at == 2.0 and store.count() == 2
     with pytest.raises(StoreError, match="not empty"):
         reembed(store, new, embed)

@@ -114,7 +114,7 @@ def list_memories(url: Location) -> list[MemoryInfo]:
 
 
 def delete_memory(url: Location, name: str) -> None:
-    """Delete a whole memory. Raises `NoSuchMemory` if it is not there, `StoreBusy` if somebody is writing it."""
+    """Delete a whole memory. Raises `NoSuchMemory` if there is none, `StoreBusy` if somebody writes it."""
     checked_name(name)
     kind, rest = _home(url)
     match kind:
@@ -148,7 +148,7 @@ def _home(url: Location) -> tuple[str, str]:
         case "sqlite":
             if not rest.startswith("/") or len(rest) == 1:
                 raise StoreError(
-                    f"{text!r} has no path: write sqlite:///letters.apl, or sqlite:////home/… for an absolute path"
+                    f"{text!r} has no path: write sqlite:///letters.apl, or sqlite:////… for an absolute path"
                 )
             return "sqlite", rest[1:]
         case "postgresql" | "postgres":
@@ -156,5 +156,5 @@ def _home(url: Location) -> tuple[str, str]:
         case "milvus+http" | "milvus+https":
             return "milvus", text.removeprefix("milvus+")
     raise StoreError(
-        f"memories cannot live in {scheme}://: use ram:, a path, sqlite:///path, postgresql://… or milvus+http://…"
+        f"memories cannot live in {scheme}://: use a path, ram:, sqlite:///path, postgresql://… or milvus+http://…"
     )

@@ -1,4 +1,4 @@
-"""What can go wrong with a lasting memory. Each message is one sentence that says what to do, where anything can."""
+"""What can go wrong with a lasting memory. A message is one sentence, and says what to do if anything can."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FingerprintMismatch(StoreError):
 
     def __init__(self, name: str, found: str, wanted: str) -> None:
         super().__init__(
-            f"the keys of memory {name!r} were made by encoder {found!r} and cannot be compared with those of "
-            f"{wanted!r}: use that encoder, or compute the keys anew with `apl memory reembed`"
+            f"the keys of memory {name!r} were made by encoder {found!r} and cannot be compared with those "
+            f"of {wanted!r}: use that encoder, or compute the keys anew with `apl memory reembed`"
         )
         self.found, self.wanted = found, wanted

@@ -9,9 +9,10 @@ Durable: as much as the message log of the server is.
 One writer: Milvus has no locks. Whoever opens a memory for writing last has it, and the one before is told so
 by `StoreBusy` at its next write; until then its copy in RAM may be stale.
 
-A key and its label lie in one collection for each memory, with a FLAT index: `nearest` is exact. With
-`approximate=True` the index is HNSW, which a server applies to full segments only (many thousands of rows) and
-searches exactly what is not yet full. Payloads have at most 48 kB. Tested with Milvus 2.3.5.
+Each memory has a collection of its own with a FLAT index, so `nearest` is exact; which of several rows at the
+very distance of the last one are returned is left to the server. With `approximate=True` the index is HNSW,
+which the server builds for full segments (many thousands of rows) and which misses neighbours there.
+Payloads have at most 48 kB. Tested with Milvus 2.3.5.
 """
 
 from __future__ import annotations
@@ -92,14 +93,18 @@ def _count_rows(client: MilvusClient, record: Record) -> int:
     filter = f"batch <= {record.batch}"
     if record.removed:
         filter += f" and id not in {record.removed}"
-    counted = client.query(collection_name(record.memory), filter, output_fields=["count(*)"], consistency_level=STRONG)
+    counted = client.query(
+        collection_name(record.memory), filter, output_fields=["count(*)"], consistency_level=STRONG
+    )
     return counted[0]["count(*)"]
 
 
 class MilvusStore(Store):
     """One memory on a Milvus server."""
 
-    def __init__(self, address: str, client: MilvusClient, record: Record, read_only: bool, approximate: bool) -> None:
+    def __init__(
+        self, address: str, client: MilvusClient, record: Record, read_only: bool, approximate: bool
+    ) -> None:
         super().__init__(record.memory, record.fingerprint, record.width, record.created, read_only)
         self._address = address
         self._client = client
@@ -114,7 +119,7 @@ class MilvusStore(Store):
     # --- writing ----------------------------------------------------------------------------------
 
     def _take_over(self) -> None:
-        # A collection's aliases are the one thing that everybody sees at once, and cheaply: the writer's token is one.
+        # Aliases of a collection are seen by everybody at once, and cheaply: the writer's token is one.
         for token in self._tokens():
             self._client.drop_alias(token)
         self._client.create_alias(self._collection, self._token)
@@ -137,7 +142,9 @@ class MilvusStore(Store):
     def _write(self, remove: list[int], add: list[NewRow], settings: dict[str, str]) -> list[int]:
         for row in add:
             if row.payload is not None and len(row.payload) > TEXT_LIMIT // 4 * 3 - 3:
-                raise StoreError(f"a payload of {len(row.payload)} bytes is too large for Milvus; nothing was written")
+                raise StoreError(
+                    f"a payload of {len(row.payload)} bytes is too large for Milvus; nothing was written"
+                )
         while len(remove) > REMOVED_AT_ONCE:
             self._commit(remove[:REMOVED_AT_ONCE], [], {})
             remove = remove[REMOVED_AT_ONCE:]
@@ -146,8 +153,8 @@ class MilvusStore(Store):
     def _commit(self, remove: list[int], add: list[NewRow], settings: dict[str, str]) -> list[int]:
         if self._token not in self._tokens():
             raise StoreBusy(
-                f"memory {self.name!r} at {place(self._address)} has since been opened for writing elsewhere; "
-                "nothing was written here, open it anew"
+                f"memory {self.name!r} at {place(self._address)} has since been opened for writing "
+                "elsewhere; nothing was written here, open it anew"
             )
         if self._unfinished:
             self._own, self._unfinished = self._recovered(self._current()), False
@@ -242,18 +249,26 @@ class MilvusStore(Store):
         )
 
     def _fetch(self, ids: list[int]) -> list[Row]:
-        return [row_of(entity) for entity in self._select(f"id in {ids}", [*COLUMNS, "payload"], self._known())]
+        return [
+            row_of(entity) for entity in self._select(f"id in {ids}", [*COLUMNS, "payload"], self._known())
+        ]
 
     def _nearest(self, key: np.ndarray, k: int) -> Nearest:
         if not self._approximate and self._index_type() != "FLAT":
-            raise StoreError(f"the index of memory {self.name!r} is approximate: open it with approximate=True")
+            raise StoreError(
+                f"the index of memory {self.name!r} is approximate: open it with approximate=True"
+            )
         record = self._known()
         (hits,) = self._client.search(
             self._collection,
             [key.tolist()],
-            filter=f"batch <= {record.batch}" + (f" and id not in {record.removed}" if record.removed else ""),
+            filter=f"batch <= {record.batch}"
+            + (f" and id not in {record.removed}" if record.removed else ""),
             limit=k,
-            search_params={"metric_type": "L2", "params": {"ef": max(64, 2 * k)} if self._approximate else {}},
+            search_params={
+                "metric_type": "L2",
+                "params": {"ef": max(64, 2 * k)} if self._approximate else {},
+            },
             consistency_level=STRONG,
         )
         found = sorted((hit["distance"], hit["id"]) for hit in hits)

@@ -1,8 +1,8 @@
 """How a memory on Milvus gets its transactions: a journal whose newest record is the truth about the memory.
 
-Milvus has none, but inserting a single entity is atomic. So every write ends with the insertion of one record
-into the journal, and only that makes it true: the record says up to which batch the rows count, which rows are
-gone, what the next id is, and what the settings are. One journal serves all memories of a server.
+Milvus has none, but inserting a single entity is atomic. So every write ends with the insertion of one
+record into the journal, and only that makes it true: the record says up to which batch the rows count, which
+rows are gone, what the next id is, and what the settings are. One journal serves all memories of a server.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ try:
     from pymilvus import DataType, MilvusClient
     from pymilvus.exceptions import MilvusException
 except ModuleNotFoundError as missing:
-    raise MissingExtra(f"memories on Milvus need the library {missing.name}: pip install 'apl[milvus]'") from missing
+    raise MissingExtra(
+        f"memories on Milvus need the library {missing.name}: pip install 'apl[milvus]'"
+    ) from missing
 
 JOURNAL = "apl_journal"
 STRONG = "Strong"
@@ -57,7 +59,9 @@ def plain_errors(address: str) -> Iterator[None]:
         yield
     except (MilvusException, RpcError) as error:
         reason = getattr(error, "message", None) or str(error)
-        raise StoreError(f"the Milvus server at {place(address)} failed ({reason}): open the memory anew") from error
+        raise StoreError(
+            f"the Milvus server at {place(address)} failed ({reason}): open the memory anew"
+        ) from error
 
 
 def place(address: str) -> str:
@@ -71,14 +75,20 @@ def connect(address: str) -> MilvusClient:
     uri = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], "", "", ""))
     try:
         return MilvusClient(
-            uri=uri, user=parts.username or "", password=parts.password or "", db_name=parts.path.strip("/"), timeout=30
+            uri=uri,
+            user=parts.username or "",
+            password=parts.password or "",
+            db_name=parts.path.strip("/"),
+            timeout=30,
         )
     except (MilvusException, RpcError) as error:
         reason = getattr(error, "message", None) or str(error)
         raise StoreError(f"no Milvus server answers at {place(address)}: {reason}") from error
 
 
-def make_collection(client: MilvusClient, name: str, fields: dict[str, dict[str, Any]], vector: str, index: str) -> None:
+def make_collection(
+    client: MilvusClient, name: str, fields: dict[str, dict[str, Any]], vector: str, index: str
+) -> None:
     """A collection whose first field is its primary key, searchable by one vector field, loaded and ready."""
     schema = MilvusClient.create_schema(enable_dynamic_field=False)
     for number, (field_name, options) in enumerate(fields.items()):
@@ -131,7 +141,9 @@ class Journal:
         """From here on this record is the truth. Older ones are then swept away."""
         text = json.dumps(asdict(record))
         if len(text.encode()) > TEXT_LIMIT:
-            raise StoreError(f"the settings of memory {record.memory!r} are too large for Milvus; nothing was written")
+            raise StoreError(
+                f"the settings of memory {record.memory!r} are too large for Milvus; nothing was written"
+            )
         entity = {"memory": record.memory, "batch": record.batch, "record": text, "unused": [0.0, 0.0]}
         self._client.insert(JOURNAL, [entity])
         self._forget(f'memory == "{record.memory}" and batch < {record.batch}')
@@ -140,7 +152,10 @@ class Journal:
         self._forget(f'memory == "{memory}"', STRONG)
 
     def _forget(self, filter: str, level: str = "Eventually") -> None:
-        keys = [e["key"] for e in self._client.query(JOURNAL, filter, output_fields=["key"], consistency_level=level)]
+        keys = [
+            e["key"]
+            for e in self._client.query(JOURNAL, filter, output_fields=["key"], consistency_level=level)
+        ]
         if keys:
             self._client.delete(JOURNAL, ids=keys)
 

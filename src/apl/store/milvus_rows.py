@@ -47,7 +47,7 @@ def text_hash(text: str) -> int:
 
 
 def entity_of(id: int, batch: int, row: NewRow) -> dict[str, Any]:
-    # Milvus 2.3 has no empty cells: an absent source or payload is an empty text, a present one begins with "=".
+    # Milvus 2.3 has no empty cells: an absent source or payload is "", a present one begins with "=".
     label, source = label_text(row.label), "" if row.source is None else f"={row.source}"
     return {
         "id": id,

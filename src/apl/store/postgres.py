@@ -42,7 +42,13 @@ ROWS = """SELECT id, label_text, label_integer, surprise_nats, written_at, sourc
 
 
 def open_postgres(
-    url: str, name: str, fingerprint: str | None, width: int | None, read_only: bool, timeout: float, approximate: bool
+    url: str,
+    name: str,
+    fingerprint: str | None,
+    width: int | None,
+    read_only: bool,
+    timeout: float,
+    approximate: bool,
 ) -> PostgresStore:
     if approximate and width is not None and width > HNSW_WIDEST:
         raise StoreError(f"pgvector can index at most {HNSW_WIDEST} numbers a key, these have {width}")
@@ -159,7 +165,9 @@ class PostgresStore(Store):
         keys = self._keys([record[6] for record in records])
         return [
             Row(id, integer if text is None else text, key, surprise, written_at, source, payload)
-            for (id, text, integer, surprise, written_at, source, _, payload), key in zip(records, keys, strict=True)
+            for (id, text, integer, surprise, written_at, source, _, payload), key in zip(
+                records, keys, strict=True
+            )
         ]
 
     def _nearest(self, key: np.ndarray, k: int) -> Nearest:
@@ -175,7 +183,9 @@ class PostgresStore(Store):
                 f" ORDER BY distance{'' if self._approximate else ', id'} LIMIT %s",
                 (key, k),
             ).fetchall()
-        ids, distances = zip(*sorted(records, key=lambda r: (r[1], r[0])), strict=True) if records else ((), ())
+        ids, distances = (
+            zip(*sorted(records, key=lambda r: (r[1], r[0])), strict=True) if records else ((), ())
+        )
         return Nearest(np.array(ids, np.int64), np.array(distances, np.float32))
 
     def _settings(self) -> dict[str, str]:
@@ -183,7 +193,9 @@ class PostgresStore(Store):
         return dict(self._connection.execute(query, (self._memory,)).fetchall())
 
     def _count(self) -> int:
-        return self._connection.execute("SELECT count(*) FROM apl.rows WHERE memory = %s", (self._memory,)).fetchone()[0]
+        return self._connection.execute(
+            "SELECT count(*) FROM apl.rows WHERE memory = %s", (self._memory,)
+        ).fetchone()[0]
 
     def _generation(self) -> int:
         query = "SELECT generation FROM apl.memories WHERE id = %s"

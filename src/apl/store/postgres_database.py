@@ -32,7 +32,8 @@ CREATE SCHEMA IF NOT EXISTS apl;
 CREATE TABLE apl.schema_version (version integer NOT NULL);
 CREATE TABLE apl.memories (
     id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL UNIQUE, fingerprint text NOT NULL,
-    width integer NOT NULL, created double precision NOT NULL, next_id bigint NOT NULL, generation bigint NOT NULL);
+    width integer NOT NULL, created double precision NOT NULL, next_id bigint NOT NULL,
+    generation bigint NOT NULL);
 CREATE TABLE apl.rows (
     memory integer NOT NULL REFERENCES apl.memories ON DELETE CASCADE, id bigint NOT NULL,
     label_text text, label_integer bigint, surprise_nats double precision NOT NULL,
@@ -42,8 +43,8 @@ CREATE TABLE apl.settings (
     memory integer NOT NULL REFERENCES apl.memories ON DELETE CASCADE, key text NOT NULL, value text NOT NULL,
     PRIMARY KEY (memory, key));
 """
-MEMORIES = """SELECT name, fingerprint, width, created, (SELECT count(*) FROM apl.rows WHERE memory = m.id), id
-              FROM apl.memories AS m"""
+MEMORIES = """SELECT name, fingerprint, width, created,
+              (SELECT count(*) FROM apl.rows WHERE memory = m.id), id FROM apl.memories AS m"""
 
 
 def place(url: str) -> str:
@@ -61,7 +62,9 @@ def plain_errors(url: str) -> Iterator[None]:
     except (errors.ReadOnlySqlTransaction, errors.InsufficientPrivilege) as error:
         raise StoreError(f"{place(url)} must not be written by this user; nothing was written") from error
     except psycopg.OperationalError as error:
-        raise StoreError(f"{place(url)} does not answer ({str(error).strip()}): open the memory anew") from error
+        raise StoreError(
+            f"{place(url)} does not answer ({str(error).strip()}): open the memory anew"
+        ) from error
     except psycopg.Error as error:
         raise StoreError(f"{place(url)}: {str(error).strip()}") from error
 
@@ -84,14 +87,16 @@ def has_tables(connection: psycopg.Connection[Any], url: str) -> bool:
     (version,) = connection.execute("SELECT max(version) FROM apl.schema_version").fetchone()
     if version > SCHEMA_VERSION:
         raise NewerSchema(
-            f"the memories in {place(url)} were written by a later version of apl (schema {version}, this one "
-            f"reads up to {SCHEMA_VERSION}): upgrade apl; nothing was touched"
+            f"the memories in {place(url)} were written by a later version of apl (schema {version}, "
+            f"this one reads up to {SCHEMA_VERSION}): upgrade apl; nothing was touched"
         )
     register_vector(connection)
     return True
 
 
-def create_memory(connection: psycopg.Connection[Any], url: str, name: str, fingerprint: str, width: int) -> None:
+def create_memory(
+    connection: psycopg.Connection[Any], url: str, name: str, fingerprint: str, width: int
+) -> None:
     with connection.transaction():
         # Two processes may be making the tables, or the same memory, at once.
         connection.execute("SELECT pg_advisory_xact_lock(%s, 0)", (LOCK_CLASS,))
@@ -99,7 +104,9 @@ def create_memory(connection: psycopg.Connection[Any], url: str, name: str, fing
             try:
                 connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
             except (errors.FeatureNotSupported, errors.UndefinedFile) as error:
-                raise StoreError(f"{place(url)} lacks the extension vector: install pgvector there") from error
+                raise StoreError(
+                    f"{place(url)} lacks the extension vector: install pgvector there"
+                ) from error
             connection.execute(SCHEMA)
             connection.execute("INSERT INTO apl.schema_version VALUES (%s)", (SCHEMA_VERSION,))
         connection.execute(
@@ -120,7 +127,9 @@ def info_of(record: tuple[Any, ...]) -> MemoryInfo:
     return MemoryInfo(name, fingerprint, width, created, SCHEMA_VERSION, rows)
 
 
-def lock_for_writing(connection: psycopg.Connection[Any], url: str, name: str, memory: int, timeout: float) -> None:
+def lock_for_writing(
+    connection: psycopg.Connection[Any], url: str, name: str, memory: int, timeout: float
+) -> None:
     deadline = time.monotonic() + timeout
     while not connection.execute("SELECT pg_try_advisory_lock(%s, %s)", (LOCK_CLASS, memory)).fetchone()[0]:
         if time.monotonic() >= deadline:

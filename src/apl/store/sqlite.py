@@ -23,8 +23,8 @@ from apl.store.rows import SCHEMA_VERSION, Label, MemoryInfo, NewRow, Row, Snaps
 from apl.store.sqlite_file import connect, plain_errors, transaction
 from apl.store.writer_lock import WriterLock
 
-MEMORIES = """SELECT name, fingerprint, width, created, (SELECT count(*) FROM rows WHERE memory = memories.id), id
-              FROM memories"""
+MEMORIES = """SELECT name, fingerprint, width, created,
+              (SELECT count(*) FROM rows WHERE memory = memories.id), id FROM memories"""
 LIST = "(SELECT value FROM json_each(?))"
 """Any number of ids as a single parameter, a JSON list."""
 KEY_DTYPE = np.dtype("<f4")
@@ -114,7 +114,15 @@ class SqliteStore(Store):
                 "INSERT INTO rows (memory, id, label, surprise_nats, written_at, source, key)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (
-                    (memory, id, r.label, r.surprise_nats, r.written_at, r.source, r.key.astype(KEY_DTYPE).tobytes())
+                    (
+                        memory,
+                        id,
+                        r.label,
+                        r.surprise_nats,
+                        r.written_at,
+                        r.source,
+                        r.key.astype(KEY_DTYPE).tobytes(),
+                    )
                     for id, r in zip(ids, add, strict=True)
                 ),
             )
@@ -148,7 +156,8 @@ class SqliteStore(Store):
         with transaction(self._connection, "BEGIN"):
             generation = self._generation()
             records = self._connection.execute(
-                "SELECT id, label, surprise_nats, written_at, source, key FROM rows WHERE memory = ? ORDER BY id",
+                "SELECT id, label, surprise_nats, written_at, source, key FROM rows"
+                " WHERE memory = ? ORDER BY id",
                 (self._memory,),
             ).fetchall()
         ids, labels, surprise, written_at, sources, keys = zip(*records, strict=True) if records else [()] * 6
@@ -173,10 +182,14 @@ class SqliteStore(Store):
             (self._memory, json.dumps(ids)),
         ).fetchall()
         keys = self._keys([record[0] for record in records], [record[2] for record in records])
-        return [Row(record[0], record[1], key, *record[3:]) for record, key in zip(records, keys, strict=True)]
+        return [
+            Row(record[0], record[1], key, *record[3:]) for record, key in zip(records, keys, strict=True)
+        ]
 
     def _settings(self) -> dict[str, str]:
-        return dict(self._connection.execute("SELECT key, value FROM settings WHERE memory = ?", (self._memory,)))
+        return dict(
+            self._connection.execute("SELECT key, value FROM settings WHERE memory = ?", (self._memory,))
+        )
 
     def _count(self) -> int:
         return self._one("SELECT count(*) FROM rows WHERE memory = ?", self._memory)[0]
@@ -196,7 +209,7 @@ class SqliteStore(Store):
         found += [
             f"row {id}: the label is neither text nor an integer"
             for id in self._column(
-                "SELECT id FROM rows WHERE memory = ? AND typeof(label) NOT IN ('text', 'integer') ORDER BY id"
+                "SELECT id FROM rows WHERE memory = ? AND typeof(label) NOT IN ('text', 'integer')"
             )
         ]
         found += [

@@ -27,7 +27,8 @@ SCHEMA = (
         memory INTEGER NOT NULL, id INTEGER NOT NULL, label ANY NOT NULL, surprise_nats REAL NOT NULL,
         written_at REAL NOT NULL, source TEXT, key BLOB NOT NULL, PRIMARY KEY (memory, id)) STRICT""",
     """CREATE TABLE payloads (
-        memory INTEGER NOT NULL, id INTEGER NOT NULL, payload BLOB NOT NULL, PRIMARY KEY (memory, id)) STRICT""",
+        memory INTEGER NOT NULL, id INTEGER NOT NULL, payload BLOB NOT NULL,
+        PRIMARY KEY (memory, id)) STRICT""",
     """CREATE TABLE settings (
         memory INTEGER NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (memory, key)) STRICT""",
 )
@@ -56,7 +57,9 @@ def plain_errors(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         raise _explained(path, error) from error
     except PermissionError as error:
-        raise StoreError(f"{error.filename or path} must not be written by this user; nothing was written") from error
+        raise StoreError(
+            f"{error.filename or path} must not be written by this user; nothing was written"
+        ) from error
     except OSError as error:
         raise StoreError(f"{error.filename or path}: {error.strerror}") from error
 
@@ -75,7 +78,7 @@ def transaction(connection: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") 
 
 
 def _look_before_touching(path: Path, create: bool) -> None:
-    """Refuse a foreign or a newer file by its first bytes, before SQLite writes as much as a lock beside it."""
+    """Refuse a foreign or a newer file by its first bytes, before SQLite puts as much as a lock beside it."""
     if path.is_dir():
         raise StoreError(f"{path} is a directory, not a memory's file")
     if not path.exists():
@@ -178,7 +181,9 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
 def _explained(path: Path, error: sqlite3.Error) -> StoreError:
     code = getattr(error, "sqlite_errorname", "") or ""
     if code.startswith("SQLITE_FULL") or code in ("SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE"):
-        return StoreError(f"{path} could not grow, the disk is full; nothing of this write was kept, all before it was")
+        return StoreError(
+            f"{path} could not grow, the disk is full; nothing of this write was kept, all before it was"
+        )
     if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or code == "SQLITE_IOERR_SHORT_READ":
         return StoreDamaged(f"{path} is damaged or was cut short ({error}): restore it from a copy")
     if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):

@@ -24,8 +24,8 @@ class WriterLock:
         while (handle := self._try()) is None:
             if time.monotonic() >= deadline:
                 raise StoreBusy(
-                    f"memory {name!r} in {file} is open for writing elsewhere ({self._holder()}): close it there, "
-                    "or open it here for reading only"
+                    f"memory {name!r} in {file} is open for writing elsewhere ({self._holder()}): "
+                    "close it there, or open it here for reading only"
                 )
             time.sleep(RETRY_SECONDS)
         self._handle = handle
@@ -33,7 +33,7 @@ class WriterLock:
         os.pwrite(handle, str(os.getpid()).encode(), 0)
 
     def release(self) -> None:
-        # Unlinked while still locked: whoever waits for the old file finds, once it has it, that its name is gone.
+        # Unlinked while still locked: whoever was waiting for it sees that its name is gone, and begins anew.
         self._path.unlink(missing_ok=True)
         os.close(self._handle)
 
@@ -41,7 +41,9 @@ class WriterLock:
         try:
             import fcntl
         except ModuleNotFoundError:
-            raise StoreError("memories in a file need a POSIX system (Linux, macOS); use ram: or a server") from None
+            raise StoreError(
+                "memories in a file need a POSIX system (Linux, macOS); use ram: or a server"
+            ) from None
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
