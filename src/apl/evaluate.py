@@ -14,7 +14,7 @@ from jaxtyping import Float, Int, Num
 from torch import Tensor
 
 from apl.encoder import embed_all
-from apl.episode import EpisodeSampler, run_episode
+from apl.episode import Episodes, EpisodeSampler, run_episode
 from apl.learner import Learner
 
 QUERIES_AT_ONCE = 2048
@@ -55,6 +55,12 @@ class OnlineResult:
 
     def stored_at_end(self) -> Estimate:
         return Estimate.of(self.stored[:, -1].float())
+
+    @staticmethod
+    def join(parts: list[OnlineResult]) -> OnlineResult:
+        """Episodes of the same length, one batch after the other."""
+        names = ("correct", "probability", "stored", "label", "written")
+        return OnlineResult(**{n: torch.cat([getattr(p, n) for p in parts]) for n in names}, way=parts[0].way)
 
 
 Progress = Callable[[int], None]
@@ -118,23 +124,22 @@ def online(
     done = 0
     while done < episodes:
         drawn = sampler.online(way, length, min(parallel, episodes - done))
-        memory = twin.new_memory(len(drawn.example))
-        correct, probability, written = [], [], []
-        for step in run_episode(twin, memory, embeddings, drawn, batch):
-            correct.append((step.observation.prediction.label == step.label).float())
-            probability.append((-step.observation.surprise_nats).exp())
-            written.append(step.observation.written.float())
-        wrote = torch.cat(written, 1)
-        parts.append(
-            OnlineResult(
-                torch.cat(correct, 1), torch.cat(probability, 1), wrote.cumsum(1).long(), drawn.label, wrote, way
-            )
-        )
+        parts.append(watch(twin, embeddings, drawn, batch))
         done += len(drawn.example)
         progress(done)
+    return OnlineResult.join(parts)
 
-    def whole(name: str) -> Tensor:
-        return torch.cat([getattr(part, name) for part in parts])
 
-    names = ("correct", "probability", "stored", "label", "written")
-    return OnlineResult(**{name: whole(name) for name in names}, way=way)
+@torch.no_grad()
+def watch(learner: Learner, inputs: Num[Tensor, "example *input"], episodes: Episodes, batch: int = 1) -> OnlineResult:
+    """Run episodes from an empty memory and keep the score."""
+    memory = learner.new_memory(len(episodes.example))
+    correct, probability, written = [], [], []
+    for step in run_episode(learner, memory, inputs, episodes, batch):
+        correct.append((step.observation.prediction.label == step.label).float())
+        probability.append((-step.observation.surprise_nats).exp())
+        written.append(step.observation.written.float())
+    wrote = torch.cat(written, 1)
+    return OnlineResult(
+        torch.cat(correct, 1), torch.cat(probability, 1), wrote.cumsum(1).long(), episodes.label, wrote, episodes.way
+    )

@@ -7,8 +7,10 @@ from apl.data.source import DataSource
 from apl.decoder import DecoderConfig
 from apl.encoder import ConvConfig, Group
 from apl.learner import LearnerConfig
+from apl.presets_analogy import ANALOGY_PRESETS
 from apl.pretrain import PretrainConfig
 from apl.train import TrainConfig
+from apl.train_analogy import AnalogyConfig
 
 OMNIGLOT_ENCODER = ConvConfig(
     image_size=56,
@@ -22,7 +24,7 @@ GLYPH_ENCODER = ConvConfig(stem_channels=32, stem_kernel=5, stem_stride=2, group
 
 MANY_WAYS = (5, 20, 50, 100, 200)
 
-PRESETS: dict[str, PretrainConfig | TrainConfig] = {
+PRESETS: dict[str, PretrainConfig | TrainConfig | AnalogyConfig] = {
     "omniglot-encoder": PretrainConfig(encoder=OMNIGLOT_ENCODER, steps=8500, batch=64),
     "omniglot-encoder-mirrored": PretrainConfig(
         encoder=OMNIGLOT_ENCODER,
@@ -64,10 +66,11 @@ PRESETS: dict[str, PretrainConfig | TrainConfig] = {
         steps=300,
         learning_rate=1e-3,
     ),
+    **ANALOGY_PRESETS,
 }
 
 
-def preset(name: str) -> PretrainConfig | TrainConfig:
+def preset(name: str) -> PretrainConfig | TrainConfig | AnalogyConfig:
     if name not in PRESETS:
         raise ValueError(f"no preset {name!r}; there are: {', '.join(PRESETS)}")
     return PRESETS[name]

@@ -21,7 +21,7 @@ class Command:
     """
 
     preset: Annotated[str, tyro.conf.Positional]
-    """omniglot-encoder, omniglot, paper-20way, glyphs-encoder or glyphs (see apl/presets.py)."""
+    """omniglot-encoder, omniglot, paper-20way, glyphs-encoder, glyphs, analogy-… (see apl/presets.py)."""
     directory: Path | None = None
     """Where checkpoints, log and the trained model go; runs/PRESET by default."""
     resume: bool = False
@@ -51,6 +51,7 @@ class Command:
         from apl.pretrain import PretrainConfig, pretrain
         from apl.run import RunOptions, process_group
         from apl.train import train, with_encoder_of
+        from apl.train_analogy import AnalogyConfig, train_analogy
 
         if self.threads:
             torch.set_num_threads(self.threads)
@@ -67,6 +68,11 @@ class Command:
                     config = replace(config, encoder_from=self.encoder)
                 pretrain(config, options)
                 saved = directory / "encoder"
+            elif isinstance(config, AnalogyConfig):
+                if self.decoder or self.encoder:
+                    raise ValueError(f"{self.preset} names its decoder and encoders itself: leave --decoder and --encoder out")
+                train_analogy(config, options)
+                saved = directory / "model"
             else:
                 if self.decoder:
                     decoder = replace(config.learner.decoder, kind=self.decoder)

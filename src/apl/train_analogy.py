@@ -1,0 +1,167 @@
+"""Training on the number-analogy task (paper, section 4.5), on embeddings computed once.
+
+The same learner, the same `run_episode`, one optimiser step per batch; only where episodes come from differs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from apl.checkpoint import current_commit, find_model, load_weights, read_json, read_tensors, to_json
+from apl.controller import SurpriseController
+from apl.data.analogy import AnalogySampler, AnalogyTask, Examples, digit_examples, symbol_examples
+from apl.encoder import PairEncoder, embed_all, unflatten
+from apl.episode import run_episode
+from apl.evaluate import OnlineResult, watch
+from apl.learner import Learner, LearnerConfig
+from apl.run import LOG_EVERY_SECONDS, Run, RunOptions
+from apl.train import Window, descend
+
+VALIDATION_EPISODES = 64
+
+
+@dataclass(frozen=True)
+class AnalogyConfig:
+    """How to train a learner on the analogy task."""
+
+    learner: LearnerConfig
+    task: AnalogyTask = field(default_factory=AnalogyTask)
+    digits_from: str | None = None
+    """Directory of the encoder of digits; it is not trained further."""
+    symbols_from: str | None = None
+    """Directory of the encoder of symbols, where symbols are drawings."""
+    decoder_from: str | None = None
+    """A saved learner whose decoder to start from."""
+    sigma_ratios: tuple[float, ...] = ()
+    """Thresholds of surprise, one drawn for each round of episodes: memories from sparse to dense. The
+    learner's own by default."""
+    parallel: int = 16
+    batch: int = 4
+    """Examples of each episode per step."""
+    longest_episode: int = 60
+    steps: int = 4000
+    learning_rate: float = 3e-3
+    warmup_steps: int = 100
+    decay_share: float = 0.6
+    """The learning rate falls linearly to zero over this last share of the steps."""
+    clip: float = 1.0
+    seed: int = 0
+
+
+def train_analogy(config: AnalogyConfig, options: RunOptions) -> Learner:
+    """Train the decoder, save the learner under `options.directory/model`, and return it."""
+    torch.manual_seed(config.seed)
+    learner = Learner(config.learner)
+    encoders = load_encoders(learner, config)
+    if config.decoder_from is not None:
+        load_decoder(learner, config.decoder_from)
+    twin = learner.on_embeddings()
+    optimiser = torch.optim.Adam(twin.parameters(), lr=0.0, fused=True)
+    run = Run(config, options, twin, optimiser, config.seed)
+    sampler = embedded_sampler(learner, config.task, "train", run.generator)
+    ratios = config.sigma_ratios or (config.learner.sigma_ratio,)
+
+    twin.train()
+    window = Window()
+    for _ in run.rounds(config.steps):
+        ratio = ratios[int(torch.randint(len(ratios), (1,), generator=run.generator))]
+        twin.controller = SurpriseController(ratio)
+        drawn = sampler.draw(config.parallel, config.longest_episode)
+        memory = twin.new_memory(config.parallel)
+        for step in run_episode(twin, memory, drawn.inputs, drawn.episodes, config.batch):
+            loss = step.observation.surprise_nats.mean()
+            descend(run, loss, learning_rate(config, run.state["step"]), config.clip)
+            right = step.observation.prediction.label == step.label
+            window.add(right, loss, memory.counts, 1)
+            if run.state["step"] >= config.steps:
+                break
+        if window.seconds > LOG_EVERY_SECONDS:
+            figures = window.figures(run.world)
+            figures["stored"] = figures.pop("stored_per_class")
+            run.show(**figures)
+            run.log(**figures, sigma_ratio=ratio)
+            window = Window()
+    learner.eval()
+    if run.rank == 0:
+        provenance = {
+            "trained_as": "learner on the analogy task",
+            "training": to_json(config),
+            "split": "mnist: 45,000 images for the encoder, 10,000 for the decoder, 5,000 to validate",
+            "steps": run.state["step"],
+            "seconds": round(run.seconds),
+            "commit": current_commit(),
+            "validation": validate(learner, config.task),
+            "encoders": encoders,
+        }
+        learner.save(options.directory / "model", provenance)
+    return learner
+
+
+def learning_rate(config: AnalogyConfig, step: int) -> float:
+    warm = (step + 1) / config.warmup_steps
+    left = (config.steps - step) / (config.steps * config.decay_share)
+    return config.learning_rate * min(1.0, warm, left)
+
+
+def embedded_sampler(
+    learner: Learner, task: AnalogyTask, part: Literal["train", "validation", "test"], generator: torch.Generator
+) -> AnalogySampler:
+    """Episodes for `learner.on_embeddings()`: digits and symbols as the learner's encoder sees them."""
+    encoder = learner.encoder
+    if not isinstance(encoder, PairEncoder):
+        raise ValueError("the analogy task needs an encoder of pairs (PairConfig)")
+
+    def embedded(examples: Examples, by: nn.Module) -> Examples:
+        return Examples(embed_all(by, unflatten(examples.inputs, by.config)), examples.labels)
+
+    digits = embedded(digit_examples(part), encoder.digit)
+    symbols = embedded(symbol_examples(task, part), encoder.symbol)
+    return AnalogySampler(task, digits, symbols, generator)
+
+
+def validate(learner: Learner, task: AnalogyTask, seed: int = 0) -> dict[str, float]:
+    """Online accuracy on combinations never seen, with digits held out of all training."""
+    sampler = embedded_sampler(learner, task, "validation", torch.Generator().manual_seed(seed))
+    drawn = sampler.draw(VALIDATION_EPISODES)
+    result = watch(learner.eval().on_embeddings(), drawn.inputs, drawn.episodes)
+    seen = [t for t in (10, 20, 30, 50, 75) if t + 5 <= drawn.digit.shape[1]]
+    figures = {f"val_accuracy_after_{t}": float(around(result, t).mean()) for t in seen}
+    return {**figures, "val_accuracy": result.accuracy().mean, "val_stored": result.stored_at_end().mean}
+
+
+def around(result: OnlineResult, seen: int, span: int = 5) -> Tensor:
+    """Each episode's accuracy on the examples shown after `seen` others, give or take half the span."""
+    start = max(0, seen - span // 2)
+    return result.correct[:, start : start + span].mean(1)
+
+
+def load_encoders(learner: Learner, config: AnalogyConfig) -> dict[str, object]:
+    """Fill in the pre-trained parts of the encoder; tells where they came from."""
+    provenance: dict[str, object] = {}
+    for name, part, source in (
+        ("digits", learner.encoder.digit, config.digits_from),
+        ("symbols", learner.encoder.symbol, config.symbols_from),
+    ):
+        if source is None:
+            continue
+        directory = find_model(source)
+        load_weights(part, read_tensors(directory / "model.safetensors"), str(directory))
+        provenance[name] = read_json(directory / "model.json")["provenance"]
+    return provenance
+
+
+def load_decoder(learner: Learner, name_or_dir: str) -> None:
+    """Take over the decoder of a saved learner, of the same shape."""
+    directory = find_model(name_or_dir)
+    tensors = read_tensors(directory / "model.safetensors")
+    tensors = {n.removeprefix("decoder."): t for n, t in tensors.items() if n.startswith("decoder.")}
+    load_weights(learner.decoder, tensors, str(directory))
+
+
+def with_pretrained(config: AnalogyConfig, digits: str, symbols: str | None = None) -> AnalogyConfig:
+    """The same training, with encoders trained before."""
+    return replace(config, digits_from=digits, symbols_from=symbols)
