@@ -88,7 +88,7 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
         return jitter(scale_bytes(x), config.jitter, run.generator) if config.jitter else x
 
     trained.train()
-    window = _Window()
+    window = Window()
     validated = time.monotonic()
     for _ in run.rounds(config.steps):
         way = config.ways[int(torch.randint(len(config.ways), (1,), generator=run.generator))]
@@ -100,14 +100,7 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
         mastered_after = None
         for step in run_episode(trained, memory, inputs, episodes, config.batch, prepare):
             loss = step.observation.surprise_nats.mean()
-            optimiser.zero_grad()
-            loss.backward()
-            run.average_gradients()
-            torch.nn.utils.clip_grad_norm_(trained.parameters(), config.clip)
-            for group in optimiser.param_groups:
-                group["lr"] = learning_rate(config, run.state["step"])
-            optimiser.step()
-            run.state["step"] += 1
+            descend(run, loss, learning_rate(config, run.state["step"]), config.clip)
             right = step.observation.prediction.label == step.label
             if run.everywhere(bool(right.all())):
                 mastered_after = mastered_after or step.seen + config.batch
@@ -119,7 +112,7 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
             figures = window.figures(run.world)
             run.show(**figures)
             run.log(**figures, episode_cap=min(run.state["episode_cap"], length), way=way)
-            window = _Window()
+            window = Window()
         if time.monotonic() - validated > VALIDATE_EVERY_SECONDS and run.rank == 0:
             run.log(**_validate(trained, validation_inputs, validation.labels, config))
             trained.train()
@@ -140,6 +133,18 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
             provenance["encoder"] = read_json(find_model(config.encoder_from) / "model.json")["provenance"]
         learner.save(options.directory / "model", provenance)
     return learner
+
+
+def descend(run: Run, loss: Tensor, learning_rate: float, clip: float) -> None:
+    """One step of the run's optimiser, on the loss of one batch of an episode."""
+    run.optimiser.zero_grad()
+    loss.backward()
+    run.average_gradients()
+    torch.nn.utils.clip_grad_norm_(run.module.parameters(), clip)
+    for group in run.optimiser.param_groups:
+        group["lr"] = learning_rate
+    run.optimiser.step()
+    run.state["step"] += 1
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:
@@ -183,7 +188,7 @@ def _validate(learner: Learner, inputs: Tensor, labels: Tensor, config: TrainCon
     return figures
 
 
-class _Window:
+class Window:
     """Figures since the last log line."""
 
     def __init__(self) -> None:
