@@ -188,7 +188,8 @@ def test_a_saved_learner_loads_and_answers_the_same(kind: DecoderKind, form: Lab
     # On the same neighbourhoods: between two equally near rows a rounded encoder may choose the other one.
     whole = learner.predict(filled(learner), x, WAY)
     believed = rounded.decode(whole.embedding, whole.neighbours, WAY).log_probs.exp()
-    torch.testing.assert_close(believed, expected.exp(), atol=0.02, rtol=0)
+    expected = learner.decode(whole.embedding, whole.neighbours, WAY).log_probs.exp()
+    torch.testing.assert_close(believed, expected, atol=0.02, rtol=0)
     assert read_json(tmp_path / "exact" / "model.json")["provenance"] == {"why": "test"}
 
 
@@ -277,3 +278,19 @@ def test_untrained_with_neighbourhood_labels_a_surprising_example_is_believed_on
     torch.testing.assert_close(first.surprise_nats, torch.tensor([[math.log(20)]]))
     assert first.written.all() and not again.written.any()
     assert again.surprise_nats.item() < 0.1
+
+
+def test_none_of_these_means_a_class_without_rows_rather_than_one_that_was_overlooked() -> None:
+    learner = learner_of("kernel", "neighbourhood")
+    learner.config = replace(learner.config, k=1)
+    memory = learner.new_memory()
+    x, _ = examples(1, episodes=1)
+    rows = learner.embed(x)[:, :2]
+    learner.write(memory, rows, torch.tensor([[0, 1]]), torch.ones(1, 2, dtype=torch.bool))
+    far = learner.predict(memory, x + 5.0, 4).log_probs.exp()[0]
+    nearest = learner.predict(memory, x + 5.0, 4).neighbours.columns["label"][0, :, 0]
+    overlooked = 1 - nearest
+    new = far[:, 2:].sum(-1)
+    assert torch.allclose(far.sum(-1), torch.ones(len(far)))
+    assert bool((far.gather(1, overlooked[:, None]).squeeze(1) < 0.05 * new + 1e-6).all())
+    assert torch.allclose(far[:, 2], far[:, 3])

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from apl.checkpoint import find_model, from_json, load_weights, read_description, read_tensors, save_model
 from apl.controller import Controller, SurpriseController
 from apl.decoder import DecoderConfig, build_decoder
+from apl.decoder.labels import spread_none
 from apl.encoder import ConvConfig, EncoderConfig, IdentityConfig, IdentityEncoder, build_encoder, scale_bytes
 from apl.memory import Column, Memory, Metric, Neighbours
 
@@ -173,7 +174,14 @@ class Learner(nn.Module):
         if way < 2:
             raise ValueError(f"way, the number of classes, must be at least 2, got {way}")
         embedding = self.embed(x)
-        return self.decode(embedding, self.recall(memory, embedding), way)
+        prediction = self.decode(embedding, self.recall(memory, embedding), way)
+        if self.config.decoder.labels == "fixed" or not len(memory):
+            return prediction
+        recalled = classes_among(prediction.neighbours.columns["label"], prediction.neighbours.mask, way)
+        present = torch.arange(len(memory)) < memory.counts[:, None]
+        stored = classes_among(memory.column("label"), present, way)[:, None].expand_as(recalled)
+        log_probs = spread_none(prediction.log_probs, prediction.log_none, recalled, stored)
+        return replace(prediction, log_probs=log_probs)
 
     def observe(
         self, memory: Memory, x: Num[Tensor, "episode query *input"], y: Int[Tensor, "episode query"], way: int
@@ -233,6 +241,14 @@ class Learner(nn.Module):
         learner = Learner(config, controller)
         load_weights(learner, read_tensors(directory / "model.safetensors"), str(directory))
         return learner.eval()
+
+
+def classes_among(
+    labels: Int[Tensor, "*many row"], present: Bool[Tensor, "*many row"], way: int
+) -> Bool[Tensor, "*many way"]:
+    """Which of the classes 0..way-1 the present rows are of."""
+    found = torch.zeros(*labels.shape[:-1], way + 1, dtype=torch.bool)
+    return found.scatter_(-1, labels.masked_fill(~present, way), True)[..., :way]
 
 
 def check_labels(y: Tensor, shape: torch.Size, way: int) -> None:

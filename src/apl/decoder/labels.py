@@ -4,8 +4,8 @@
 
 *Neighbourhood labels*: labels are numbered inside each neighbourhood by first appearance, the answer is a
 share for each neighbour plus one for "none of these". P(class) is the sum of its neighbours' shares; the
-"none" mass is spread evenly over the classes not recalled. Nothing depends on N or k, and shuffled labels
-are nothing to learn.
+"none" mass is spread over the classes not recalled: nearly all of it over those that have no row in memory
+at all (`spread_none`). Nothing depends on N or k, and shuffled labels are nothing to learn.
 
 Both keep the same contract: `embed` turns the neighbours' labels into vectors, `answer` turns the decoder's
 states into a `Posterior`. State 0 belongs to no neighbour: it stands for "none of these" and keeps an empty
@@ -14,6 +14,7 @@ memory a case like any other.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -143,3 +144,24 @@ def share_out(
     target = torch.where(is_first, labels, way)
     log_probs = log_probs.scatter(1, target, torch.where(is_first, log_class, 0.0))[:, :way]
     return Posterior(log_probs, log_none, log_shares[:, :-1].exp())
+
+
+OVERLOOKED = 0.02
+"""The part of "none of these" that goes to classes that have rows, none of which was recalled."""
+
+
+def spread_none(
+    log_probs: Float[Tensor, "*query way"],
+    log_none: Float[Tensor, "*query"],
+    recalled: Bool[Tensor, "*query way"],
+    stored: Bool[Tensor, "*query way"],
+) -> Float[Tensor, "*query way"]:
+    """Spread "none of these" by what the memory holds: a class with rows would hardly have been overlooked."""
+    new, overlooked = ~stored, stored & ~recalled
+
+    def each(which: Tensor, share: float) -> Tensor:
+        return log_none[..., None] + math.log(share) - which.sum(-1, keepdim=True).clamp(min=1).log()
+
+    log_probs = torch.where(new, each(new, 1 - OVERLOOKED), log_probs)
+    log_probs = torch.where(overlooked, each(overlooked, OVERLOOKED), log_probs)
+    return log_probs.log_softmax(-1)
