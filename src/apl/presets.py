@@ -39,14 +39,18 @@ PRESETS: dict[str, PretrainConfig | TrainConfig | AnalogyConfig] = {
     ),
     "omniglot": TrainConfig(
         learner=LearnerConfig(
-            encoder=OMNIGLOT_ENCODER, k=16, decoder=DecoderConfig(hidden=128, blocks=4, heads=4, compare=True)
+            encoder=OMNIGLOT_ENCODER,
+            decoder=DecoderConfig(hidden=128, blocks=4, heads=4, compare=True),
+            k=16,
+            sigma_ratio=0.3,
         ),
         freeze_encoder=True,
         mirrored="for_decoder",
         ways=MANY_WAYS,
-        longest_episode=4,
-        steps=6000,
+        longest_episode=6,
+        steps=4000,
         learning_rate=1e-3,
+        decay=0.5,
     ),
     "paper-20way": TrainConfig(
         learner=LearnerConfig(decoder=DecoderConfig(labels="fixed", way=20)),
