@@ -1,25 +1,30 @@
 # Two commands on a fresh machine: `make demo` and `make test`. Both set up .venv themselves.
 PYTHON ?= python3
 PIP := .venv/bin/python -m pip
-STAMP := .venv/.ready
+INSTALL := $(PIP) install --quiet --constraint constraints.txt
 
 .PHONY: setup demo test clean
 
-setup: $(STAMP)
+setup: .venv/.ready
 
-$(STAMP): pyproject.toml constraints.txt
-	$(PYTHON) -c "import sys; assert sys.version_info >= (3, 11), 'apl needs Python 3.11 or newer (PYTHON=python3.12 make setup)'"
+.venv/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -c "import sys; assert sys.version_info >= (3, 11), 'apl needs Python 3.11 or newer: PYTHON=python3.12 make setup'"
 	$(PYTHON) -m venv .venv
-	$(PIP) install --quiet --constraint constraints.txt torch==2.13.0
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[test]'
-	touch $(STAMP)
+	$(INSTALL) torch==2.13.0
+	$(INSTALL) --editable '.[service]'
+	touch $@
+
+.venv/.ready-test: .venv/.ready
+	$(INSTALL) --editable '.[test]'
+	touch $@
 
 demo: setup
 	.venv/bin/apl demo
 
-test: setup
+# One process per core and one thread per process: torch's threads would wait for each other.
+test: .venv/.ready-test
 	.venv/bin/lint-imports
-	.venv/bin/python -m pytest
+	OMP_NUM_THREADS=1 .venv/bin/python -m pytest --numprocesses auto --dist loadfile
 
 clean:
 	rm -rf .venv
