@@ -13,7 +13,7 @@ from apl.checkpoint import BUNDLED
 from apl.paper.continual import WAY, progressive_accuracy, task_streams
 from apl.paper.experiments import EXPERIMENTS
 from apl.paper.plot import smooth
-from apl.paper.report import TABLE_END, TABLE_START, readme_table, table1_cells
+from apl.paper.report import TABLES, readme_part, table1_cells
 from apl.paper.subjects import Embedded
 
 ROOT = Path(__file__).parents[1]
@@ -63,10 +63,11 @@ def test_a_cell_of_the_table_is_in_percent_with_its_interval():
     assert table1_cells([row]) == {"**ours, one model**": {(5, 1): "99.1 ± 0.1"}}
 
 
-def test_the_readme_shows_the_table_that_the_result_file_gives(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("name", TABLES)
+def test_the_readme_shows_the_table_that_the_result_files_give(name: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(ROOT)
-    shown = (ROOT / "README.md").read_text().split(TABLE_START)[1].split(TABLE_END)[0].strip()
-    assert shown == readme_table()
+    shown = (ROOT / "README.md").read_text().split(f"<!-- {name} -->")[1].split(f"<!-- /{name} -->")[0].strip()
+    assert shown == readme_part(name)
 
 
 @pytest.mark.parametrize("path", OMNIGLOT_RESULTS, ids=lambda p: p.stem)

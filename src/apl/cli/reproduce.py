@@ -20,7 +20,7 @@ Name = Literal[
 class Command:
     """Measure one experiment of the paper (or `all`), write results/NAME.json and its figure.
 
-    `report` makes the HTML report and the README's table from the result files there are; `all` does both.
+    `report` makes the HTML report and the README's tables from the result files there are; `all` does both.
     """
 
     name: Annotated[Name, tyro.conf.Positional]
@@ -36,7 +36,7 @@ class Command:
         import torch
 
         from apl.paper.experiments import EXPERIMENTS
-        from apl.paper.report import write_readme_table, write_report
+        from apl.paper.report import write_readme_tables, write_report
         from apl.paper.results import load_rows
 
         if self.threads:
@@ -50,7 +50,7 @@ class Command:
         if self.name in ("all", "report"):
             print(f"report: {write_report(self.quick)}", file=sys.stderr)
             if not self.quick:
-                write_readme_table()
+                write_readme_tables()
         for name in names:
             rows = load_rows(name, self.quick)
             if self.json:

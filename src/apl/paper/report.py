@@ -10,7 +10,8 @@ from apl.paper.experiments import EXPERIMENTS
 from apl.paper.results import RESULTS, Row, figure_path, load_rows
 from apl.paper.table1 import CELLS, PAPER
 
-TABLE_START, TABLE_END = "<!-- table1 -->", "<!-- /table1 -->"
+TABLES = ("table1", "experiments")
+"""What stands in the README between `<!-- NAME -->` and `<!-- /NAME -->`, written from the result files."""
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
@@ -43,13 +44,87 @@ def readme_table() -> str:
     return "\n".join(lines)
 
 
-def write_readme_table(readme: Path = Path("README.md")) -> None:
+def experiments_table() -> str:
+    """The other experiments in Markdown, a line each: the paper beside ours."""
+    lines = ["| experiment | the paper | ours |", "|---|---|---|"]
+    for name, experiment in EXPERIMENTS.items():
+        rows = load_rows(name)
+        if rows and name in OUTCOMES:
+            lines.append(f"| {experiment.title} (`{name}`) | {experiment.paper} | {OUTCOMES[name](rows)} |")
+    return "\n".join(lines)
+
+
+def _percent(row: Row, accuracy: str = "accuracy", interval: str = "ci95") -> str:
+    return f"{100 * row[accuracy]:.1f} ± {100 * row[interval]:.1f} %"
+
+
+def _online(rows: list[Row]) -> str:
+    last = next(key for key in rows[0] if key.startswith("accuracy_last_") and not key.endswith("ci95"))
+    return (
+        f"{rows[0]['stored']:.1f} stored ({rows[0]['stored_per_class']:.2f} per class), "
+        f"{_percent(rows[0], last, last + '_ci95')} on the last {last.rsplit('_', 1)[1]}"
+    )
+
+
+def _posterior(rows: list[Row]) -> str:
+    before = max(row["highest_at_start"] for row in rows)
+    after = [row["probability_of_truth"][-1] for row in rows]
+    return f"{before:.3f} for every class at first, {min(after):.2f} to {max(after):.2f} for the true one at the end"
+
+
+def _thousand_way(rows: list[Row]) -> str:
+    online, fixed = rows
+    passed = [s for s, a in zip(online["stored_curve"], online["accuracy_curve"], strict=True) if a >= fixed["accuracy"]]
+    crossing = f"reached with {passed[0]:.0f} written" if passed else "not reached"
+    return f"fixed context {_percent(fixed)}, {crossing}; at the end {_percent(online, 'accuracy_last_1000', 'accuracy_last_1000_ci95')} with {online['stored']:.0f}"
+
+
+def _mnist(rows: list[Row]) -> str:
+    one_shot = next(row for row in rows if row["decoder"] == "relational" and row["shot"] == 1)
+    online = next(row for row in rows if row["shot"] == 0)
+    return f"{_percent(one_shot)} at 1 shot; {_percent(online)} online with {online['stored_per_class']:.0f} stored per class"
+
+
+def _decoders(rows: list[Row]) -> str:
+    at = [row for row in rows if row["way"] == 423]
+    return "423-way online: " + ", ".join(
+        f"{row['decoder'].replace('_', ' ')} {100 * row['accuracy_last_1000']:.1f} %" for row in at
+    )
+
+
+def _sigma(rows: list[Row]) -> str:
+    everything = rows[0]
+    best = [row for row in rows if row["accuracy_last_100"] >= everything["accuracy_last_100"] - 0.02]
+    least = min(best, key=lambda row: row["stored"])
+    return (
+        f"σ = 0: {100 * everything['accuracy_last_100']:.1f} % with {everything['stored']:.0f} stored; "
+        f"σ = {least['sigma_nats']:.2f}: {100 * least['accuracy_last_100']:.1f} % with {least['stored']:.0f}"
+    )
+
+
+def _continual(rows: list[Row]) -> str:
+    return "; ".join(f"{row['method']} {_percent(row)}" for row in rows if row["task"] == "mean")
+
+
+OUTCOMES = {
+    "online": _online, "posterior": _posterior, "per-class": _online, "thousand-way": _thousand_way, "mnist": _mnist,
+    "decoders": _decoders, "sigma": _sigma, "continual": _continual,
+}  # fmt: skip
+
+
+def readme_part(name: str) -> str:
+    return {"table1": readme_table, "experiments": experiments_table}[name]()
+
+
+def write_readme_tables(readme: Path = Path("README.md")) -> None:
     text = readme.read_text()
-    if TABLE_START not in text or TABLE_END not in text:
-        raise ValueError(f"{readme} has no place for the table: {TABLE_START} … {TABLE_END}")
-    before, rest = text.split(TABLE_START, 1)
-    after = rest.split(TABLE_END, 1)[1]
-    readme.write_text(f"{before}{TABLE_START}\n{readme_table()}\n{TABLE_END}{after}")
+    for name in TABLES:
+        start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+        if start not in text or end not in text:
+            raise ValueError(f"{readme} has no place for the table: {start} … {end}")
+        before, rest = text.split(start, 1)
+        text = f"{before}{start}\n{readme_part(name)}\n{end}{rest.split(end, 1)[1]}"
+    readme.write_text(text)
 
 
 def write_report(quick: bool = False) -> Path:
