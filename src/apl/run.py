@@ -121,16 +121,27 @@ class Run:
         """Data-parallel training: the mean of all processes' gradients, in one message."""
         if self.world == 1:
             return
-        gradients = [p.grad for p in self.module.parameters() if p.grad is not None]
-        flat = torch.cat([g.flatten() for g in gradients])
+        # A parameter without part in this batch's loss may have one in another process: the message holds all.
+        parameters = [p for p in self.module.parameters() if p.requires_grad]
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        flat = torch.cat([p.grad.flatten() for p in parameters])
         dist.all_reduce(flat)
         flat /= self.world
-        for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-            gradient.copy_(mean.view_as(gradient))
+        for parameter, mean in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
+            parameter.grad.copy_(mean.view_as(parameter))
 
     def everywhere(self, fact: bool) -> bool:
         """Whether something holds in every process, so that all take the same turn."""
         return not self._agree(not fact)
+
+    def as_first(self, number: int) -> int:
+        """The number of the first process, so that what one draws for all is the same for all."""
+        if self.world == 1:
+            return number
+        decision = torch.tensor(number)
+        dist.broadcast(decision, 0)
+        return int(decision)
 
     def save(self) -> None:
         """Weights, optimiser, random state and loop state, atomically."""
@@ -167,15 +178,21 @@ class Run:
             raise CheckpointError(f"{directory} was started with {saved['world']} processes, now {self.world}")
         tensors = read_tensors(directory / saved["tensors"])
         self.module.load_state_dict(_below("module.", tensors))
+        parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
         slots: dict[int, dict[str, Tensor]] = {}
         for name, value in _below("optimiser.", tensors).items():
             number, slot = name.split(".", 1)
-            slots.setdefault(int(number), {})[slot] = value
+            slots.setdefault(int(number), {})[slot] = self._laid_out(value, parameters[int(number)])
         state = self.optimiser.state_dict()
         self.optimiser.load_state_dict({"state": slots, "param_groups": state["param_groups"]})
         self.generator.set_state(tensors[f"generator.{self.rank}"])
         self.state = saved["state"]
         self._seconds_before = self.state["seconds"]
+
+    @staticmethod
+    def _laid_out(value: Tensor, parameter: Tensor) -> Tensor:
+        """The fused optimisers walk through memory: moments must lie there as their (channels-last) weights do."""
+        return torch.empty_like(parameter).copy_(value) if value.shape == parameter.shape else value
 
     def _all_generator_states(self) -> list[Tensor]:
         mine = self.generator.get_state()
