@@ -74,6 +74,8 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
         raise ValueError("training needs an encoder of images")
     shown = config.data.load_training(size, config.mirrored)
     inputs, trained = shown.images, learner
+    if config.learner.decoder.kind == "nearest" or (config.learner.decoder.kind == "kernel" and config.freeze_encoder):
+        raise ValueError(f"there is nothing to train: the {config.learner.decoder.kind} decoder has no weights")
     if config.freeze_encoder:
         inputs, trained = embed_all(learner.encoder, shown.images), learner.on_embeddings()
     validation = config.data.load("validation", size)
@@ -91,7 +93,8 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
     window = Window()
     validated = time.monotonic()
     for _ in run.rounds(config.steps):
-        way = config.ways[int(torch.randint(len(config.ways), (1,), generator=run.generator))]
+        # Processes take as many steps per episode as one another, or they would wait for each other for ever.
+        way = run.as_first(config.ways[int(torch.randint(len(config.ways), (1,), generator=run.generator))])
         length = way * config.longest_episode
         if len(config.ways) == 1:
             length = min(length, run.state["episode_cap"])
@@ -138,7 +141,8 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
 def descend(run: Run, loss: Tensor, learning_rate: float, clip: float) -> None:
     """One step of the run's optimiser, on the loss of one batch of an episode."""
     run.optimiser.zero_grad()
-    loss.backward()
+    if loss.requires_grad:  # the kernel decoder has nothing to learn from an empty memory
+        loss.backward()
     run.average_gradients()
     torch.nn.utils.clip_grad_norm_(run.module.parameters(), clip)
     for group in run.optimiser.param_groups:
@@ -153,7 +157,7 @@ def learning_rate(config: TrainConfig, step: int) -> float:
 
 def next_episode_cap(cap: float, mastered_after: int | None, shown: int) -> float:
     """Three times what it took to get a batch fully right; twice as long when that was not reached."""
-    return 3 * mastered_after if mastered_after else 2 * min(cap, shown)
+    return 3.0 * mastered_after if mastered_after else 2.0 * min(cap, shown)
 
 
 def load_encoder(learner: Learner, name_or_dir: str) -> None:
