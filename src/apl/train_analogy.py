@@ -5,7 +5,7 @@ The same learner, the same `run_episode`, one optimiser step per batch; only whe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -160,8 +160,3 @@ def load_decoder(learner: Learner, name_or_dir: str) -> None:
     tensors = read_tensors(directory / "model.safetensors")
     tensors = {n.removeprefix("decoder."): t for n, t in tensors.items() if n.startswith("decoder.")}
     load_weights(learner.decoder, tensors, str(directory))
-
-
-def with_pretrained(config: AnalogyConfig, digits: str, symbols: str | None = None) -> AnalogyConfig:
-    """The same training, with encoders trained before."""
-    return replace(config, digits_from=digits, symbols_from=symbols)

@@ -1,0 +1,163 @@
+"""Figure 5: the number-analogy task. Fixed digits after one example per symbol; shuffled digits and symbols online.
+
+Every accuracy is on combinations never seen before in the episode. The one-shot line is what a perfect memory
+without reasoning would get if all 100 combinations were asked; the solver is what the equations seen determine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from apl.checkpoint import BUNDLED, read_json
+from apl.controller import Controller, SurpriseController, WriteAll
+from apl.data.analogy import Analogies, AnalogyTask
+from apl.data.analogy_solver import solve
+from apl.evaluate import Estimate, OnlineResult, watch
+from apl.learner import Learner
+from apl.paper.analogy_facts import watch_with_facts
+from apl.paper.analogy_figures import draw_curves, draw_episode
+from apl.paper.results import Row, figure_path, save_rows
+from apl.train_analogy import around, embedded_sampler
+
+SEED = 1
+SEEN = (5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95)
+PARALLEL = 25
+BEST = "analogy-shuffled"
+SIGMAS = (0.05, 0.3, 1.0, 2.25)
+COMPARED = tuple(f"analogy-relational-k{k}" for k in (2, 4, 8, 16)) + ("analogy-working-memory-k16", "analogy-lstm-k16")
+
+
+@dataclass(frozen=True)
+class Played:
+    """Episodes one learner went through, and what the solver knew at each step."""
+
+    result: OnlineResult
+    solver: Float[Tensor, "episode time"]
+    """1 where the equations seen so far determine the answer."""
+    solver_on_stored: Float[Tensor, "episode time"]
+    """The same for the equations the learner stored."""
+
+
+def reproduce(quick: bool = False) -> None:
+    """Measure every bundled analogy model on MNIST's test digits."""
+    episodes = 20 if quick else 200
+    rows: list[Row] = []
+    if is_bundled("analogy-fixed"):
+        rows.append(fixed_row("analogy-fixed", episodes))
+    curves: dict[str, Played] = {}
+    for name in (BEST, *COMPARED, "analogy-glyphs"):
+        if is_bundled(name):
+            curves[name] = play(Learner.load(name), task_of(name), episodes)
+            rows += curve_rows(name, curves[name])
+    if is_bundled(BEST):
+        rows += threshold_rows(episodes)
+        rows += fact_rows(episodes)
+        draw_episode(Learner.load(BEST), figure_path("analogy-episode", quick))
+    save_rows("analogy", rows, quick, note="accuracy is on combinations not seen before in the episode")
+    if curves:
+        draw_curves({name: played.result for name, played in curves.items()}, curves[next(iter(curves))].solver,
+                    figure_path("analogy", quick))  # fmt: skip
+
+
+def is_bundled(name: str) -> bool:
+    return (BUNDLED / name / "model.json").is_file()
+
+
+def task_of(name: str) -> AnalogyTask:
+    level = "fixed" if name == "analogy-fixed" else "shuffled"
+    return AnalogyTask(level=level, symbols="glyphs" if name == "analogy-glyphs" else "one_hot")
+
+
+def play(
+    learner: Learner, task: AnalogyTask, episodes: int, controller: Controller | None = None, facts: bool = False
+) -> Played:
+    """Whole episodes of all combinations, one example at a time."""
+    sampler = embedded_sampler(learner, task, "test", torch.Generator().manual_seed(SEED))
+    twin = learner.on_embeddings()
+    if controller is not None:
+        twin.controller = controller
+    results, known, known_stored = [], [], []
+    for _ in range(0, episodes, PARALLEL):
+        drawn: Analogies = sampler.draw(min(PARALLEL, episodes))
+        result = watch_with_facts(twin, drawn) if facts else watch(twin, drawn.inputs, drawn.episodes)
+        results.append(result)
+        known.append(solve(task, drawn) >= 0)
+        known_stored.append(solve(task, drawn, result.written.bool()) >= 0)
+    return Played(OnlineResult.join(results), torch.cat(known).float(), torch.cat(known_stored).float())
+
+
+def about(name: str, learner: Learner) -> Row:
+    """What was tested, and what it cost to train."""
+    provenance = read_json(BUNDLED / Path(name) / "model.json")["provenance"]
+    before = sum(part["seconds"] for part in provenance.get("encoders", {}).values())
+    task, config = task_of(name), learner.config
+    return {
+        "method": "ours" if config.decoder.kind == "deduction" else "ours, the paper's decoder",
+        "level": task.level, "symbols": task.symbols, "decoder": config.decoder.kind, "k": config.k,
+        "hops": config.hops, "checkpoint": name, "seed": SEED, "split": "mnist test",
+        "training_seconds": provenance["seconds"], "encoder_training_seconds": before,
+    }  # fmt: skip
+
+
+@torch.no_grad()
+def fixed_row(name: str, episodes: int) -> Row:
+    """One example of each symbol in memory, then all other combinations are asked."""
+    learner, task = Learner.load(name), task_of(name)
+    sampler = embedded_sampler(learner, task, "test", torch.Generator().manual_seed(SEED))
+    twin = learner.on_embeddings()
+    shown = task.symbol_count
+    right = []
+    for _ in range(0, episodes, PARALLEL):
+        drawn = sampler.draw(min(PARALLEL, episodes), each_symbol_first=True)
+        pairs = drawn.inputs[drawn.episodes.example]
+        memory = twin.new_memory(len(pairs))
+        label = drawn.episodes.label
+        twin.write(memory, pairs[:, :shown], label[:, :shown], torch.ones_like(label[:, :shown], dtype=torch.bool))
+        right.append(twin.predict(memory, pairs[:, shown:], task.way).label == label[:, shown:])
+    accuracy = Estimate.of(torch.cat(right).float().mean(1))
+    return {
+        **about(name, learner), "seen": shown, "stored": float(shown), "accuracy": accuracy.mean, "ci95": accuracy.ci95,
+        "episodes": episodes, "solver": 1.0, "one_shot": shown / task.combinations,
+    }  # fmt: skip
+
+
+def curve_rows(name: str, played: Played, **more: object) -> list[Row]:
+    """One row for each point of the curve of accuracy against examples seen."""
+    learner = Learner.load(name)
+    sigma = SurpriseController(learner.config.sigma_ratio).threshold_nats(task_of(name).way)
+    rows = []
+    for seen in SEEN:
+        accuracy = Estimate.of(around(played.result, seen))
+        solver, on_stored = (
+            float(around(replace(played.result, correct=known), seen).mean())
+            for known in (played.solver, played.solver_on_stored)
+        )
+        rows.append({
+            **about(name, learner), "sigma_nats": sigma, "seen": seen,
+            "stored": float(played.result.stored[:, seen - 1].float().mean()), "accuracy": accuracy.mean,
+            "ci95": accuracy.ci95, "episodes": len(played.solver), "one_shot": seen / task_of(name).combinations,
+            "solver": solver, "share_of_solver": accuracy.mean / solver if solver else None,
+            "solver_on_stored": on_stored, **more,
+        })  # fmt: skip
+    return rows
+
+
+def threshold_rows(episodes: int) -> list[Row]:
+    """The best model with other thresholds of surprise: stored rows against accuracy."""
+    rows = []
+    for sigma in SIGMAS:
+        played = play(Learner.load(BEST), task_of(BEST), episodes, SurpriseController(sigma_nats=sigma))
+        rows += curve_rows(BEST, played, sigma_nats=sigma, method="ours, another threshold")
+    played = play(Learner.load(BEST), task_of(BEST), episodes, WriteAll())
+    return rows + curve_rows(BEST, played, sigma_nats=0.0, method="ours, everything stored")
+
+
+def fact_rows(episodes: int) -> list[Row]:
+    """Past the paper: conclusions written down as rows of their own."""
+    played = play(Learner.load(BEST), task_of(BEST), episodes, facts=True)
+    return curve_rows(BEST, played, method="ours, storing deduced facts")
