@@ -24,6 +24,7 @@ from sklearn.utils.validation import validate_data
 from apl.answers import Explanation, Probabilities, Receipt
 from apl.examples import (
     Examples,
+    Pictures,
     Vectors,
     label_array,
     many_pictures,
@@ -33,7 +34,7 @@ from apl.examples import (
     plain_labels,
     sorted_order,
 )
-from apl.images import Ink
+from apl.images import Ink, from_png
 from apl.learner import Learner
 from apl.opened import EXAMPLES_AT_ONCE, Opened, open_opened, recorded_parameters
 from apl.store import Label, NewRow, Store, StoreError
@@ -124,7 +125,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
 
     # --- one example at a time -----------------------------------------------------------------------------------
 
-    def learn_one(self, x: Any, y: Label, *, source: str | None = None) -> Receipt:
+    def learn_one(self, x: Any, y: Any, *, source: str | None = None) -> Receipt:
         """Predict, be told, and remember the example if it was surprising. It lasts when this returns."""
         labels, example = plain_labels([y]), self._one(x)
         return self._session(example).learn(example, labels, [source], self.keep_images)[0]
@@ -157,7 +158,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
     def learn_many(
         self,
         X: Any,
-        y: Iterable[Label],
+        y: Iterable[Any],
         *,
         sources: Sequence[str | None] | None = None,
         settings: dict[str, Any] | None = None,
@@ -211,12 +212,15 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
 
     # --- looking after the memory --------------------------------------------------------------------------------
 
-    def forget(self, *, label: Label | None = None, row: int | None = None, source: str | None = None) -> list[int]:
+    def forget(self, *, label: Any = None, row: int | None = None, source: str | None = None) -> list[int]:
         """Forget a class, a row, or what came from a source. Returns the ids of the rows that went."""
         if sum(what is not None for what in (label, row, source)) != 1:
             raise ValueError("say what to forget: label=, row= or source=")
         with self._session().alone() as world:
-            ids = [int(row)] if row is not None else world.memory.ids_of(label, source)
+            if row is not None:
+                ids = [int(row)]
+            else:
+                ids = world.memory.ids_of(None if label is None else plain_labels([label])[0], source)
             return world.forget(ids)
 
     def counts(self) -> dict[Label, int]:
@@ -243,7 +247,19 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
         """
         self._session().save(Path(path), self.name if name is None else name)
 
-    def calibrate_sigma(self, X: Any, y: Iterable[Label], *, rows: int) -> float:
+    def adopt(self, rows: Sequence[NewRow], settings: dict[str, Any] | None = None) -> list[int]:
+        """Take over rows whose keys this encoder made, as they are and without asking whether they surprise."""
+        opened = self._session()
+        with opened.alone() as world:
+            ids = opened.store.append(rows, settings=settings)
+            world.reload()
+        return ids
+
+    def embed_payloads(self, payloads: Sequence[bytes]) -> np.ndarray:
+        """The keys of rows whose pictures were kept, made by this classifier's encoder."""
+        return self._session().embed(Pictures([from_png(payload) for payload in payloads])).numpy()
+
+    def calibrate_sigma(self, X: Any, y: Iterable[Any], *, rows: int) -> float:
         """Set `sigma` so that a stream like this one leaves at most `rows` rows. The memory itself is not touched."""
         from apl.calibrate_sigma import sigma_for_budget
 
@@ -317,5 +333,4 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
         if carried is not None:
             width, rows, settings = carried
             self._opened = open_opened(self.get_params(deep=False), width)
-            self._opened.store.append([NewRow(*row) for row in rows], settings=settings)
-            self._opened.world.reload()
+            self.adopt([NewRow(*row) for row in rows], settings)

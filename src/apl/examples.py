@@ -98,8 +98,12 @@ def plain_labels(labels: Iterable[Any]) -> list[Label]:
     """Labels as `str` or `int`; whole floats, as numpy likes to make them, count as integers."""
     plain = []
     for label in labels:
-        if isinstance(label, (float, np.floating)) and float(label).is_integer():
+        if isinstance(label, np.generic):
+            label = label.item()
+        if isinstance(label, float) and label.is_integer():
             label = int(label)
+        if not isinstance(label, (str, int)):
+            raise TypeError(f"a label is text or an integer, got {type(label).__name__} {label!r}")
         plain.append(checked_label(label))
     return plain
 

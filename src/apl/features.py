@@ -7,12 +7,14 @@ all features are multiplied by a constant. (It does when a single one is: put a 
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from apl.controller import SurpriseController
 from apl.decoder import DecoderConfig, Posterior
 from apl.decoder.labels import share_out
 from apl.encoder import IdentityConfig, build_encoder
@@ -25,9 +27,10 @@ ROWS_MEASURED = 512
 
 
 class UnitKernel(nn.Module):
-    """A Gaussian kernel of the distance in units; "none of these" weighs as much as a row three units away."""
+    """A Gaussian kernel of the distance in units; "none of these" weighs as much as a row `NONE_UNITS` away."""
 
-    NONE_UNITS = 3.0
+    SHARPNESS = 2.0
+    NONE_UNITS = 2.0
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,14 +39,15 @@ class UnitKernel(nn.Module):
 
     def forward(self, query: Float[Tensor, "query embed"], neighbours: Neighbours, way: int) -> Posterior:
         units = neighbours.distance / self.unit if self.unit else torch.zeros_like(neighbours.distance)
-        none = torch.full((len(query),), -0.5 * self.NONE_UNITS**2)
-        return share_out(-0.5 * units.square(), none, neighbours, way)
+        none = torch.full((len(query),), -self.SHARPNESS * self.NONE_UNITS**2)
+        return share_out(-self.SHARPNESS * units.square(), none, neighbours, way)
 
 
 def feature_learner(width: int) -> Learner:
     """A learner for vectors of this width, without trained weights."""
     config = LearnerConfig(IdentityConfig(width), DecoderConfig(kind="kernel"), k=FEATURE_NEIGHBOURS)
-    learner = Learner(config).eval()
+    # A kernel's doubts are milder than a trained decoder's: what it does not hold more likely than not is written.
+    learner = Learner(config, SurpriseController(sigma_nats=math.log(2))).eval()
     learner.decoder = UnitKernel()
     return learner
 

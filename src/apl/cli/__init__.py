@@ -11,6 +11,11 @@ import os
 import sys
 
 COMMANDS = {
+    "learn": "a directory of pictures, one folder per label, into a memory",
+    "predict": "what pictures show",
+    "explain": "why: the rows an answer rests on, as a picture",
+    "forget": "a class, a row or a source",
+    "memory": "list, show, export, import, merge, verify, reembed",
     "demo": "watch it learn 20 invented characters, then look at the curve",
     "train": "train an encoder or a learner from a named preset",
     "evaluate": "measure a model: fixed context or online",

@@ -1,0 +1,44 @@
+"""`apl forget`: rows out of a memory."""
+
+from __future__ import annotations
+
+import json as json_format
+from dataclasses import dataclass
+
+
+@dataclass
+class Command:
+    """Forget a class, a row, or what came from a source (say exactly one)."""
+
+    memory: str
+    """Where the memory lives: a path such as letters.apl, or a URL."""
+    label: str | None = None
+    """A class. If there is none of this name but one with this number, that is meant."""
+    row: int | None = None
+    """A row's id."""
+    source: str | None = None
+    """A picture's path inside the directory it was learnt from."""
+    name: str = "default"
+    json: bool = False
+    """Print one JSON object."""
+
+    def run(self) -> int:
+        from apl.store import open_store
+
+        if sum(what is not None for what in (self.label, self.row, self.source)) != 1:
+            raise ValueError("say what to forget: --label, --row or --source")
+        with open_store(self.memory, self.name) as store:
+            if self.label is not None:
+                gone = store.delete_label(self.label)
+                if not gone and self.label.lstrip("-").isdecimal():
+                    gone = store.delete_label(int(self.label))
+            elif self.row is not None:
+                gone = store.delete([self.row])
+            else:
+                gone = store.delete_source(self.source)
+            left = store.count()
+        if self.json:
+            print(json_format.dumps({"forgotten": gone, "rows": left}))
+        else:
+            print(f"forgot {len(gone)} rows, {left} are left")
+        return 0 if gone else 1

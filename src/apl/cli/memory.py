@@ -1,0 +1,206 @@
+"""`apl memory`: looking after memories that last."""
+
+from __future__ import annotations
+
+import json as json_format
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+Url = Annotated[str, tyro.conf.Positional]
+
+
+def show(result: Any, as_json: bool) -> None:
+    if as_json:
+        print(json_format.dumps(result, ensure_ascii=False))
+        return
+    for line in result if isinstance(result, list) else [result]:
+        print("  ".join(f"{name} {value}" for name, value in line.items()))
+
+
+@dataclass
+class List:
+    """The memories that live in a file or on a server."""
+
+    memory: Url
+    json: bool = False
+
+    def run(self) -> int:
+        from apl.store import list_memories
+
+        found = [
+            {"name": m.name, "rows": m.rows, "width": m.width, "encoder": m.fingerprint, "created": _when(m.created)}
+            for m in list_memories(self.memory)
+        ]
+        show(found, self.json)
+        return 0
+
+
+@dataclass
+class Show:
+    """What is in a memory: its classes, its model, its rows."""
+
+    memory: Url
+    name: str = "default"
+    rows: bool = False
+    """Every row, not only the classes."""
+    json: bool = False
+
+    def run(self) -> int:
+        from apl.store import open_store
+
+        with open_store(self.memory, self.name, read_only=True) as store:
+            snapshot, settings, info = store.load(), store.settings(), store.info
+        counts = Counter(snapshot.labels)
+        classes = [{"label": label, "rows": count} for label, count in counts.most_common()]
+        every = [
+            {"row": int(id), "label": label, "surprise_nats": float(surprise), "written": _when(when), "source": source}
+            for id, label, surprise, when, source in zip(
+                snapshot.ids, snapshot.labels, snapshot.surprise_nats, snapshot.written_at, snapshot.sources, strict=True
+            )
+        ]
+        model = settings.get("classifier", {}).get("model")
+        if self.json:
+            result = {"name": info.name, "rows": info.rows, "width": info.width, "encoder": info.fingerprint,
+                      "model": model, "classes": classes, **({"every_row": every} if self.rows else {})}  # fmt: skip
+            show(result, True)
+        else:
+            print(f"{info.name}: {info.rows} rows of {len(classes)} classes, model {model}, encoder {info.fingerprint}")
+            show(every if self.rows else classes, False)
+        return 0
+
+
+@dataclass
+class Export:
+    """Write a memory to a new directory of safetensors and JSON."""
+
+    memory: Url
+    directory: Annotated[Path, tyro.conf.Positional]
+    name: str = "default"
+    json: bool = False
+
+    def run(self) -> int:
+        from apl.store import open_store
+        from apl.store.transfer import export_memory
+
+        with open_store(self.memory, self.name, read_only=True) as store:
+            show({"rows": export_memory(store, self.directory), "directory": str(self.directory)}, self.json)
+        return 0
+
+
+@dataclass
+class Import:
+    """Copy an exported memory into one that is there or is made."""
+
+    directory: Annotated[Path, tyro.conf.Positional]
+    memory: Url
+    name: str = "default"
+    json: bool = False
+
+    def run(self) -> int:
+        from apl.store import open_store
+        from apl.store.transfer import import_memory, read_exported
+
+        head = read_exported(self.directory)
+        with open_store(self.memory, self.name, fingerprint=head.fingerprint, width=head.width) as target:
+            show(vars(import_memory(self.directory, target)), self.json)
+        return 0
+
+
+@dataclass
+class Merge:
+    """Copy into the second memory the rows of the first that it lacks."""
+
+    source: Url
+    target: Url
+    source_name: str = "default"
+    target_name: str = "default"
+    json: bool = False
+
+    def run(self) -> int:
+        from apl.store import open_store
+        from apl.store.transfer import merge
+
+        with open_store(self.source, self.source_name, read_only=True) as source:
+            with open_store(
+                self.target, self.target_name, fingerprint=source.fingerprint, width=source.width
+            ) as target:
+                if not target.settings():
+                    target.update_settings(source.settings())
+                show(vars(merge(source, target)), self.json)
+        return 0
+
+
+@dataclass
+class Verify:
+    """Look for damage; exit status 1 if there is any."""
+
+    memory: Url
+    name: str = "default"
+    json: bool = False
+
+    def run(self) -> int:
+        from apl.store import open_store
+        from apl.store.transfer import verify
+
+        with open_store(self.memory, self.name, read_only=True) as store:
+            problems = verify(store)
+        if self.json:
+            print(json_format.dumps({"problems": problems}))
+        else:
+            print("\n".join(problems) or "nothing is wrong")
+        return 1 if problems else 0
+
+
+@dataclass
+class Reembed:
+    """Make a memory's keys anew with another model, from the pictures kept in its rows, into a new memory."""
+
+    source: Url
+    target: Url
+    model: str = "omniglot"
+    """A bundled model's name, or the directory of a saved one."""
+    source_name: str = "default"
+    target_name: str = "default"
+    json: bool = False
+
+    def run(self) -> int:
+        from apl.classifier import OnlineClassifier
+        from apl.store import open_store
+        from apl.store.transfer import reembed
+
+        with open_store(self.source, self.source_name, read_only=True) as source:
+            with OnlineClassifier.from_pretrained(self.model, memory=self.target, name=self.target_name) as classifier:
+                record = classifier.store.settings()
+                copied = reembed(source, classifier.store, classifier.embed_payloads)
+                # The old settings came along; which model the keys belong to is the new one's to say.
+                classifier.store.update_settings(record)
+        show(vars(copied), self.json)
+        return 0
+
+
+@dataclass
+class Command:
+    """Look after memories."""
+
+    what: Annotated[
+        Annotated[List, tyro.conf.subcommand("list")]
+        | Annotated[Show, tyro.conf.subcommand("show")]
+        | Annotated[Export, tyro.conf.subcommand("export")]
+        | Annotated[Import, tyro.conf.subcommand("import")]
+        | Annotated[Merge, tyro.conf.subcommand("merge")]
+        | Annotated[Verify, tyro.conf.subcommand("verify")]
+        | Annotated[Reembed, tyro.conf.subcommand("reembed")],
+        tyro.conf.arg(name=""),
+    ]
+
+    def run(self) -> int:
+        return self.what.run()
+
+
+def _when(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))

@@ -1,0 +1,24 @@
+"""Opening the classifier that belongs to a memory, shared by the commands that take `--memory`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from apl.classifier import OnlineClassifier
+from apl.store import NoSuchMemory, StoreError
+
+DEFAULT_MODEL = "omniglot"
+
+
+def open_classifier(memory: str, name: str, model: str | None, **parameters: Any) -> OnlineClassifier:
+    """With the model the memory was made with; a new memory gets the default one."""
+    try:
+        return OnlineClassifier.load(memory, model, name, **parameters)
+    except NoSuchMemory:
+        pass
+    except StoreError as error:
+        if "does not exist" not in str(error) and "holds no memories" not in str(error):
+            raise
+    if parameters.get("read_only"):
+        raise NoSuchMemory(f"there is no memory named {name!r} in {memory}: make one with `apl learn`")
+    return OnlineClassifier.from_pretrained(model or DEFAULT_MODEL, memory=memory, name=name, **parameters)

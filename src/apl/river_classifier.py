@@ -1,0 +1,82 @@
+"""The classifier of vectors for river's pipelines: examples are dictionaries of named numbers, which may come and go.
+
+`OnlineClassifier` itself has river's verbs; this wrapper adds river's types (river must be installed for it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+from river import base
+
+from apl.classifier import OnlineClassifier
+from apl.store import NewRow
+
+
+class RiverClassifier(base.Classifier):
+    """Names become places in a vector in the order of their first appearance; a missing name counts as zero."""
+
+    def __init__(
+        self,
+        max_rows: int | None = None,
+        max_rows_per_class: int | None = None,
+        sigma: float | None = None,
+        k: int | None = None,
+    ) -> None:
+        self.max_rows = max_rows
+        self.max_rows_per_class = max_rows_per_class
+        self.sigma = sigma
+        self.k = k
+        self._names: dict[Hashable, int] = {}
+        self._labels: list[Any] = []
+        self._numbers: dict[Hashable, int] = {}
+        self._inner: OnlineClassifier | None = None
+
+    @property
+    def _multiclass(self) -> bool:
+        return True
+
+    def learn_one(self, x: dict, y: Any) -> None:
+        vector = self._vector(x, widen=True)
+        # Labels of any kind, truth values too, are kept here; the memory holds their numbers.
+        number = self._numbers.setdefault((isinstance(y, (bool, np.bool_)), y), len(self._numbers))
+        if number == len(self._labels):
+            self._labels.append(y)
+        self._inner.learn_one(vector, number)
+
+    def predict_proba_one(self, x: dict, **kwargs: Any) -> dict[Any, float]:
+        if self._inner is None:
+            return {}
+        probabilities = self._inner.predict_proba_one(self._vector(x, widen=False))
+        return {self._labels[number]: p for number, p in probabilities.items()}
+
+    def _vector(self, x: dict, widen: bool) -> np.ndarray:
+        names = dict(self._names)
+        for name in x if widen else ():
+            names.setdefault(name, len(names))
+        vector = np.zeros(max(1, len(names)), np.float32)
+        for name, value in x.items():
+            if name in names:
+                vector[names[name]] = value
+        if not np.isfinite(vector).all():
+            raise ValueError("a feature is NaN or infinite")
+        if widen and (self._inner is None or len(names) > len(self._names)):
+            self._inner = self._widened(len(vector))
+            self._names = names
+        return vector
+
+    def _widened(self, width: int) -> OnlineClassifier:
+        """The same memory with more columns, zero in all rows so far."""
+        parameters = {name: getattr(self, name) for name in ("max_rows", "max_rows_per_class", "sigma", "k")}
+        wider = OnlineClassifier.for_features(width, **parameters)
+        if self._inner is not None:
+            pad = width - self._inner.store.width
+            rows = [
+                NewRow(r.label, np.pad(r.key, (0, pad)), r.surprise_nats, r.written_at, r.source)
+                for r in self._inner.store.rows()
+            ]
+            wider.adopt(rows, {})
+            self._inner.close()
+        return wider

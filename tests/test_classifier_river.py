@@ -1,0 +1,42 @@
+"""river's own checks, on the wrapper that speaks its types."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+pytest.importorskip("river")
+from river import checks, datasets  # noqa: E402
+
+from apl.river_classifier import RiverClassifier  # noqa: E402
+
+CANNOT_APPLY = {
+    "check_bounded_memory_growth": "wants a stream of thousands; `max_rows` is tested by counting rows instead",
+}
+
+
+def short_streams(model, scale: int = 1):
+    """Some of the data sets river checks its own estimators with, cut short: what is checked are habits, not skill."""
+    yield list(itertools.islice(datasets.Phishing(), 25))
+    yield list(itertools.islice(datasets.ImageSegments(), 25))
+
+
+def river_checks() -> list:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checks, "_yield_datasets", short_streams)
+        return list(checks.yield_checks(RiverClassifier()))
+
+
+@pytest.mark.parametrize("check", river_checks(), ids=lambda check: check.__name__)
+def test_river_check(check) -> None:
+    if check.__name__ in CANNOT_APPLY:
+        pytest.skip(CANNOT_APPLY[check.__name__])
+    check(RiverClassifier().clone())
+
+
+def test_the_budget_holds() -> None:
+    classifier = RiverClassifier(max_rows=5, sigma=0.0)
+    for number in range(30):
+        classifier.learn_one({"x": float(number % 7), "y": 1.0}, number % 3)
+    assert len(classifier._inner) == 5
