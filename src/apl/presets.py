@@ -56,7 +56,6 @@ PRESETS: dict[str, PretrainConfig | TrainConfig | AnalogyConfig] = {
         learner=LearnerConfig(decoder=DecoderConfig(labels="fixed", way=20)),
         parallel=1,
         steps=30_000,
-        jitter=JitterConfig(thickness=0.0, elastic=0.0),
     ),
     "glyphs-encoder": PretrainConfig(
         encoder=GLYPH_ENCODER, data=DataSource(name="glyphs"), steps=400, batch=64, warmup_steps=50
