@@ -37,6 +37,7 @@ class PretrainConfig:
     """Directory of a saved encoder to go on from; the directions of the classes start at their means."""
     steps: int = 9000
     batch: int = 128
+    """Images per step of each process."""
     learning_rate: float = 2e-3
     warmup_steps: int = 200
     decay_share: float = 0.5
