@@ -121,9 +121,7 @@ class LastingMemory:
         """Evict until one more row of this class fits the budget."""
         evicted = []
         while (among := self._over_budget(label)) is not None:
-            if self._redundancy is None:
-                self._redundancy = Redundancy(self.keys(), self.labels())
-            id = self.ids[self._redundancy.least_important(among)]
+            id = self.ids[self.victim(among)]
             if id in self._staged:
                 del self._staged[id]
             else:
@@ -131,6 +129,12 @@ class LastingMemory:
                 evicted.append(id)
             self._remove({id}, arriving=label)
         return evicted
+
+    def victim(self, among: Bool[Tensor, " row"]) -> int:
+        """The position of the row to go."""
+        if self._redundancy is None:
+            self._redundancy = Redundancy(self.keys(), self.labels())
+        return self._redundancy.least_important(among)
 
     def _over_budget(self, label: Label) -> Bool[Tensor, " row"] | None:
         """The rows of which one has to go before a row of this class can come."""

@@ -1,0 +1,142 @@
+"""How fast: the classifier against the bare encoder, and durable insert-then-search against a numpy scan.
+
+All ratios compare medians of runs that take turns, so that a busy machine troubles both sides alike.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from apl.bench.streams import save_result
+from apl.classifier import OnlineClassifier
+from apl.features import feature_learner
+from apl.lasting import LastingMemory
+from apl.store import NewRow, open_store
+
+ROWS = 10_000
+DURABLE_ROWS = 100_000
+WIDTH, NEIGHBOURS, BATCH = 256, 16, 64
+
+
+def medians(actions: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Milliseconds of each action, which take turns."""
+    times: dict[str, list[float]] = {name: [] for name in actions}
+    for round in range(rounds + 3):
+        for name, action in actions.items():
+            started = time.perf_counter()
+            action()
+            # The first rounds warm caches and thread pools.
+            if round >= 3:
+                times[name].append(1000 * (time.perf_counter() - started))
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def beside_the_encoder(model: str, directory: Path, rounds: int) -> list[dict[str, Any]]:
+    rows = []
+    random = np.random.default_rng(0)
+    for home in ("ram", "file"):
+        url = None if home == "ram" else directory / "speed.apl"
+        with OnlineClassifier.from_pretrained(model, memory=url) as classifier:
+            width, size = classifier.store.width, classifier._opened.learner.config.encoder.image_size
+            keys = random.normal(size=(ROWS, width)).astype(np.float32)
+            classifier.adopt([NewRow(f"class {n % 423}", key) for n, key in enumerate(keys)])
+            pictures = [drawing(random, size) for _ in range(16)]
+            encoder = classifier._opened.learner.encoder
+            tensors = [torch.from_numpy(p)[None, None].float() / 255 for p in pictures]
+            turn = iter(range(10**9))
+
+            def bare() -> None:
+                with torch.no_grad():
+                    encoder(tensors[next(turn) % 16])
+
+            result = medians({
+                "encoder": bare,
+                "predict_one": lambda: classifier.predict_one(pictures[next(turn) % 16]),
+                "learn_one": lambda: classifier.learn_one(pictures[next(turn) % 16], f"class {next(turn) % 423}"),
+            }, rounds)  # fmt: skip
+        for verb in ("predict_one", "learn_one"):
+            rows.append({
+                "what": f"{verb} at {ROWS:,} rows, memory in {'RAM' if home == 'ram' else 'a file'}",
+                "against": "encoder forward of one image", "ms": result[verb], "against_ms": result["encoder"],
+                "ratio": result[verb] / result["encoder"],
+            })  # fmt: skip
+            print(rows[-1], flush=True)
+    return rows
+
+
+def drawing(random: np.random.Generator, size: int) -> np.ndarray:
+    """A few strokes: light on dark, in the middle of the sheet."""
+    sheet = np.zeros((size, size), np.uint8)
+    for _ in range(3):
+        x, y = random.integers(size // 5, 4 * size // 5, 2)
+        sheet[y : y + 2, size // 5 : 4 * size // 5] = 255
+        sheet[size // 5 : 4 * size // 5, x : x + 2] = 255
+    return sheet
+
+
+def durable(directory: Path, rounds: int) -> list[dict[str, Any]]:
+    learner = feature_learner(WIDTH)
+    random = np.random.default_rng(0)
+    keys = random.normal(size=(DURABLE_ROWS, WIDTH)).astype(np.float32)
+    path = directory / "durable.apl"
+    with open_store(path, fingerprint=learner.fingerprint(), width=WIDTH) as store:
+        for start in range(0, DURABLE_ROWS, 10_000):
+            store.append([NewRow(n % 1000, keys[n]) for n in range(start, start + 10_000)])
+    with open_store(path, fingerprint=learner.fingerprint(), width=WIDTH) as store:
+        started = time.perf_counter()
+        memory = LastingMemory(learner, store)
+        opening = time.perf_counter() - started
+        norms = (keys**2).sum(1)
+        queries = random.normal(size=(BATCH, WIDTH)).astype(np.float32)
+        turn = iter(range(10**9))
+
+        def scan() -> None:
+            query = queries[next(turn) % BATCH]
+            scores = norms - 2 * (keys @ query)
+            best = np.argpartition(scores, NEIGHBOURS)[:NEIGHBOURS]
+            best[np.argsort(scores[best])]
+
+        def insert_then_search() -> None:
+            query = queries[next(turn) % BATCH]
+            memory.stage(torch.from_numpy(query + 1), NewRow(1, query + 1))
+            memory.commit()
+            memory.tensors.nearest("embedding", torch.from_numpy(query)[None, None], NEIGHBOURS)
+
+        def search(count: int) -> Callable[[], None]:
+            asked = torch.from_numpy(queries[:count])[None]
+            return lambda: memory.tensors.nearest("embedding", asked, NEIGHBOURS)
+
+        result = medians({
+            "scan": scan, "insert_then_search": insert_then_search, "one": search(1), "batch": search(BATCH),
+        }, rounds)  # fmt: skip
+    rows = [
+        {"what": f"durable insert, then search, at {DURABLE_ROWS:,} rows", "against": "numpy scan of the same rows",
+         "ms": result["insert_then_search"], "against_ms": result["scan"],
+         "ratio": result["insert_then_search"] / result["scan"]},
+        {"what": f"search for {BATCH} queries at once, per query", "against": "search for one query",
+         "ms": result["batch"] / BATCH, "against_ms": result["one"], "ratio": result["batch"] / BATCH / result["one"]},
+        {"what": f"opening a file of {DURABLE_ROWS:,} rows", "against": None, "ms": 1000 * opening,
+         "against_ms": None, "ratio": None},
+    ]  # fmt: skip
+    for row in rows:
+        print(row, flush=True)
+    return rows
+
+
+def run(model: str = "omniglot", rounds: int = 60) -> Path:
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as directory:
+        rows = beside_the_encoder(model, Path(directory), rounds) + durable(Path(directory), rounds)
+    return save_result("bench_classifier", rows, model=model, width=WIDTH, k=NEIGHBOURS, rounds=rounds)
+
+
+if __name__ == "__main__":
+    print(run())

@@ -1,0 +1,84 @@
+"""Which row to give up when the memory is full: the rule of `apl.eviction` against a random row and the oldest.
+
+Two streams of test characters: all classes mixed, and one group of classes after the other (where the oldest rows
+are the only memory of the first groups). Measured: accuracy while learning, and on drawings never shown, at the end.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import mean, stdev
+
+import torch
+from torch import Tensor
+
+from apl.bench.streams import accuracy, embedded, new_world, save_result
+from apl.lasting import LastingMemory
+from apl.learner import Learner
+from apl.new_class import NewClassRule
+
+CLASSES, SHOWN, ASKED, GROUPS = 60, 12, 8, 6
+
+
+class OldestGoes(LastingMemory):
+    def victim(self, among: Tensor) -> int:
+        return int(among.nonzero()[0, 0])
+
+
+class RandomGoes(LastingMemory):
+    _chance = torch.Generator().manual_seed(0)
+
+    def victim(self, among: Tensor) -> int:
+        allowed = among.nonzero()[:, 0]
+        return int(allowed[torch.randint(len(allowed), (), generator=self._chance)])
+
+
+RULES = {"least important": LastingMemory, "random": RandomGoes, "oldest": OldestGoes}
+
+
+def run(model: str = "omniglot", seeds: int = 3, part: str = "test") -> Path:
+    learner, rule = Learner.load(model), NewClassRule.of_model(model)
+    characters = embedded(learner, part)
+    rows = []
+    for stream in ("mixed", "group by group"):
+        for max_rows in (CLASSES, 3 * CLASSES // 2):
+            for name, memory in RULES.items():
+                while_learning, at_end = [], []
+                for seed in range(seeds):
+                    generator = torch.Generator().manual_seed(seed)
+                    shown, asked = stream_of(characters, stream, generator)
+                    world = new_world(learner, rule, max_rows=max_rows, memory=memory)
+                    right = 0
+                    for example in shown.tolist():
+                        label = int(characters.labels[example])
+                        receipt = world.learn(characters.embeddings[example], label)
+                        right += receipt.predicted == label
+                    while_learning.append(right / len(shown))
+                    at_end.append(accuracy(world, characters, asked))
+                rows.append({
+                    "stream": stream, "max_rows": max_rows, "rule": name, "accuracy": mean(at_end),
+                    "spread": stdev(at_end) if seeds > 1 else None, "accuracy_while_learning": mean(while_learning),
+                })  # fmt: skip
+                print(rows[-1], flush=True)
+    about = {"classes": CLASSES, "shown_per_class": SHOWN, "asked_per_class": ASKED, "seeds": seeds, "part": part}
+    return save_result("eviction", rows, model=model, **about)
+
+
+def stream_of(characters, stream: str, generator: torch.Generator) -> tuple[Tensor, Tensor]:  # noqa: ANN001
+    """The examples in the order shown, and others of the same classes to ask about."""
+    classes = torch.randperm(characters.classes, generator=generator)[:CLASSES].tolist()
+    shown, asked = [], []
+    for examples in characters.of(classes):
+        examples = examples[torch.randperm(len(examples), generator=generator)]
+        shown.append(examples[:SHOWN])
+        asked.append(examples[SHOWN : SHOWN + ASKED])
+    per_group = CLASSES if stream == "mixed" else CLASSES // GROUPS
+    ordered = []
+    for start in range(0, CLASSES, per_group):
+        group = torch.cat(shown[start : start + per_group])
+        ordered.append(group[torch.randperm(len(group), generator=generator)])
+    return torch.cat(ordered), torch.cat(asked)
+
+
+if __name__ == "__main__":
+    print(run())

@@ -1,0 +1,73 @@
+"""What more rows cost: time per step at ten times the rows, and memory per row."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from apl.bench.search import QUERIES, WIDTH, OurStore
+from apl.bench.turns import Contender, ratio, take_turns
+
+STEP_ROWS = (300, 3_000, 30_000)
+MEMORY_ROWS = 100_000
+ROW_BYTES = WIDTH * 4 + 8
+"""The bare content of a row: the key and the label."""
+
+
+def growth(rounds: int) -> dict[str, Any]:
+    contenders = {str(rows): _filled(rows) for rows in STEP_ROWS}
+    seconds = take_turns(contenders, rounds)
+    steps = [
+        {
+            "rows": rows,
+            "step_microseconds": round(1e6 * median(seconds[str(rows)]), 1),
+            "ratio_to_a_tenth": round(ratio(seconds[str(rows)], seconds[str(fewer)]), 2) if fewer else None,
+        }
+        for fewer, rows in zip((None, *STEP_ROWS), STEP_ROWS, strict=False)
+    ]
+    peak = peak_bytes_per_row()
+    return {
+        "steps": steps,
+        "row_bytes": ROW_BYTES,
+        "peak_bytes_per_row": peak and round(peak),
+        "peak_ratio_to_row": peak and round(peak / ROW_BYTES, 2),
+        "measured_at_rows": MEMORY_ROWS,
+    }
+
+
+def _filled(rows: int) -> Contender:
+    generator = torch.Generator().manual_seed(rows)
+    store = OurStore()
+    store.insert(torch.randn(rows, WIDTH, generator=generator), torch.randint(20, (rows,), generator=generator))
+    query, label = torch.randn(QUERIES, WIDTH, generator=generator), torch.zeros(QUERIES, dtype=torch.int64)
+
+    def step() -> None:
+        store.search(query, 16)
+        store.insert(query, label)
+
+    return Contender(step, lambda: store.cut(rows))
+
+
+def peak_bytes_per_row() -> float | None:
+    """The most the process ever held while a memory grew from nothing, batch by batch; None where unmeasurable."""
+    keys, label = torch.randn(QUERIES, WIDTH), torch.zeros(QUERIES, dtype=torch.int64)
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # forget the process's earlier peak
+        before = _peak_bytes()
+    except OSError:
+        return None
+    store = OurStore()
+    for _ in range(MEMORY_ROWS // QUERIES):
+        store.insert(keys, label)
+    return (_peak_bytes() - before) / MEMORY_ROWS
+
+
+def _peak_bytes() -> int:
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    if found is None:
+        raise OSError("the kernel does not tell the peak of memory")
+    return 1024 * int(found[1])

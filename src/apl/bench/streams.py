@@ -1,0 +1,83 @@
+"""What the measurements of the classifier share: embedded characters, streams of them, and where results go."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from apl.checkpoint import current_commit, write_json
+from apl.controller import Controller
+from apl.data.omniglot import Part, omniglot
+from apl.encoder import embed_all
+from apl.lasting import LastingMemory
+from apl.learner import Learner
+from apl.new_class import NewClassRule
+from apl.open_world import OpenWorld
+from apl.store import open_store
+
+RESULTS = Path("results")
+
+
+@dataclass(frozen=True)
+class Characters:
+    """Embedded drawings with their classes."""
+
+    embeddings: Float[Tensor, "example embed"]
+    labels: Int[Tensor, " example"]
+    classes: int
+
+    def of(self, classes: Iterable[int]) -> list[Tensor]:
+        """The examples of each of these classes."""
+        return [(self.labels == c).nonzero()[:, 0] for c in classes]
+
+
+def embedded(learner: Learner, part: Part, rotations: bool = False) -> Characters:
+    data = omniglot("paper", part, rotations, learner.config.encoder.image_size)
+    return Characters(embed_all(learner.encoder, data.images), data.labels, len(data.class_names))
+
+
+def new_world(
+    learner: Learner,
+    rule: NewClassRule,
+    *,
+    controller: Controller | None = None,
+    max_rows: int | None = None,
+    memory: type[LastingMemory] = LastingMemory,
+    url: str | Path | None = None,
+) -> OpenWorld:
+    """An empty memory for embeddings of this learner."""
+    twin = learner.on_embeddings()
+    if controller is not None:
+        twin.controller = controller
+    store = open_store(url, fingerprint=learner.fingerprint(), width=learner.encoder.width)
+    return OpenWorld(twin, memory(twin, store, max_rows), rule)
+
+
+def accuracy(world: OpenWorld, characters: Characters, examples: Int[Tensor, " example"]) -> float:
+    return float((answers(world, characters, examples) == characters.labels[examples]).float().mean())
+
+
+def answers(
+    world: OpenWorld, characters: Characters, examples: Int[Tensor, " example"]
+) -> Int[Tensor, " example"]:
+    """The most probable class of each example."""
+    classes = torch.tensor(world.memory.classes)
+    parts = [world.believe(characters.embeddings[part]).known.argmax(1) for part in examples.split(256)]
+    return classes[torch.cat(parts)]
+
+
+def save_result(name: str, rows: Iterable[Mapping[str, Any]], **extra: Any) -> Path:
+    """results/NAME.json, with the commit, the machine's kind and the versions."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    context = {"commit": current_commit(), "machine": platform.machine(), "threads": torch.get_num_threads(),
+               "torch": torch.__version__, "python": platform.python_version()}  # fmt: skip
+    write_json(path, {"name": name, **context, **extra, "rows": list(rows)})
+    return path

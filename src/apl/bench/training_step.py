@@ -1,0 +1,106 @@
+"""A whole training step against the bare network: what episodes, recall, writing and bookkeeping add."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from apl.bench.turns import Contender, ratio, take_turns
+from apl.data.glyphs import draw_glyphs
+from apl.data.jitter import jitter
+from apl.encoder import scale_bytes
+from apl.episode import EpisodeSampler, Step, run_episode
+from apl.learner import Learner
+from apl.presets import PRESETS
+from apl.run import Run, RunOptions
+from apl.train import TrainConfig, Window, descend, learning_rate
+
+CLASSES, DRAWINGS = 60, 20
+
+
+def training_step(rounds: int) -> dict[str, Any]:
+    """The paper's network on 16 examples per step; the bare network gets the very tensors of such a step."""
+    config = PRESETS["paper-20way"]
+    assert isinstance(config, TrainConfig)
+    torch.manual_seed(0)
+    learner = Learner(config.learner).train()
+    with tempfile.TemporaryDirectory() as directory:
+        optimiser = torch.optim.Adam(learner.parameters(), lr=config.learning_rate, fused=True)
+        run = Run(config, RunOptions(Path(directory) / "run"), learner, optimiser, config.seed)
+        whole = WholeStep(config, run, learner)
+        bare = BareStep(copy.deepcopy(learner), *whole.tensors())
+        seconds = take_turns({"whole": Contender(whole), "bare": Contender(bare)}, rounds)
+    return {
+        "preset": "paper-20way",
+        **{f"{name}_milliseconds": round(1e3 * median(times), 2) for name, times in seconds.items()},
+        "ratio": round(ratio(seconds["whole"], seconds["bare"]), 3),
+    }
+
+
+class WholeStep:
+    """One step as `train` takes it, on generated characters."""
+
+    def __init__(self, config: TrainConfig, run: Run, learner: Learner) -> None:
+        self.config, self.run, self.learner = config, run, learner
+        glyphs = draw_glyphs(CLASSES, DRAWINGS, torch.Generator().manual_seed(0), config.learner.encoder.image_size)
+        self.images = glyphs.images
+        self.sampler = EpisodeSampler(glyphs.labels, run.generator)
+        self.window = Window()
+        self.memory = learner.new_memory(config.parallel)
+        self.steps = self._steps()
+
+    def __call__(self) -> Step:
+        step = next(self.steps)
+        loss = step.observation.surprise_nats.mean()
+        descend(self.run, loss, learning_rate(self.config, self.run.state["step"]), self.config.clip)
+        right = step.observation.prediction.label == step.label
+        self.run.everywhere(bool(right.all()))
+        self.window.add(right, loss, self.memory.counts, self.config.ways[0])
+        return step
+
+    def _steps(self) -> Iterator[Step]:
+        way = self.config.ways[0]
+        while True:
+            episodes = self.sampler.online(way, way * DRAWINGS, self.config.parallel)
+            self.memory = self.learner.new_memory(self.config.parallel)
+            yield from run_episode(
+                self.learner, self.memory, self.images, episodes, self.config.batch, self._prepare
+            )
+
+    def _prepare(self, images: Tensor) -> Tensor:
+        self.shown = images
+        return jitter(scale_bytes(images), self.config.jitter, self.run.generator) if self.config.jitter else images
+
+    def tensors(self) -> tuple[Step, Tensor]:
+        """A step with a well filled memory, and the images it saw."""
+        for _ in range(3):
+            step = self()
+        return step, scale_bytes(self.shown)
+
+
+class BareStep:
+    """Forward through encoder and decoder, backward, optimiser: nothing else."""
+
+    def __init__(self, learner: Learner, step: Step, images: Tensor) -> None:
+        self.learner, self.images, self.way = learner, images, step.observation.prediction.log_probs.shape[-1]
+        neighbours = step.observation.prediction.neighbours.flatten()
+        self.neighbours = type(neighbours)(
+            neighbours.columns, neighbours.distance.detach(), neighbours.mask, neighbours.row
+        )
+        self.label = step.label.flatten()
+        self.optimiser = torch.optim.Adam(learner.parameters(), lr=1e-4, fused=True)
+
+    def __call__(self) -> None:
+        embedding = self.learner.encoder(self.images)
+        posterior = self.learner.decoder(embedding, self.neighbours, self.way)
+        loss = torch.nn.functional.nll_loss(posterior.log_probs, self.label)
+        self.optimiser.zero_grad()
+        loss.backward()
+        self.optimiser.step()

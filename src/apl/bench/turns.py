@@ -1,0 +1,56 @@
+"""Timing contenders that take turns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from statistics import median
+from typing import Iterator
+
+import torch
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Something to be timed, and what puts it back to where it started (untimed)."""
+
+    run: Callable[[], object]
+    reset: Callable[[], object] = lambda: None
+
+
+def take_turns(contenders: Mapping[str, Contender], rounds: int, warm_up: int = 3) -> dict[str, list[float]]:
+    """Seconds of every round of every contender; the order turns, so that nobody always follows the same one."""
+    names = list(contenders)
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(-warm_up, rounds):
+        shift = turn % len(names)
+        for name in names[shift:] + names[:shift]:
+            started = time.perf_counter()
+            contenders[name].run()
+            taken = time.perf_counter() - started
+            contenders[name].reset()
+            if turn >= 0:
+                seconds[name].append(taken)
+    return seconds
+
+
+def ratio(ours: list[float], theirs: list[float]) -> float:
+    """The median over rounds of how much longer ours took: both of a round met the same load."""
+    return median(a / b for a, b in zip(ours, theirs, strict=True))
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """The same number of threads for torch, numpy's BLAS and FAISS."""
+    from threadpoolctl import threadpool_limits
+
+    before = torch.get_num_threads()
+    with ExitStack() as stack:
+        stack.enter_context(threadpool_limits(count))
+        torch.set_num_threads(count)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
