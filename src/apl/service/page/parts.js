@@ -1,0 +1,65 @@
+// Pieces of the page that both tabs use.
+
+export function el(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else if (value === true) made.setAttribute(key, "");
+    else if (value !== false && value !== null) made.setAttribute(key, value);
+  }
+  made.append(...children);
+  return made;
+}
+
+export const percent = (p) => (p > 0.995 && p < 1 ? "> 99%" : `${Math.round(100 * p)}%`);
+
+// Bars are reused, so that they move instead of jumping.
+export function showBars(list, items) {
+  while (list.children.length > items.length) list.lastElementChild.remove();
+  items.forEach((item, i) => {
+    let row = list.children[i];
+    if (!row) {
+      row = el("li", {}, el("span", { class: "bar-name" }), el("span", { class: "bar" }, el("span", {})), el("span", { class: "bar-value" }));
+      list.append(row);
+    }
+    const [name, bar, value] = row.children;
+    if (item.picture) {
+      if (name.firstChild?.src !== item.picture) name.replaceChildren(el("img", { src: item.picture, alt: item.label }));
+    } else name.textContent = item.label;
+    bar.firstElementChild.style.width = `${100 * item.probability}%`;
+    value.textContent = percent(item.probability);
+    row.className = [item.kind ?? "", item.mark ? "mark" : "", i === 0 ? "first" : ""].join(" ").trim();
+  });
+}
+
+const toast = document.getElementById("toast");
+let toastTimer;
+
+export function say(message, action, run) {
+  toast.firstElementChild.textContent = message;
+  const button = toast.lastElementChild;
+  button.hidden = !action;
+  button.textContent = action ?? "";
+  button.onclick = () => { toast.hidden = true; run(); };
+  toast.hidden = false;
+  clearTimeout(toastTimer);
+  toastTimer = setTimeout(() => { toast.hidden = true; }, action ? 9000 : 5000);
+}
+
+export async function ask({ title, text, label, value = "", secret = false, pattern = null, input = true }) {
+  const dialog = document.getElementById("ask");
+  const field = document.getElementById("ask-input");
+  dialog.querySelector("h2").textContent = title;
+  dialog.querySelector("p").textContent = text;
+  dialog.querySelector("label").textContent = label ?? title;
+  field.type = secret ? "password" : "text";
+  field.value = value;
+  field.hidden = !input;
+  field.required = input;
+  if (pattern) field.pattern = pattern; else field.removeAttribute("pattern");
+  dialog.returnValue = "cancel";
+  dialog.showModal();
+  await new Promise((resolve) => dialog.addEventListener("close", resolve, { once: true }));
+  if (dialog.returnValue !== "ok") return null;
+  return input ? field.value : true;
+}

@@ -1,0 +1,177 @@
+// The sheet: strokes by pointer or keyboard, or a picture; undo; and the small picture that is sent.
+
+const SENT = 112; // what the service reduces larger pictures to
+const PEN = 0.04; // of the sheet's side
+const KEY_STEP = 0.04;
+
+export class Sheet {
+  constructor(canvas, { changed, lifted }) {
+    this.canvas = canvas;
+    this.context = canvas.getContext("2d");
+    this.changed = changed;
+    this.lifted = lifted;
+    this.strokes = [];
+    this.picture = null;
+    this.done = false; // taught already: the next stroke begins a new drawing
+    this.pen = null;
+    this.pointer = null;
+    canvas.addEventListener("pointerdown", (event) => this.down(event));
+    canvas.addEventListener("pointermove", (event) => this.move(event));
+    for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, (event) => this.up(event));
+    canvas.addEventListener("keydown", (event) => this.key(event));
+    canvas.addEventListener("blur", () => { if (this.pen?.down) this.lift(); this.pen = null; this.paint(); });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.paint());
+    this.paint();
+  }
+
+  get empty() { return !this.strokes.length && !this.picture; }
+
+  place(event) {
+    const box = this.canvas.getBoundingClientRect();
+    return [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height];
+  }
+
+  begin(point) {
+    if (this.done || this.picture) this.forget();
+    this.strokes.push([point]);
+  }
+
+  down(event) {
+    if (this.pointer !== null || event.button > 0) return;
+    event.preventDefault();
+    this.canvas.focus({ preventScroll: true });
+    this.pointer = event.pointerId;
+    this.canvas.setPointerCapture(event.pointerId);
+    this.pen = null;
+    this.begin(this.place(event));
+    this.paint();
+    this.changed(true);
+  }
+
+  move(event) {
+    if (event.pointerId !== this.pointer) return;
+    // A fast hand moves further between two frames than one point can tell.
+    const steps = event.getCoalescedEvents?.() ?? [];
+    for (const step of steps.length ? steps : [event]) this.strokes.at(-1).push(this.place(step));
+    this.paint();
+    this.changed(true);
+  }
+
+  up(event) {
+    if (event.pointerId !== this.pointer) return;
+    this.pointer = null;
+    this.changed(false);
+    this.lifted();
+  }
+
+  key(event) {
+    const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+    if (event.key in moves) {
+      this.pen ??= { at: [0.5, 0.5], down: false };
+      const fine = event.shiftKey ? 0.3 : 1;
+      this.pen.at = this.pen.at.map((v, i) => Math.min(0.98, Math.max(0.02, v + fine * KEY_STEP * moves[event.key][i])));
+      if (this.pen.down) { this.strokes.at(-1).push([...this.pen.at]); this.changed(true); }
+    } else if (event.key === " ") {
+      this.pen ??= { at: [0.5, 0.5], down: false };
+      if (this.pen.down) this.lift();
+      else { this.pen.down = true; this.begin([...this.pen.at]); this.changed(true); }
+    } else if (event.key === "Backspace" || (event.key === "z" && (event.ctrlKey || event.metaKey))) this.undo();
+    else return;
+    event.preventDefault();
+    this.paint();
+  }
+
+  lift() {
+    this.pen.down = false;
+    this.changed(false);
+    this.lifted();
+  }
+
+  undo() {
+    if (this.done) this.done = false;
+    else if (this.picture) this.picture = null;
+    else this.strokes.pop();
+    if (this.pen) this.pen.down = false;
+    this.paint();
+    this.changed(false);
+  }
+
+  clear() {
+    this.forget();
+    this.paint();
+    this.changed(false);
+  }
+
+  forget() {
+    this.strokes = [];
+    this.picture = null;
+    this.done = false;
+  }
+
+  taught() {
+    this.done = true;
+    this.paint();
+  }
+
+  async show(file) {
+    const bitmap = await createImageBitmap(file);
+    this.forget();
+    this.picture = bitmap;
+    this.paint();
+    this.changed(false);
+    this.lifted();
+  }
+
+  // Dark ink on white, whatever the colours of the page.
+  toDataURL() {
+    const small = document.createElement("canvas");
+    small.width = small.height = SENT;
+    const context = small.getContext("2d");
+    context.fillStyle = "#fff";
+    context.fillRect(0, 0, SENT, SENT);
+    this.draw(context, SENT, "#000");
+    return small.toDataURL("image/png");
+  }
+
+  paint() {
+    const side = this.canvas.width;
+    const style = getComputedStyle(this.canvas);
+    this.context.clearRect(0, 0, side, side);
+    this.context.globalAlpha = this.done ? 0.35 : 1;
+    this.draw(this.context, side, style.color);
+    this.context.globalAlpha = 1;
+    if (this.pen) {
+      const [x, y] = this.pen.at.map((v) => v * side);
+      this.context.beginPath();
+      this.context.arc(x, y, side * 0.025, 0, 7);
+      this.context.lineWidth = 3;
+      this.context.strokeStyle = style.getPropertyValue("--accent");
+      this.context.fillStyle = style.getPropertyValue("--accent");
+      this.context.stroke();
+      if (this.pen.down) this.context.fill();
+    }
+  }
+
+  draw(context, side, colour) {
+    if (this.picture) {
+      const scale = side / Math.max(this.picture.width, this.picture.height);
+      const [w, h] = [this.picture.width * scale, this.picture.height * scale];
+      context.drawImage(this.picture, (side - w) / 2, (side - h) / 2, w, h);
+    }
+    context.strokeStyle = colour;
+    context.lineWidth = PEN * side;
+    context.lineCap = context.lineJoin = "round";
+    for (const stroke of this.strokes) {
+      context.beginPath();
+      context.moveTo(stroke[0][0] * side, stroke[0][1] * side);
+      if (stroke.length === 1) context.lineTo(stroke[0][0] * side + 0.1, stroke[0][1] * side);
+      for (let i = 1; i < stroke.length; i++) {
+        // Through the middles of the steps, so that a coarse path looks like a hand's.
+        const [x0, y0] = stroke[i - 1], [x1, y1] = stroke[i];
+        context.quadraticCurveTo(x0 * side, y0 * side, ((x0 + x1) / 2) * side, ((y0 + y1) / 2) * side);
+        if (i === stroke.length - 1) context.lineTo(x1 * side, y1 * side);
+      }
+      context.stroke();
+    }
+  }
+}

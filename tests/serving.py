@@ -1,0 +1,152 @@
+"""Services for the tests: a small untrained model, a live server on a free port, pictures to send."""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import torch
+import uvicorn
+from PIL import Image
+
+from apl.data.glyphs import draw_glyphs
+from apl.decoder import DecoderConfig
+from apl.encoder import ConvConfig, Group
+from apl.learner import Learner, LearnerConfig
+from apl.service.app import create_app
+from apl.service.settings import Limits, Settings
+
+CLASSES, DRAWINGS = 6, 12
+
+
+@lru_cache
+def small_learner() -> Learner:
+    torch.manual_seed(0)
+    encoder = ConvConfig(image_size=28, stem_channels=8, stem_stride=2, groups=(Group(8, 1), Group(16, 1)))
+    decoder = DecoderConfig(kind="kernel")
+    return Learner(LearnerConfig(encoder, decoder)).eval()
+
+
+def save_small_model(directory: Path) -> Path:
+    small_learner().save(directory, {"trained": "no"}, half=False)
+    return directory
+
+
+@lru_cache
+def _glyphs() -> np.ndarray:
+    images = draw_glyphs(CLASSES, DRAWINGS, torch.Generator().manual_seed(5), 56).images
+    return images.reshape(CLASSES, DRAWINGS, 56, 56).numpy()
+
+
+def drawing(sign: int, number: int = 0) -> np.ndarray:
+    """Dark ink on white, as a person would send it."""
+    return 255 - _glyphs()[sign, number]
+
+
+def png(sign: int, number: int = 0) -> bytes:
+    return encoded(drawing(sign, number))
+
+
+def encoded(pixels: np.ndarray, kind: str = "PNG") -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, kind)
+    return buffer.getvalue()
+
+
+def lesson(sign: int, number: int = 0, label: Any = None, **more: Any) -> dict[str, Any]:
+    return {**question(sign, number), "label": f"sign {sign}" if label is None else label, **more}
+
+
+def question(sign: int, number: int = 0) -> dict[str, Any]:
+    return {"image": base64.b64encode(png(sign, number)).decode()}
+
+
+def settings(memory: Path | None, model: Path | str, **changes: Any) -> Settings:
+    limits = changes.pop("limits", Limits(rate_per_second=0.0))
+    return replace(
+        Settings(model=str(model), memory="ram:" if memory is None else str(memory), port=0, limits=limits), **changes
+    )
+
+
+@contextmanager
+def running(settings: Settings) -> Iterator[httpx.Client]:
+    """A live server in a thread of this process."""
+    app = create_app(settings, small_learner())
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, access_log=False, server_header=False)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        deadline = time.monotonic() + 30
+        while not server.started:
+            if time.monotonic() > deadline or not thread.is_alive():
+                raise RuntimeError("the server did not start")
+            time.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False) as client:
+            client.app = app  # type: ignore[attr-defined]
+            yield client
+    finally:
+        server.should_exit = True
+        thread.join(30)
+
+
+class Process:
+    """`apl serve` as its users start it, in a process that can be killed."""
+
+    def __init__(self, *arguments: str) -> None:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "apl", "serve", "--port", "0", *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+        )  # fmt: skip
+        self.log: list[str] = []
+        assert self.process.stdout is not None and self.process.stderr is not None
+        self._reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr))
+        self._reader.start()
+        line = self.process.stdout.readline()
+        if "http" not in line:
+            self._finish()
+            raise RuntimeError("".join(self.log))
+        self.url = line.split()[-1].rstrip("/")
+        self.client = httpx.Client(base_url=self.url, timeout=30, trust_env=False)
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                if self.client.get("/readyz").status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass
+            if time.monotonic() > deadline:
+                raise RuntimeError("the server is not ready")
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self._finish()
+
+    def stop(self) -> int:
+        self.process.terminate()
+        return self._finish()
+
+    def _finish(self) -> int:
+        status = self.process.wait(60)
+        self._reader.join(10)
+        self.process.stdout.close()
+        self.process.stderr.close()
+        if hasattr(self, "client"):
+            self.client.close()
+        return status
