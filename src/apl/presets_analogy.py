@@ -26,21 +26,21 @@ SIGMA_RATIO = 0.1
 DIGITS = "runs/analogy-digits/encoder"
 SYMBOLS = "runs/analogy-symbols/encoder"
 
-DEDUCTION = DecoderConfig(kind="deduction", labels="fixed", way=WAY, hidden=64, blocks=8, heads=4, content=False)
+DEDUCTION = DecoderConfig(kind="deduction", labels="fixed", way=WAY, hidden=48, blocks=6, heads=4, content=False)
 
 SHUFFLED = AnalogyConfig(
     LearnerConfig(encoder=ONE_HOT, decoder=DEDUCTION, k=16, hops=2, sigma_ratio=SIGMA_RATIO),
     digits_from=DIGITS,
     sigma_ratios=(0.02, 0.1, 0.2, 0.4),
-    steps=6000,
+    steps=2500,
 )
 
 FIXED = AnalogyConfig(
-    LearnerConfig(encoder=ONE_HOT, decoder=replace(DEDUCTION, content=True, blocks=4), k=8, sigma_ratio=SIGMA_RATIO),
+    LearnerConfig(encoder=ONE_HOT, decoder=replace(DEDUCTION, content=True, blocks=3), k=4, sigma_ratio=SIGMA_RATIO),
     AnalogyTask(level="fixed"),
     digits_from=DIGITS,
     longest_episode=40,
-    steps=3000,
+    steps=1800,
 )
 
 
@@ -51,7 +51,7 @@ def compared(kind: DecoderKind, k: int) -> AnalogyConfig:
         kind=kind, labels="fixed", way=WAY, hidden=hidden, blocks=blocks, heads=4, key_distances=True
     )
     learner = LearnerConfig(encoder=ONE_HOT, decoder=decoder, k=k, sigma_ratio=SIGMA_RATIO)
-    return AnalogyConfig(learner, digits_from=DIGITS, steps=2500, learning_rate=1e-3)
+    return AnalogyConfig(learner, digits_from=DIGITS, steps=1500, learning_rate=1e-3)
 
 
 ANALOGY_PRESETS: dict[str, PretrainConfig | AnalogyConfig] = {
@@ -59,7 +59,7 @@ ANALOGY_PRESETS: dict[str, PretrainConfig | AnalogyConfig] = {
         encoder=SMALL_ENCODER, data=DataSource(name="mnist", rotations=False), steps=2600, batch=128, warmup_steps=50
     ),
     "analogy-symbols": PretrainConfig(
-        encoder=SMALL_ENCODER, data=DataSource(name="glyphs"), steps=2000, batch=128, warmup_steps=50
+        encoder=SMALL_ENCODER, data=DataSource(name="glyphs"), steps=1000, batch=128, warmup_steps=50
     ),
     "analogy-shuffled": SHUFFLED,
     "analogy-fixed": FIXED,
@@ -69,7 +69,8 @@ ANALOGY_PRESETS: dict[str, PretrainConfig | AnalogyConfig] = {
         task=AnalogyTask(symbols="glyphs"),
         symbols_from=SYMBOLS,
         decoder_from="runs/analogy-shuffled/model",
-        steps=1500,
+        steps=400,
+        learning_rate=1e-3,
     ),
     **{f"analogy-relational-k{k}": compared("relational", k) for k in (2, 4, 8, 16)},
     "analogy-working-memory-k16": compared("working_memory", 16),
