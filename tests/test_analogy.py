@@ -277,7 +277,8 @@ def test_the_order_and_number_of_empty_places_do_not_change_a_deduction() -> Non
 
 def sampler_width(learner: Learner) -> AnalogySampler:
     """Made-up digits as wide as this learner's."""
-    return AnalogySampler(AnalogyTask(), noisy_digits(width=learner.key_widths["digit"]), one_hot_symbols(), generator())
+    digits = noisy_digits(width=learner.key_widths["digit"])
+    return AnalogySampler(AnalogyTask(), digits, one_hot_symbols(), generator())
 
 
 def twin_and_episode(**config: object) -> tuple[Learner, Analogies]:

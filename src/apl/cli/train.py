@@ -70,7 +70,7 @@ class Command:
                 saved = directory / "encoder"
             elif isinstance(config, AnalogyConfig):
                 if self.decoder or self.encoder:
-                    raise ValueError(f"{self.preset} names its decoder and encoders itself: leave --decoder and --encoder out")
+                    raise ValueError(f"{self.preset} names its decoder and encoders itself: --decoder, --encoder mean nothing")
                 train_analogy(config, options)
                 saved = directory / "model"
             else:

@@ -133,9 +133,7 @@ class AnalogySampler:
         label = task.label(digit_value.gather(1, digit), symbol_value.gather(1, symbol))
         inputs = torch.cat([shown_digit, shown_symbol], -1).flatten(0, 1)
         example = torch.arange(order.numel()).view(order.shape)
-        return Analogies(
-            inputs, Episodes(example, label, task.way), digit, symbol, digit_value, symbol_value
-        )
+        return Analogies(inputs, Episodes(example, label, task.way), digit, symbol, digit_value, symbol_value)
 
     def _some(self, *shape: int) -> Tensor:
         return torch.randint(1 << 30, shape, generator=self.generator)
@@ -153,7 +151,9 @@ class _ByClass:
         return self.inputs[self._start[which] + number % self.count[which]]
 
 
-def _first_of_each(order: Int[Tensor, "episode time"], kind: Int[Tensor, "episode time"]) -> Int[Tensor, "episode time"]:
+def _first_of_each(
+    order: Int[Tensor, "episode time"], kind: Int[Tensor, "episode time"]
+) -> Int[Tensor, "episode time"]:
     """Move the first of each kind to the front; otherwise the order stays."""
     earlier = (kind[:, :, None] == kind[:, None, :]).tril(-1).any(-1)
     return order.gather(1, earlier.to(torch.int8).argsort(dim=1, stable=True))

@@ -114,20 +114,20 @@ def draw_episode(learner: Learner, path: Path, seed: int = 3) -> None:
     with plt.rc_context({"font.size": 10}):
         canvas = plt.figure(figsize=(12, max(4.6, 0.62 * lines + 1.2)))
         left = canvas.add_axes((0.01, 0.02, 0.58, 0.86))
-        left.set(xlim=(0, columns), ylim=(lines, 0))
         left.axis("off")
         left.set_title(f"in memory: {len(moment.stored)} of the {asked} equations seen so far", loc="left")
         for place, time in enumerate(moment.stored):
             box = (place % columns, place // columns)
             _equation(left, drawn, time, box, _role(drawn, time, asked), time in moment.proof)
+        left.set(xlim=(0, columns), ylim=(lines, 0))
         right = canvas.add_axes((0.62, 0.42, 0.36, 0.46))
-        right.set(xlim=(0, 2), ylim=(4.2, 0))
         right.axis("off")
         right.set_title("asked, and never seen:", loc="left")
         _equation(right, drawn, asked, (0, 0), OURS, True, question=True)
         for place, time in enumerate(moment.proof):
             _equation(right, drawn, time, (0, 1 + place), _role(drawn, time, asked), True)
-        right.text(1.05, 2.5, _therefore(moment), va="center", fontsize=11)
+        right.text(1.05, 2.5, _therefore(moment), va="center", fontsize=12)
+        right.set(xlim=(0, 2), ylim=(4.2, 0))
         bars = canvas.add_axes((0.64, 0.12, 0.34, 0.22))
         values = torch.arange(drawn.episodes.way) + AnalogyTask().lowest
         truth = int(drawn.episodes.label[0, asked])
@@ -151,24 +151,31 @@ def _role(drawn: Analogies, time: int, asked: int) -> str:
 
 
 def _equation(
-    axes: plt.Axes, drawn: Analogies, time: int, place: tuple[int, int], colour: str, strong: bool, question: bool = False
+    axes: plt.Axes,
+    drawn: Analogies,
+    time: int,
+    place: tuple[int, int],
+    colour: str,
+    strong: bool,
+    question: bool = False,
 ) -> None:
     """One equation in its frame: picture of the digit, symbol, answer."""
     x, y = place
     if strong and colour == QUIET:
         colour = LINK
-    frame = plt.Rectangle((x + 0.04, y + 0.08), 0.92, 0.84, facecolor=colour, alpha=0.30 if strong else 0.07)
-    axes.add_patch(frame)
-    axes.add_patch(plt.Rectangle((x + 0.04, y + 0.08), 0.92, 0.84, fill=False, edgecolor=colour, linewidth=2.5 if strong else 0.8))
+    box = ((x + 0.04, y + 0.08), 0.92, 0.84)
+    axes.add_patch(plt.Rectangle(*box, facecolor=colour, alpha=0.30 if strong else 0.07))
+    axes.add_patch(plt.Rectangle(*box, fill=False, edgecolor=colour, linewidth=2.5 if strong else 0.8))
     picture = drawn.inputs[drawn.episodes.example[0, time], :784].view(28, 28)
-    axes.imshow(255 - picture, cmap="gray", vmin=0, vmax=255, extent=(x + 0.10, x + 0.32, y + 0.84, y + 0.16), aspect="auto")
+    extent = (x + 0.10, x + 0.32, y + 0.84, y + 0.16)
+    axes.imshow(255 - picture, cmap="gray", vmin=0, vmax=255, extent=extent, aspect="auto")
     symbol = int(drawn.symbol[0, time])
     axes.text(x + 0.39, y + 0.52, "+", ha="center", va="center")
     axes.plot(x + 0.51, y + 0.5, MARKERS[symbol % 10], color=COLOURS[symbol % 10], markersize=13)
     answer = int(drawn.episodes.label[0, time]) + AnalogyTask().lowest
     axes.text(x + 0.64, y + 0.52, "=", ha="center", va="center")
-    axes.text(x + 0.80, y + 0.52, "?" if question else str(answer).replace("-", "−"), ha="center", va="center", weight="bold")
-    axes.set_xlim(axes.get_xlim())
+    shown = "?" if question else str(answer).replace("-", "−")
+    axes.text(x + 0.80, y + 0.52, shown, ha="center", va="center", weight="bold")
 
 
 def _therefore(moment: Moment) -> str:
