@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from apl.checkpoint import current_commit, find_model, load_weights, read_json, read_tensors, to_json
@@ -16,7 +17,7 @@ from apl.controller import SurpriseController
 from apl.data.analogy import AnalogySampler, AnalogyTask, Examples, digit_examples, symbol_examples
 from apl.encoder import PairEncoder, embed_all, unflatten
 from apl.episode import run_episode
-from apl.evaluate import OnlineResult, watch
+from apl.evaluate import watch
 from apl.learner import Learner, LearnerConfig
 from apl.run import LOG_EVERY_SECONDS, Run, RunOptions
 from apl.train import Window, descend
@@ -129,14 +130,16 @@ def validate(learner: Learner, task: AnalogyTask, seed: int = 0) -> dict[str, fl
     drawn = sampler.draw(VALIDATION_EPISODES)
     result = watch(learner.eval().on_embeddings(), drawn.inputs, drawn.episodes)
     seen = [t for t in (10, 20, 30, 50, 75) if t + 5 <= drawn.digit.shape[1]]
-    figures = {f"val_accuracy_after_{t}": float(around(result, t).mean()) for t in seen}
+    figures = {f"val_accuracy_after_{t}": float(around(result.correct, t).mean()) for t in seen}
     return {**figures, "val_accuracy": result.accuracy().mean, "val_stored": result.stored_at_end().mean}
 
 
-def around(result: OnlineResult, seen: int, span: int = 5) -> Tensor:
-    """Each episode's accuracy on the examples shown after `seen` others, give or take half the span."""
+def around(
+    values: Float[Tensor, "episode time"], seen: int, span: int = 5
+) -> Float[Tensor, " episode"]:
+    """Each episode's mean over the examples shown after `seen` others, give or take half the span."""
     start = max(0, seen - span // 2)
-    return result.correct[:, start : start + span].mean(1)
+    return values[:, start : start + span].mean(1)
 
 
 def load_encoders(learner: Learner, config: AnalogyConfig) -> dict[str, object]:

@@ -70,7 +70,7 @@ class Command:
                 saved = directory / "encoder"
             elif isinstance(config, AnalogyConfig):
                 if self.decoder or self.encoder:
-                    raise ValueError(f"{self.preset} names its decoder and encoders itself: --decoder, --encoder mean nothing")
+                    raise ValueError(f"{self.preset} names its own parts: --decoder and --encoder mean nothing here")
                 train_analogy(config, options)
                 saved = directory / "model"
             else:

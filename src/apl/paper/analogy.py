@@ -6,16 +6,17 @@ without reasoning would get if all 100 combinations were asked; the solver is wh
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import cache
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from apl.checkpoint import BUNDLED, read_json
-from apl.controller import Controller, SurpriseController, WriteAll
-from apl.data.analogy import Analogies, AnalogyTask
+from apl.controller import SurpriseController, WriteAll
+from apl.data.analogy import AnalogySampler, AnalogyTask
 from apl.data.analogy_solver import solve
 from apl.evaluate import Estimate, OnlineResult, watch
 from apl.learner import Learner
@@ -26,9 +27,9 @@ from apl.train_analogy import around, embedded_sampler
 
 SEED = 1
 SEEN = (5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95)
-PARALLEL = 25
+PARALLEL = 50
 BEST = "analogy-shuffled"
-SIGMAS = (0.05, 0.3, 1.0, 2.25)
+SIGMAS = (0.05, 1.0, 2.25)
 COMPARED = tuple(f"analogy-relational-k{k}" for k in (2, 4, 8, 16)) + ("analogy-working-memory-k16", "analogy-lstm-k16")
 
 
@@ -45,23 +46,25 @@ class Played:
 
 def reproduce(quick: bool = False) -> None:
     """Measure every bundled analogy model on MNIST's test digits."""
-    episodes = 20 if quick else 200
+    episodes = 20 if quick else 100
     rows: list[Row] = []
     if is_bundled("analogy-fixed"):
         rows.append(fixed_row("analogy-fixed", episodes))
     curves: dict[str, Played] = {}
-    for name in (BEST, *COMPARED, "analogy-glyphs"):
+    for name in (BEST, "analogy-glyphs", *COMPARED):
         if is_bundled(name):
-            curves[name] = play(Learner.load(name), task_of(name), episodes)
-            rows += curve_rows(name, curves[name])
+            learner = Learner.load(name)
+            curves[name] = play(name, learner, episodes)
+            rows += curve_rows(name, learner, curves[name])
     if is_bundled(BEST):
-        rows += threshold_rows(episodes)
         rows += fact_rows(episodes)
+        if not quick:
+            rows += neighbour_rows(episodes) + threshold_rows(episodes)
         draw_episode(Learner.load(BEST), figure_path("analogy-episode", quick))
     save_rows("analogy", rows, quick, note="accuracy is on combinations not seen before in the episode")
     if curves:
-        draw_curves({name: played.result for name, played in curves.items()}, curves[next(iter(curves))].solver,
-                    figure_path("analogy", quick))  # fmt: skip
+        results = {name: played.result for name, played in curves.items()}
+        draw_curves(results, next(iter(curves.values())).solver, figure_path("analogy", quick))
 
 
 def is_bundled(name: str) -> bool:
@@ -73,17 +76,19 @@ def task_of(name: str) -> AnalogyTask:
     return AnalogyTask(level=level, symbols="glyphs" if name == "analogy-glyphs" else "one_hot")
 
 
-def play(
-    learner: Learner, task: AnalogyTask, episodes: int, controller: Controller | None = None, facts: bool = False
-) -> Played:
-    """Whole episodes of all combinations, one example at a time."""
-    sampler = embedded_sampler(learner, task, "test", torch.Generator().manual_seed(SEED))
-    twin = learner.on_embeddings()
-    if controller is not None:
-        twin.controller = controller
+@cache
+def test_sampler(name: str) -> AnalogySampler:
+    """Test digits as this model's encoder sees them, embedded once."""
+    return embedded_sampler(Learner.load(name), task_of(name), "test", torch.Generator())
+
+
+def play(name: str, learner: Learner, episodes: int, facts: bool = False) -> Played:
+    """Whole episodes of all combinations, one example at a time; the same ones for every learner."""
+    task, sampler, twin = task_of(name), test_sampler(name), learner.on_embeddings()
+    sampler.generator.manual_seed(SEED)
     results, known, known_stored = [], [], []
-    for _ in range(0, episodes, PARALLEL):
-        drawn: Analogies = sampler.draw(min(PARALLEL, episodes))
+    for start in range(0, episodes, PARALLEL):
+        drawn = sampler.draw(min(PARALLEL, episodes - start))
         result = watch_with_facts(twin, drawn) if facts else watch(twin, drawn.inputs, drawn.episodes)
         results.append(result)
         known.append(solve(task, drawn) >= 0)
@@ -93,27 +98,31 @@ def play(
 
 def about(name: str, learner: Learner) -> Row:
     """What was tested, and what it cost to train."""
-    provenance = read_json(BUNDLED / Path(name) / "model.json")["provenance"]
+    provenance = read_json(BUNDLED / name / "model.json")["provenance"]
     before = sum(part["seconds"] for part in provenance.get("encoders", {}).values())
     task, config = task_of(name), learner.config
     return {
         "method": "ours" if config.decoder.kind == "deduction" else "ours, the paper's decoder",
         "level": task.level, "symbols": task.symbols, "decoder": config.decoder.kind, "k": config.k,
-        "hops": config.hops, "checkpoint": name, "seed": SEED, "split": "mnist test",
-        "training_seconds": provenance["seconds"], "encoder_training_seconds": before,
+        "hops": config.hops, "sigma_nats": threshold_nats(learner, task.way), "checkpoint": name, "seed": SEED,
+        "split": "mnist test", "training_seconds": provenance["seconds"], "encoder_training_seconds": before,
     }  # fmt: skip
+
+
+def threshold_nats(learner: Learner, way: int) -> float:
+    return learner.controller.threshold_nats(way) if isinstance(learner.controller, SurpriseController) else 0.0
 
 
 @torch.no_grad()
 def fixed_row(name: str, episodes: int) -> Row:
     """One example of each symbol in memory, then all other combinations are asked."""
     learner, task = Learner.load(name), task_of(name)
-    sampler = embedded_sampler(learner, task, "test", torch.Generator().manual_seed(SEED))
-    twin = learner.on_embeddings()
+    sampler, twin = test_sampler(name), learner.on_embeddings()
+    sampler.generator.manual_seed(SEED)
     shown = task.symbol_count
     right = []
-    for _ in range(0, episodes, PARALLEL):
-        drawn = sampler.draw(min(PARALLEL, episodes), each_symbol_first=True)
+    for start in range(0, episodes, PARALLEL):
+        drawn = sampler.draw(min(PARALLEL, episodes - start), each_symbol_first=True)
         pairs = drawn.inputs[drawn.episodes.example]
         memory = twin.new_memory(len(pairs))
         label = drawn.episodes.label
@@ -126,38 +135,43 @@ def fixed_row(name: str, episodes: int) -> Row:
     }  # fmt: skip
 
 
-def curve_rows(name: str, played: Played, **more: object) -> list[Row]:
+def curve_rows(name: str, learner: Learner, played: Played, **more: object) -> list[Row]:
     """One row for each point of the curve of accuracy against examples seen."""
-    learner = Learner.load(name)
-    sigma = SurpriseController(learner.config.sigma_ratio).threshold_nats(task_of(name).way)
     rows = []
     for seen in SEEN:
-        accuracy = Estimate.of(around(played.result, seen))
-        solver, on_stored = (
-            float(around(replace(played.result, correct=known), seen).mean())
-            for known in (played.solver, played.solver_on_stored)
-        )
+        accuracy = Estimate.of(around(played.result.correct, seen))
+        solver, on_stored = (float(around(k, seen).mean()) for k in (played.solver, played.solver_on_stored))
         rows.append({
-            **about(name, learner), "sigma_nats": sigma, "seen": seen,
-            "stored": float(played.result.stored[:, seen - 1].float().mean()), "accuracy": accuracy.mean,
-            "ci95": accuracy.ci95, "episodes": len(played.solver), "one_shot": seen / task_of(name).combinations,
-            "solver": solver, "share_of_solver": accuracy.mean / solver if solver else None,
-            "solver_on_stored": on_stored, **more,
+            **about(name, learner), "seen": seen, "stored": float(played.result.stored[:, seen - 1].float().mean()),
+            "accuracy": accuracy.mean, "ci95": accuracy.ci95, "episodes": len(played.solver),
+            "one_shot": seen / task_of(name).combinations, "solver": solver,
+            "share_of_solver": accuracy.mean / solver if solver else None, "solver_on_stored": on_stored, **more,
         })  # fmt: skip
+    return rows
+
+
+def neighbour_rows(episodes: int) -> list[Row]:
+    """The best model, not trained again, with fewer neighbours and with or without the second hop."""
+    rows = []
+    for hops, k in itertools.product((1, 2), (2, 4, 8, 16)):
+        learner = Learner.load(BEST)
+        if (k, hops) == (learner.config.k, learner.config.hops):
+            continue
+        learner.config = replace(learner.config, k=k, hops=hops)
+        rows += curve_rows(BEST, learner, play(BEST, learner, episodes), method="ours, other recall")
     return rows
 
 
 def threshold_rows(episodes: int) -> list[Row]:
     """The best model with other thresholds of surprise: stored rows against accuracy."""
     rows = []
-    for sigma in SIGMAS:
-        played = play(Learner.load(BEST), task_of(BEST), episodes, SurpriseController(sigma_nats=sigma))
-        rows += curve_rows(BEST, played, sigma_nats=sigma, method="ours, another threshold")
-    played = play(Learner.load(BEST), task_of(BEST), episodes, WriteAll())
-    return rows + curve_rows(BEST, played, sigma_nats=0.0, method="ours, everything stored")
+    for controller in (*(SurpriseController(sigma_nats=sigma) for sigma in SIGMAS), WriteAll()):
+        learner = Learner.load(BEST, controller)
+        rows += curve_rows(BEST, learner, play(BEST, learner, episodes), method="ours, another threshold")
+    return rows
 
 
 def fact_rows(episodes: int) -> list[Row]:
     """Past the paper: conclusions written down as rows of their own."""
-    played = play(Learner.load(BEST), task_of(BEST), episodes, facts=True)
-    return curve_rows(BEST, played, method="ours, storing deduced facts")
+    learner = Learner.load(BEST)
+    return curve_rows(BEST, learner, play(BEST, learner, episodes, facts=True), method="ours, storing deduced facts")
