@@ -1,0 +1,80 @@
+"""Stopping in every way: killed under load, and asked politely."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from serving import Process, lesson, save_small_model
+
+from apl.bench.service import kill_under_load
+
+HOME = "/v1/memories/default"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_small_model(tmp_path_factory.mktemp("model")))
+
+
+def test_no_acknowledged_lesson_is_lost_when_it_is_killed(model: str, tmp_path: Path) -> None:
+    outcome = kill_under_load(model, tmp_path / "m.apl", kills=3, clients=8, load_seconds=0.7)
+    assert outcome["acknowledged"] > 0
+    assert outcome["lost"] == outcome["written_twice"] == outcome["retries_that_differ"] == 0
+
+
+def test_a_polite_stop_answers_what_it_has_accepted_and_ends_episodes(model: str, tmp_path: Path) -> None:
+    server = Process("--model", model, "--memory", str(tmp_path / "m.apl"), "--rate", "0")
+    answered: list[int] = []
+    stop = threading.Event()
+
+    def teach(client_number: int) -> None:
+        with httpx.Client(base_url=server.url, timeout=30, trust_env=False) as client:
+            for number in range(10_000):
+                if stop.is_set():
+                    return
+                try:
+                    label = f"{client_number} {number}"
+                    response = client.post(f"{HOME}/learn", json=lesson(number % 6, number % 12, label=label))
+                except httpx.TransportError:
+                    return
+                assert response.status_code in (200, 503)
+                if response.status_code == 200:
+                    answered.append(response.json()["row"])
+
+    def watch() -> None:
+        with httpx.stream("GET", f"{server.url}/v1/episode?way=20&drawings=20&pause_ms=500", timeout=30) as stream:
+            for _ in stream.iter_lines():
+                pass
+
+    with concurrent.futures.ThreadPoolExecutor(5) as threads:
+        jobs = [threads.submit(teach, number) for number in range(4)] + [threads.submit(watch)]
+        while len(answered) < 20 and not any(job.done() for job in jobs[:4]):
+            time.sleep(0.02)
+        status = server.stop()
+        stop.set()
+        for job in jobs:
+            job.result(30)
+    assert status == 0, server.log[-20:]
+    events = [json.loads(line) for line in server.log]
+    assert {"ready", "request", "stopped"} <= {event["event"] for event in events}
+    assert all({"time", "level", "event"} <= set(event) for event in events)
+    again = Process("--model", model, "--memory", str(tmp_path / "m.apl"))
+    rows = [row["row"] for row in again.client.get(f"{HOME}/rows", params={"limit": 500}).json()["rows"]]
+    assert set(answered) <= set(rows) or len(rows) == 500
+    assert again.client.get(HOME).json()["curve"]["seen"] >= len(answered)
+    assert again.stop() == 0
+
+
+def test_a_second_service_on_the_same_memory_is_refused_with_a_sentence(model: str, tmp_path: Path) -> None:
+    server = Process("--model", model, "--memory", str(tmp_path / "m.apl"))
+    try:
+        with pytest.raises(RuntimeError, match="open for writing elsewhere"):
+            Process("--model", model, "--memory", str(tmp_path / "m.apl"))
+    finally:
+        server.stop()

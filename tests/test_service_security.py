@@ -1,0 +1,374 @@
+"""What strangers may try: foreign hosts and sites, wrong tokens, bodies and pictures made to hurt.
+
+Throughout: no answer is a 5xx, and the memory is afterwards what it was before.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import socket
+import struct
+import time
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from serving import lesson, png, question, running, save_small_model, settings
+
+from apl.cli import main
+from apl.service.guard import RequestRate
+from apl.service.settings import Limits, Settings
+from apl.service.tokens import Tokens, add_to_file, make_token
+
+HOME = "/v1/memories/default"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_small_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def service(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    home = tmp_path_factory.mktemp("memories") / "m.apl"
+    limits = Limits(rate_per_second=0.0, body_bytes=400_000, image_pixels=250_000, memories=3)
+    with running(settings(home, model, limits=limits)) as client:
+        client.post(f"{HOME}/learn", json=lesson(0)).raise_for_status()
+        client.post(f"{HOME}/learn", json=lesson(1)).raise_for_status()
+        yield client
+
+
+@pytest.fixture
+def unharmed(service: httpx.Client) -> Iterator[httpx.Client]:
+    """The service, whose memory must not change."""
+
+    def state() -> tuple:
+        return service.get(HOME).json(), service.get(f"{HOME}/rows").json(), service.get("/v1/memories").json()
+
+    before = state()
+    yield service
+    assert state() == before
+
+
+def refused(response: httpx.Response, *statuses: int) -> None:
+    assert response.status_code in statuses, (response.status_code, response.text[:300])
+    error = response.json()["error"]
+    assert error["code"] and error["message"]
+
+
+# --- bodies ---------------------------------------------------------------------------------------
+
+
+BAD_BODIES = {
+    "nothing": b"",
+    "no json": b"{",
+    "not utf-8": b'{"label": "\xff\xfe", "image": ""}',
+    "a list": b"[]",
+    "null": b"null",
+    "empty label": json.dumps(lesson(2, label="")).encode(),
+    "blank label": json.dumps(lesson(2, label="  ")).encode(),
+    "long label": json.dumps(lesson(2, label="x" * 201)).encode(),
+    "control character": json.dumps(lesson(2, label="a\x00b")).encode(),
+    "lone surrogate": b'{"label": "\\ud800", "pixels": [[0, 1], [1, 0]]}',
+    "label true": json.dumps(lesson(2, label=True)).encode(),
+    "label 1.5": json.dumps(lesson(2, label=1.5)).encode(),
+    "label of 65 bits": json.dumps(lesson(2, label=2**64)).encode(),
+    "label object": json.dumps(lesson(2, label={"a": 1})).encode(),
+    "no image": b'{"label": "a"}',
+    "image and pixels": json.dumps(lesson(2, pixels=[[0, 1], [1, 0]])).encode(),
+    "not base64": b'{"label": "a", "image": "***"}',
+    "not a picture": json.dumps({"label": "a", "image": base64.b64encode(b"hello").decode()}).encode(),
+    "half a picture": json.dumps({"label": "a", "image": base64.b64encode(png(2)[:60]).decode()}).encode(),
+    "NaN": b'{"label": "a", "pixels": [[0, NaN], [1, 0]]}',
+    "infinity": b'{"label": "a", "pixels": [[0, 1e999], [1, 0]]}',
+    "negative pixels": b'{"label": "a", "pixels": [[0, -1], [1, 0]]}',
+    "ragged pixels": b'{"label": "a", "pixels": [[0, 1], [1]]}',
+    "empty pixels": b'{"label": "a", "pixels": [[]]}',
+    "text pixels": b'{"label": "a", "pixels": [["0", "1"]]}',
+    "blank sheet": json.dumps({"label": "a", "pixels": [[0] * 9] * 9}).encode(),
+    "unknown field": json.dumps(lesson(2, colour="red")).encode(),
+    "unknown ink": json.dumps(lesson(2, ink="green")).encode(),
+    "empty source": json.dumps(lesson(2, source="")).encode(),
+    "deep nesting": b'{"label": ' + b"[" * 50_000 + b"]" * 50_000 + b"}",
+    "duplicate keys": b'{"label": "a", "label": null, "image": ""}',
+}
+
+
+@pytest.mark.parametrize("body", BAD_BODIES.values(), ids=BAD_BODIES.keys())
+def test_a_bad_lesson_is_refused_and_changes_nothing(unharmed: httpx.Client, body: bytes) -> None:
+    headers = {"content-type": "application/json"}
+    refused(unharmed.post(f"{HOME}/learn", content=body, headers=headers), 422)
+    refused(unharmed.post(f"{HOME}/learn/batch", content=b'{"examples": [' + body + b"]}", headers=headers), 422)
+    refused(unharmed.post(f"{HOME}/predict", content=body, headers=headers), 422)
+
+
+def test_one_bad_example_spoils_its_whole_batch(unharmed: httpx.Client) -> None:
+    batch = {"examples": [lesson(2), lesson(3), lesson(4, label="a", image="***")]}
+    answer = unharmed.post(f"{HOME}/learn/batch", json=batch)
+    refused(answer, 422)
+    assert "examples.2" in answer.json()["error"]["message"]
+    refused(unharmed.post(f"{HOME}/learn/batch", json={"examples": [lesson(2)] * 65}), 422)
+    refused(unharmed.post(f"{HOME}/learn/batch", json={"examples": []}), 422)
+
+
+def test_bad_forms(unharmed: httpx.Client) -> None:
+    learn = f"{HOME}/learn"
+    refused(unharmed.post(learn, data={"label": "a"}, files={"other": png(2)}), 422)
+    refused(unharmed.post(learn, files={"image": png(2)}), 422)
+    refused(unharmed.post(learn, files=[("image", png(2)), ("image", png(3))], data={"label": ["a", "b"]}), 422)
+    refused(unharmed.post(f"{learn}/batch", files=[("image", png(2)), ("image", png(3))], data={"label": ["a"]}), 422)
+    refused(unharmed.post(learn, files={"image": png(2)}, data={"label": "x" * 201}), 422)
+    refused(unharmed.post(learn, files={"image": png(2)}, data={"label": " "}), 422)
+    for kind in ("multipart/form-data", "multipart/form-data; boundary=x"):
+        refused(unharmed.post(learn, content=b"--x\r\nnonsense", headers={"content-type": kind}), 422)
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "application/x-pickle", ""):
+        refused(unharmed.post(learn, content=b"label=a", headers={"content-type": kind}), 415)
+
+
+def test_a_body_too_large_is_refused_while_it_arrives(unharmed: httpx.Client) -> None:
+    refused(unharmed.post(f"{HOME}/learn", json=lesson(2, label="x" * 10_000_000)), 413)
+
+    def endless() -> Iterator[bytes]:
+        for _ in range(100):
+            yield b"x" * 10_000
+
+    answer = unharmed.post(f"{HOME}/learn", content=endless(), headers={"content-type": "application/json"})
+    refused(answer, 413)
+    # An announced size is believed: nothing is read.
+    with socket.create_connection((unharmed.base_url.host, unharmed.base_url.port), 10) as raw:
+        head = f"POST {HOME}/learn HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9999999999\r\n\r\n"
+        raw.sendall(head.encode())
+        assert b"413" in raw.recv(200)
+
+
+def test_a_body_that_never_ends_is_given_up(model: Path) -> None:
+    with running(settings(None, model, limits=Limits(body_seconds=0.2))) as client:
+        with socket.create_connection((client.base_url.host, client.base_url.port), 10) as raw:
+            raw.sendall(f"POST {HOME}/learn HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\nabc".encode())
+            assert b"408" in raw.recv(200)
+
+
+# --- pictures -------------------------------------------------------------------------------------
+
+
+def bomb(side: int) -> bytes:
+    """A PNG of this many pixels squared, in a few hundred bytes."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    packer = zlib.compressobj(9)
+    header = struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)
+    row = bytes(1 + side // 8)
+    data = b"".join(packer.compress(row) for _ in range(min(side, 3000))) + packer.flush()
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("side", [1000, 20_000, 60_000])
+def test_a_decompression_bomb_is_known_by_its_header(unharmed: httpx.Client, side: int) -> None:
+    started = time.monotonic()
+    refused(unharmed.post(f"{HOME}/predict", files={"image": bomb(side)}), 422)
+    image = base64.b64encode(bomb(side)).decode()
+    refused(unharmed.post(f"{HOME}/learn", json={"label": "a", "image": image}), 422)
+    assert time.monotonic() - started < 10
+
+
+def test_formats_that_few_people_test_are_not_decoded(unharmed: httpx.Client) -> None:
+    refused(unharmed.post(f"{HOME}/predict", files={"image": b"%!PS-Adobe-3.0 EPSF-3.0\n"}), 422)
+    refused(unharmed.post(f"{HOME}/predict", files={"image": b"P5 2 2 255 abcd"}), 422)
+
+
+# --- names, memories, archives --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["..%2F..%2Fetc%2Fpasswd", "a%2Fb", "..", "%2e%2e", "a%00b", "a b", "ä", "x" * 65, "*", "a;b", "%0d%0aX:y"]
+)
+def test_names_with_tricks(unharmed: httpx.Client, name: str) -> None:
+    for method in ("PUT", "GET", "DELETE"):
+        refused(unharmed.request(method, f"/v1/memories/{name}"), 404, 405, 422)
+    refused(unharmed.post(f"/v1/memories/{name}/learn", json=lesson(2)), 404, 405, 422)
+
+
+def test_the_number_of_memories_is_limited(service: httpx.Client) -> None:
+    assert service.put("/v1/memories/one").status_code == 201
+    assert service.put("/v1/memories/two").status_code == 201
+    refused(service.put("/v1/memories/three"), 409)
+    for name in ("one", "two"):
+        assert service.delete(f"/v1/memories/{name}").status_code == 204
+
+
+def test_static_files_stay_inside_their_folder(unharmed: httpx.Client) -> None:
+    for path in ("/../app.py", "/%2e%2e/app.py", "/..%2fapp.py", "/page/../../app.py", "//etc/passwd"):
+        assert unharmed.get(path).status_code in (403, 404, 405)
+
+
+def archive(**files: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as made:
+        for name, data in files.items():
+            made.writestr(name.replace("__", "../").replace("_", "."), data)
+    return buffer.getvalue()
+
+
+def test_archives_that_are_not_a_memory(unharmed: httpx.Client) -> None:
+    good = unharmed.get(f"{HOME}/export").content
+    with zipfile.ZipFile(io.BytesIO(good)) as made:
+        description, rows = made.read("memory.json"), made.read("rows.safetensors")
+    other = json.loads(description) | {"fingerprint": "0" * 16}
+    bad = {
+        "nothing": b"", "text": b"hello", "half": good[: len(good) // 2],
+        "path": archive(__memory_json=description, rows_safetensors=rows),
+        "extra": archive(memory_json=description, rows_safetensors=rows, evil_pkl=b"cos\nsystem\n"),
+        "no rows": archive(memory_json=description, rows_safetensors=b""),
+        "other rows": archive(memory_json=description, rows_safetensors=rows[:-40]),
+        "no json": archive(memory_json=b"{}", rows_safetensors=rows),
+        "labels": archive(memory_json=description.replace(b"sign 0", b"sign 0\\u0000"), rows_safetensors=rows),
+        "bomb": archive(memory_json=b" " * 300_000_000, rows_safetensors=rows),
+        "other model": archive(memory_json=json.dumps(other).encode(), rows_safetensors=rows),
+    }  # fmt: skip
+    for name, content in bad.items():
+        answer = unharmed.post(f"{HOME}/import", content=content, headers={"content-type": "application/zip"})
+        assert answer.status_code in (409, 413, 422), (name, answer.text)
+        assert "/tmp" not in answer.text
+    refused(unharmed.post(f"{HOME}/import", content=good, headers={"content-type": "application/x-tar"}), 415)
+
+
+# --- hosts, sites, rates --------------------------------------------------------------------------
+
+
+def test_only_names_of_the_loopback_interface_are_answered(unharmed: httpx.Client) -> None:
+    for host in ("evil.example", "127.0.0.1.evil.example", "", "localhost.evil.example:80"):
+        assert unharmed.get(HOME, headers={"host": host}).status_code in (400, 421)
+    for host in ("localhost", "127.0.0.1:1", "[::1]:8000"):
+        assert unharmed.get(HOME, headers={"host": host}).status_code == 200
+
+
+def test_pages_of_other_sites_are_refused(unharmed: httpx.Client) -> None:
+    for origin in ("https://evil.example", "null", "http://localhost:1", "http://127.0.0.1.evil.example"):
+        answer = unharmed.post(f"{HOME}/learn", files={"image": png(2)}, data={"label": "a"}, headers={"origin": origin})
+        refused(answer, 403)
+        assert "access-control-allow-origin" not in answer.headers
+    refused(unharmed.get(f"{HOME}/export", headers={"sec-fetch-site": "cross-site"}), 403)
+    own = str(unharmed.base_url).rstrip("/")
+    assert unharmed.get(HOME, headers={"origin": own, "sec-fetch-site": "same-origin"}).status_code == 200
+
+
+def test_other_sites_can_be_let_in_by_name(model: Path) -> None:
+    site = "https://friend.example"
+    with running(settings(None, model, allowed_origins=(site,))) as client:
+        before = {"origin": site, "access-control-request-method": "POST"}
+        assert client.options(f"{HOME}/learn", headers=before).headers["access-control-allow-origin"] == site
+        assert client.get(HOME, headers={"origin": site}).headers["access-control-allow-origin"] == site
+        refused(client.get(HOME, headers={"origin": "https://other.example"}), 403)
+
+
+def test_every_answer_carries_the_headers_that_protect_the_page(unharmed: httpx.Client) -> None:
+    for path in ("/", "/app.js", HOME, "/v1/memories/none", "/nothing"):
+        headers = unharmed.get(path).headers
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert "unsafe" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff" and headers["x-frame-options"] == "DENY"
+        assert "server" not in headers
+    assert unharmed.get(HOME).headers["cache-control"] == "no-store"
+
+
+def test_a_client_that_asks_too_often_is_told_to_wait(model: Path) -> None:
+    with running(settings(None, model, limits=Limits(rate_per_second=1.0, rate_burst=5.0))) as client:
+        answers = [client.get("/v1/memories") for _ in range(8)]
+    assert [a.status_code for a in answers[:5]] == [200] * 5 and answers[-1].status_code == 429
+    assert int(answers[-1].headers["retry-after"]) >= 1
+
+
+def test_buckets_of_clients_are_separate_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("apl.service.guard.CLIENTS_REMEMBERED", 3)
+    rate = RequestRate(1.0, 1.0)
+    assert rate.wait_seconds("a") == 0 and rate.wait_seconds("a") > 0 and rate.wait_seconds("b") == 0
+    for number in range(10):
+        rate.wait_seconds(str(number))
+    assert len(rate._buckets) == 3
+
+
+# --- tokens ---------------------------------------------------------------------------------------
+
+
+def test_tokens_and_their_scopes(model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "tokens.json"
+    made = {}
+    for name, grants in {"reader": ["default=read"], "teacher": ["default=learn"], "chief": ["*=admin"]}.items():
+        made[name], entry = make_token(name, grants)
+        add_to_file(file, entry)
+        assert made[name] not in file.read_text()
+    assert file.stat().st_mode & 0o077 == 0
+
+    def bearer(name: str) -> dict[str, str]:
+        return {"authorization": f"Bearer {made[name]}"}
+
+    with running(settings(tmp_path / "m.apl", model, tokens=str(file))) as client:
+        for headers in ({}, {"authorization": "Bearer nonsense"}, {"authorization": f"Basic {made['chief']}"},
+                        {"authorization": "Bearer"}, {"authorization": "Bearer " + "x" * 5000}):  # fmt: skip
+            answer = client.get(HOME, headers=headers)
+            refused(answer, 401)
+            assert answer.headers["www-authenticate"] == "Bearer"
+        refused(client.get("/metrics"), 401)
+        assert client.get("/healthz").status_code == client.get("/readyz").status_code == client.get("/").status_code == 200
+        assert client.put("/v1/memories/secret", headers=bearer("chief")).status_code == 201
+
+        def tried(name: str, memory: str) -> list[int]:
+            home, headers = f"/v1/memories/{memory}", bearer(name)
+            return [
+                client.post(f"{home}/predict", json=question(0), headers=headers).status_code,
+                client.post(f"{home}/learn", json=lesson(0), headers=headers).status_code,
+                client.put(home, headers=headers).status_code,
+            ]
+
+        assert tried("reader", "default") == [200, 403, 403]
+        assert tried("teacher", "default") == [200, 200, 403]
+        assert tried("chief", "secret") == [200, 200, 200]
+        assert tried("teacher", "secret") == tried("reader", "secret") == [403, 403, 403]
+        # Whether a memory exists is not told to those who may not read it.
+        assert tried("reader", "none") == [403, 403, 403]
+        assert [m["name"] for m in client.get("/v1/memories", headers=bearer("reader")).json()["memories"]] == ["default"]
+        refused(client.get("/metrics", headers=bearer("reader")), 403)
+        assert client.get("/metrics", headers=bearer("chief")).status_code == 200
+
+
+def test_a_token_file_may_be_toml_and_mistakes_in_it_are_named(tmp_path: Path) -> None:
+    token, entry = make_token("me", ["letters=learn", "*=read"])
+    file = tmp_path / "tokens.toml"
+    file.write_text(
+        f'[[tokens]]\nname = "me"\nsha256 = "{entry["sha256"]}"\n[tokens.memories]\nletters = ["learn"]\n"*" = ["read"]\n'
+    )
+    client = Tokens.load(file).client(token)
+    assert client is not None and client.may("learn", "letters") and client.may("read", "other")
+    assert not client.may("learn", "other") and not client.may("admin", "letters")
+    wrong = tmp_path / "wrong.json"
+    for text in ("{", "[]", '{"tokens": [{"name": "a"}]}', json.dumps({"tokens": [{**entry, "memories": {"a/b": ["read"]}}]}),
+                 json.dumps({"tokens": [{**entry, "memories": {"a": ["everything"]}}]})):  # fmt: skip
+        wrong.write_text(text)
+        with pytest.raises(ValueError):
+            Tokens.load(wrong)
+
+
+def test_without_tokens_nobody_else_can_reach_it(capsys: pytest.CaptureFixture[str]) -> None:
+    for host in ("0.0.0.0", "192.168.1.4", "::", "example.org"):
+        with pytest.raises(ValueError, match="token"):
+            Settings(host=host)
+    for host in ("127.0.0.1", "localhost", "::1", "127.8.8.8"):
+        Settings(host=host)
+    assert main(["serve", "--host", "0.0.0.0"]) == 2
+    assert "--make-token" in capsys.readouterr().err
+
+
+def test_the_command_line_makes_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "tokens.json"
+    assert main(["serve", "--make-token", "--tokens", str(file), "--grant", "letters=learn"]) == 0
+    token = capsys.readouterr().out.strip()
+    client = Tokens.load(file).client(token)
+    assert client is not None and client.may("learn", "letters") and not client.may("read", "other")
+    assert main(["serve", "--make-token", "--grant", "letters=everything"]) == 2
