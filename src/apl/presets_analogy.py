@@ -51,7 +51,7 @@ def compared(kind: DecoderKind, k: int) -> AnalogyConfig:
         kind=kind, labels="fixed", way=WAY, hidden=hidden, blocks=blocks, heads=4, key_distances=True
     )
     learner = LearnerConfig(encoder=ONE_HOT, decoder=decoder, k=k, sigma_ratio=SIGMA_RATIO)
-    return AnalogyConfig(learner, digits_from=DIGITS, steps=1500, learning_rate=1e-3)
+    return AnalogyConfig(learner, digits_from=DIGITS, steps=2500, learning_rate=1e-3)
 
 
 ANALOGY_PRESETS: dict[str, PretrainConfig | AnalogyConfig] = {
