@@ -1,0 +1,396 @@
+"""The classifier: what it promises of labels, memory, budget, new classes and safety."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import apl
+from apl.classifier import OnlineClassifier
+from apl.decoder import DecoderConfig
+from apl.encoder import ConvConfig, Group
+from apl.learner import Learner, LearnerConfig
+from apl.store import FingerprintMismatch, StoreBusy, StoreError, open_store
+
+
+@pytest.fixture(scope="module")
+def learner() -> Learner:
+    """Untrained: its answers are those of a distance kernel, which is all that is needed here."""
+    torch.manual_seed(0)
+    encoder = ConvConfig(image_size=20, stem_channels=8, stem_stride=2, groups=(Group(8, 1), Group(8, 1)))
+    return Learner(LearnerConfig(encoder, DecoderConfig(hidden=16, blocks=1, heads=2), k=5)).eval()
+
+
+@pytest.fixture(scope="module")
+def pictures() -> dict[str, list[np.ndarray]]:
+    """Four shapes, eight drawings of each."""
+    random = np.random.default_rng(0)
+    shapes = {}
+    for name in ("bar", "beam", "corner", "box"):
+        shapes[name] = []
+        for _ in range(8):
+            sheet = np.zeros((20, 20), np.uint8)
+            x, y, n = random.integers(3, 6), random.integers(3, 6), random.integers(10, 13)
+            if name in ("bar", "corner", "box"):
+                sheet[y : y + n, x : x + 2] = 255
+            if name in ("beam", "corner", "box"):
+                sheet[y + n - 2 : y + n, x : x + n] = 255
+            if name == "box":
+                sheet[y : y + 2, x : x + n], sheet[y : y + n, x + n - 2 : x + n] = 255, 255
+            shapes[name].append(sheet)
+    return shapes
+
+
+@pytest.fixture
+def classifier(learner: Learner, pictures) -> OnlineClassifier:
+    """Knows three of the shapes."""
+    made = OnlineClassifier.from_pretrained(learner, sigma=0.3)
+    for name in ("bar", "beam", "corner"):
+        made.learn_many(pictures[name][:5], [name] * 5)
+    return made
+
+
+def all_answers(classifier: OnlineClassifier, pictures) -> np.ndarray:
+    return classifier.predict_proba([p for shape in pictures.values() for p in shape])
+
+
+# --- labels and classes --------------------------------------------------------------------------------------------
+
+
+def test_with_nothing_known_it_says_so(learner: Learner, pictures) -> None:
+    classifier = OnlineClassifier.from_pretrained(learner)
+    picture = pictures["bar"][0]
+    assert classifier.predict_one(picture) is None
+    probabilities = classifier.predict_proba_one(picture)
+    assert probabilities == {} and probabilities.new_class == 1
+    assert classifier.explain(picture).neighbours == ()
+    assert classifier.counts() == {} and len(classifier) == 0
+    with pytest.raises(ValueError, match="learn an example"):
+        classifier.predict([picture])
+
+
+def test_one_class_is_enough_to_answer(learner: Learner, pictures) -> None:
+    classifier = OnlineClassifier.from_pretrained(learner)
+    receipt = classifier.learn_one(pictures["bar"][0], "bar")
+    assert receipt.written and receipt.new_label and receipt.predicted is None and receipt.row == 1
+    assert classifier.predict_one(pictures["bar"][1]) == "bar"
+    assert classifier.predict_proba_one(pictures["bar"][1]) == {"bar": 1.0}
+    assert not classifier.learn_one(pictures["bar"][0], "bar").written
+
+
+def test_labels_are_text_or_integers_and_7_is_not_text(learner: Learner, pictures) -> None:
+    classifier = OnlineClassifier.from_pretrained(learner)
+    classifier.partial_fit(pictures["bar"][:2], [7, np.int64(7)])
+    classifier.partial_fit(pictures["beam"][:2], ["7", np.str_("ö")])
+    assert list(classifier.classes_) == [7, "7", "ö"]
+    assert sum(classifier.counts().values()) == len(classifier)
+    for wrong in (None, 1.5, True, b"7", ("a",)):
+        with pytest.raises((TypeError, ValueError)):
+            classifier.learn_one(pictures["bar"][3], wrong)
+
+
+def test_a_label_never_seen_is_always_written(learner: Learner, pictures) -> None:
+    classifier = OnlineClassifier.from_pretrained(learner, sigma=1000.0)
+    for label in range(5):
+        assert classifier.learn_one(pictures["bar"][0], label).written
+    assert not classifier.learn_one(pictures["beam"][0], 3).written
+
+
+def test_probabilities_sum_to_one_and_are_the_same_one_by_one_or_together(classifier, pictures) -> None:
+    batch = pictures["box"] + pictures["bar"]
+    together = classifier.predict_proba(batch)
+    np.testing.assert_allclose(together.sum(1), 1, atol=1e-6)
+    for row, new, picture in zip(together, classifier.predict_new(batch), batch, strict=True):
+        one = classifier.predict_proba_one(picture)
+        np.testing.assert_allclose([one[label] for label in classifier.classes_], row, atol=1e-4)
+        assert one.new_class == pytest.approx(float(new), abs=1e-4)
+        assert classifier.predict_one(picture) == max(one, key=one.get)
+    assert classifier.predict_one(batch[0], new_above=0.0) is None
+
+
+def test_surprise_is_that_of_the_known_classes_and_at_least_of_two(learner: Learner, pictures) -> None:
+    classifier = OnlineClassifier.from_pretrained(learner)
+    assert classifier.learn_one(pictures["bar"][0], "a").threshold_nats == pytest.approx(0.75 * math.log(2))
+    assert classifier.learn_one(pictures["beam"][0], "b").threshold_nats == pytest.approx(0.75 * math.log(2))
+    assert classifier.learn_one(pictures["box"][0], "c").threshold_nats == pytest.approx(0.75 * math.log(3))
+    before = classifier.predict_proba_one(pictures["box"][1])
+    receipt = classifier.learn_one(pictures["box"][1], "c")
+    assert receipt.surprise_nats == pytest.approx(-math.log(before["c"]), abs=1e-3)
+    assert receipt.probability == pytest.approx(before["c"], abs=1e-4)
+
+
+def test_learning_a_class_costs_another_only_what_is_confused_with_it(classifier, pictures) -> None:
+    batch = [p for name in ("bar", "beam", "corner") for p in pictures[name]]
+    before = classifier.predict(batch)
+    classifier.learn_many(pictures["box"], ["box"] * 8)
+    after = classifier.predict(batch)
+    assert all(new in (old, "box") for old, new in zip(before, after, strict=True))
+
+
+# --- memory --------------------------------------------------------------------------------------------------------
+
+
+def test_asking_changes_nothing(classifier, pictures) -> None:
+    generation, rows = classifier.store.generation(), list(classifier.store.load().ids)
+    before = all_answers(classifier, pictures)
+    classifier.predict_one(pictures["box"][0])
+    classifier.explain(pictures["box"][0])
+    classifier.predict_new(pictures["box"])
+    assert classifier.store.generation() == generation and list(classifier.store.load().ids) == rows
+    np.testing.assert_array_equal(all_answers(classifier, pictures), before)
+
+
+def test_a_saved_memory_answers_as_the_one_it_was_saved_from(classifier, learner, pictures, tmp_path: Path) -> None:
+    before = all_answers(classifier, pictures)
+    classifier.save(tmp_path / "shapes.apl")
+    with pytest.raises(StoreError, match="model="):
+        OnlineClassifier.load(tmp_path / "shapes.apl")
+    with OnlineClassifier.load(tmp_path / "shapes.apl", model=learner) as loaded:
+        np.testing.assert_array_equal(all_answers(loaded, pictures), before)
+        assert loaded.sigma == 0.3 and loaded.counts() == classifier.counts()
+        loaded.learn_one(pictures["box"][0], "box")
+    with OnlineClassifier.load(tmp_path / "shapes.apl", model=learner) as again:
+        assert "box" in again.counts()
+    assert "box" not in classifier.counts()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["shapes.apl"]
+
+
+def test_features_saved_and_loaded_answer_the_same(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(40, 5)) * 1000, random.integers(0, 3, 40)
+    classifier = OnlineClassifier.for_features(5).partial_fit(X, y)
+    classifier.save(tmp_path / "vectors.apl")
+    with OnlineClassifier.load(tmp_path / "vectors.apl") as loaded:
+        np.testing.assert_array_equal(loaded.predict_proba(X), classifier.predict_proba(X))
+
+
+def test_a_saved_model_is_found_again_by_what_the_memory_records(learner, pictures, tmp_path: Path) -> None:
+    learner.save(tmp_path / "model", {})
+    with OnlineClassifier.from_pretrained(tmp_path / "model", memory=tmp_path / "m.apl") as classifier:
+        classifier.learn_one(pictures["bar"][0], "bar")
+    with OnlineClassifier.load(tmp_path / "m.apl") as again:
+        assert again.predict_one(pictures["bar"][1]) == "bar"
+
+
+def test_keys_of_another_encoder_are_refused(learner, tmp_path: Path) -> None:
+    OnlineClassifier.from_pretrained(learner, memory=tmp_path / "m.apl").close()
+    torch.manual_seed(1)
+    other = Learner(learner.config).eval()
+    with pytest.raises(FingerprintMismatch):
+        OnlineClassifier.from_pretrained(other, memory=tmp_path / "m.apl")
+
+
+def test_one_writer_any_readers_and_readers_see_what_is_written(learner, pictures, tmp_path: Path) -> None:
+    path = tmp_path / "m.apl"
+    with OnlineClassifier.from_pretrained(learner, memory=path) as writer:
+        with pytest.raises(StoreBusy):
+            OnlineClassifier.from_pretrained(learner, memory=path)
+        writer.learn_one(pictures["bar"][0], "bar")
+        with OnlineClassifier.from_pretrained(learner, memory=path, read_only=True) as reader:
+            assert reader.predict_one(pictures["bar"][1]) == "bar"
+            writer.learn_one(pictures["box"][0], "box")
+            assert set(reader.predict_proba_one(pictures["bar"][1])) == {"bar", "box"}
+            with pytest.raises(StoreError, match="reading only"):
+                reader.learn_one(pictures["box"][0], "box")
+            assert len(reader) == 2
+
+
+def test_forgetting_a_row_a_class_a_source(classifier, pictures) -> None:
+    receipt = classifier.learn_one(pictures["box"][0], "box", source="box.png")
+    later = classifier.learn_one(pictures["bar"][0], "another", source="bar.png")
+    assert classifier.forget(row=receipt.row) == [receipt.row]
+    assert "box" not in classifier.counts() and "box" not in classifier.predict_proba_one(pictures["box"][0])
+    # The numbers of other rows do not move when one goes.
+    assert classifier.explain(pictures["bar"][0]).neighbours[0].row in (later.row, 1)
+    assert classifier.forget(source="bar.png") == [later.row]
+    classifier.forget(label="bar")
+    assert set(classifier.counts()) == {"beam", "corner"} == set(classifier.predict(pictures["bar"])) | {"beam", "corner"}
+    assert classifier.forget(row=10_000) == []
+    fresh = classifier.learn_one(pictures["box"][0], "box")
+    assert fresh.row > later.row
+    assert sorted(classifier.store.load().ids.tolist()) == sorted(
+        id for label in classifier.counts() for id in classifier._opened.world.memory.ids_of(label)
+    )
+    with pytest.raises(ValueError, match="label=, row= or source="):
+        classifier.forget()
+
+
+def test_an_explanation_names_rows_that_exist_and_their_pictures(classifier, pictures) -> None:
+    explanation = classifier.explain(pictures["corner"][0])
+    assert explanation.neighbours[0].distance == pytest.approx(0, abs=1e-3)
+    distances = [n.distance for n in explanation.neighbours]
+    assert distances == sorted(distances)
+    assert sum(n.weight for n in explanation.neighbours) <= 1 + 1e-5
+    for neighbour in explanation.neighbours:
+        row = classifier.store.row(neighbour.row)
+        assert row.label == neighbour.label and row.payload is not None
+    assert explanation.nearest == explanation.predicted == "corner" == next(iter(explanation.kernel))
+    assert explanation.to_dict()["neighbours"][0]["label"] == "corner"
+
+
+def test_keys_can_be_made_anew_from_what_was_kept(classifier) -> None:
+    for row in classifier.store.rows():
+        np.testing.assert_allclose(classifier.embed_payloads([row.payload])[0], row.key, atol=1e-4)
+
+
+# --- safety --------------------------------------------------------------------------------------------------------
+
+
+def test_bad_input_changes_nothing(classifier, pictures) -> None:
+    before, generation = all_answers(classifier, pictures), classifier.store.generation()
+    bad = [
+        lambda: classifier.learn_one(np.full((9, 9), np.nan), "new"),
+        lambda: classifier.learn_one(pictures["box"][0], None),
+        lambda: classifier.learn_many([pictures["box"][0], np.zeros((5, 5))], ["new", "new"]),
+        lambda: classifier.learn_many(pictures["box"], ["new"]),
+        lambda: classifier.learn_many(pictures["box"][:2], ["new", None]),
+        lambda: classifier.learn_one(pictures["box"][0], "new", source="zero\0byte"),
+        lambda: classifier.learn_many(pictures["box"][:2], ["new", "x" * 10_000]),
+    ]
+    for attempt in bad:
+        with pytest.raises((TypeError, ValueError)):
+            attempt()
+        assert classifier.store.generation() == generation
+        np.testing.assert_array_equal(all_answers(classifier, pictures), before)
+
+
+def test_a_store_that_fails_in_the_middle_leaves_everything_as_it_was(classifier, pictures, monkeypatch) -> None:
+    before = all_answers(classifier, pictures)
+
+    def fail(*_: object) -> None:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(classifier.store, "_write", fail)
+    with pytest.raises(StoreError, match="full"):
+        classifier.learn_many(pictures["box"], ["box"] * 8)
+    monkeypatch.undo()
+    np.testing.assert_array_equal(all_answers(classifier, pictures), before)
+    assert classifier.learn_one(pictures["box"][0], "box").written
+
+
+def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
+    path = tmp_path / "m.apl"
+    program = (
+        "import sys, numpy as np, apl\n"
+        f"c = apl.OnlineClassifier.for_features(4, memory={str(path)!r}, sigma=0.0)\n"
+        "r = np.random.default_rng(0)\n"
+        "for n in range(10**6):\n"
+        "    print(c.learn_one(r.normal(size=4), int(n % 5)).row, flush=True)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True,
+                               env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
+    acknowledged = [line for line, _ in zip(process.stdout, range(25), strict=False)]
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    with OnlineClassifier.load(path) as classifier:
+        ids = set(classifier.store.load().ids.tolist())
+        assert {int(line) for line in acknowledged if line.strip().isdecimal()} <= ids
+        assert classifier.learn_one(np.ones(4), "new").row not in ids
+
+
+def test_threads_take_turns(learner, pictures) -> None:
+    classifier = OnlineClassifier.from_pretrained(learner, sigma=0.0)
+    errors = []
+
+    def work(name: str) -> None:
+        try:
+            for picture in pictures[name][:4]:
+                classifier.learn_one(picture, name)
+                classifier.predict_one(picture)
+        except Exception as error:  # noqa: BLE001 - reported below
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in pictures]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert not errors
+    assert classifier.counts() == dict.fromkeys(classifier.counts(), 4) and len(classifier) == 16
+
+
+# --- budget --------------------------------------------------------------------------------------------------------
+
+
+def test_the_budget_holds_and_the_receipt_says_what_went(learner, pictures, tmp_path: Path) -> None:
+    with OnlineClassifier.from_pretrained(learner, memory=tmp_path / "m.apl", max_rows=5, sigma=0.0) as classifier:
+        evicted = []
+        for n in range(6):
+            for name in pictures:
+                receipt = classifier.learn_one(pictures[name][n], name)
+                evicted += receipt.evicted
+                assert len(classifier) <= 5 and classifier.store.count() == len(classifier)
+        assert len(evicted) == 24 - 5 == len(set(evicted))
+        assert set(classifier.counts()) == set(pictures), "no class may be lost while another has two rows"
+
+
+def test_in_a_batch_the_budget_holds_too(learner, pictures) -> None:
+    classifier = OnlineClassifier.from_pretrained(learner, max_rows_per_class=2, sigma=0.0)
+    receipts = classifier.learn_many(pictures["bar"] + pictures["box"], ["bar"] * 8 + ["box"] * 8)
+    assert classifier.counts() == {"bar": 2, "box": 2}
+    alive = {r.row for r in receipts if r.row is not None}
+    assert alive == set(classifier.store.load().ids.tolist())
+
+
+def test_the_row_that_another_stands_in_for_goes_first() -> None:
+    classifier = OnlineClassifier.for_features(2, max_rows=4, sigma=0.0)
+    for vector, label in (([0, 0], "a"), ([0, 9], "a"), ([5, 5], "b"), ([0, 0.1], "a")):
+        classifier.learn_one(vector, label)
+    receipt = classifier.learn_one([9, 9], "c")
+    assert receipt.evicted == (1,), "rows 1 and 4 say the same: the older goes"
+
+
+def test_parameters_may_change_while_open(classifier, pictures) -> None:
+    classifier.set_params(max_rows=len(classifier))
+    rows = len(classifier)
+    classifier.learn_one(pictures["box"][0], "box")
+    assert len(classifier) == rows
+    with pytest.raises(ValueError, match="max_rows"):
+        classifier.set_params(max_rows=0).predict_one(pictures["box"][0])
+
+
+def test_sigma_is_found_for_a_budget(learner, pictures) -> None:
+    batch = [p for shape in pictures.values() for p in shape]
+    labels = [name for name, shape in pictures.items() for _ in shape]
+    classifier = OnlineClassifier.from_pretrained(learner)
+    sigma = classifier.calibrate_sigma(batch, labels, rows=8)
+    assert len(classifier) == 0 and classifier.sigma == sigma > 0
+    classifier.partial_fit(batch, labels)
+    assert 4 <= len(classifier) <= 8
+    with pytest.raises(ValueError, match="4 classes"):
+        classifier.calibrate_sigma(batch, labels, rows=3)
+
+
+# --- the package ---------------------------------------------------------------------------------------------------
+
+
+def test_importing_the_package_is_light() -> None:
+    program = "import sys, apl; assert 'torch' not in sys.modules and 'sklearn' not in sys.modules; apl.OnlineClassifier"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_every_public_name_is_there() -> None:
+    for name in apl.__all__:
+        assert getattr(apl, name) is not None
+    with pytest.raises(AttributeError):
+        apl.nothing_of_this_name
+
+
+def test_a_decoder_of_fixed_labels_cannot_meet_new_classes(learner: Learner) -> None:
+    config = LearnerConfig(learner.config.encoder, DecoderConfig(labels="fixed", way=5, hidden=16, blocks=1, heads=2))
+    with pytest.raises(ValueError, match="fixed number"):
+        OnlineClassifier.from_pretrained(Learner(config))
+
+
+def test_the_store_can_be_read_beside_the_classifier(classifier, tmp_path: Path) -> None:
+    classifier.save(tmp_path / "m.apl", name="shapes")
+    with open_store(tmp_path / "m.apl", "shapes", read_only=True) as store:
+        assert store.count() == len(classifier)

@@ -1,0 +1,118 @@
+"""The commands around a memory of pictures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from apl.cli import main
+from apl.decoder import DecoderConfig
+from apl.encoder import ConvConfig, Group
+from apl.learner import Learner, LearnerConfig
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    torch.manual_seed(0)
+    encoder = ConvConfig(image_size=20, stem_channels=8, stem_stride=2, groups=(Group(8, 1), Group(8, 1)))
+    directory = tmp_path_factory.mktemp("model")
+    Learner(LearnerConfig(encoder, DecoderConfig(hidden=16, blocks=1, heads=2), k=5)).save(directory, {})
+    return str(directory)
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    directory = tmp_path / "letters"
+    for label, rows, columns in (("I", slice(3, 17), slice(9, 11)), ("dash", slice(9, 11), slice(3, 17))):
+        (directory / label).mkdir(parents=True)
+        for number in range(3):
+            sheet = np.full((20, 20), 255, np.uint8)
+            sheet[rows, columns] = 0
+            Image.fromarray(np.roll(sheet, number, 1)).save(directory / label / f"{number}.png")
+    return directory
+
+
+def call(capsys: pytest.CaptureFixture, *arguments: object) -> dict:
+    status = main([str(a) for a in (*arguments, "--json")])
+    captured = capsys.readouterr()
+    assert status == 0, captured.err
+    return json.loads(captured.out)
+
+
+@pytest.fixture
+def memory(pictures: Path, model: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> Path:
+    path = tmp_path / "letters.apl"
+    result = call(capsys, "learn", pictures, "--memory", path, "--model", model)
+    assert result["learnt"] == 6 and result["classes"] == 2 and result["rows"] == result["written"] >= 2
+    return path
+
+
+def test_learning_again_learns_only_what_is_new_or_changed(pictures, memory, capsys) -> None:
+    again = call(capsys, "learn", pictures, "--memory", memory)
+    assert again["learnt"] == 0 and again["already_known"] == 6
+    Image.fromarray(255 * np.eye(20, dtype=np.uint8)).save(pictures / "I" / "0.png")
+    changed = call(capsys, "learn", pictures, "--memory", memory)
+    assert changed["learnt"] == 1 and changed["already_known"] == 5
+
+
+def test_a_file_that_is_no_picture_is_named_and_the_rest_is_learnt(pictures, memory, capsys) -> None:
+    (pictures / "I" / "broken.png").write_text("not a picture")
+    (pictures / "I" / "more.png").write_bytes((pictures / "dash" / "0.png").read_bytes())
+    assert main(["learn", str(pictures), "--memory", str(memory), "--json"]) == 1
+    captured = capsys.readouterr()
+    assert "broken.png" in captured.err
+    assert json.loads(captured.out)["learnt"] == 1
+
+
+def test_predict_and_explain(pictures, memory, capsys, tmp_path) -> None:
+    answer = call(capsys, "predict", pictures / "dash" / "1.png", "--memory", memory)
+    assert answer["label"] == "dash" and 0 <= answer["probability_new"] <= 1
+    assert main(["predict", *map(str, sorted((pictures / "I").iterdir())), "--memory", str(memory)]) == 0
+    assert [line.split("\t")[1] for line in capsys.readouterr().out.splitlines()] == ["I"] * 3
+    explained = call(capsys, "explain", pictures / "I" / "0.png", "--memory", memory, "--out", tmp_path / "why.png")
+    assert explained["predicted"] == explained["nearest"] == "I" and explained["neighbours"][0]["source"] == "I/0.png"
+    with Image.open(tmp_path / "why.png") as picture:
+        assert picture.width > 100
+
+
+def test_forgetting(memory, capsys) -> None:
+    assert call(capsys, "forget", "--memory", memory, "--label", "I")["forgotten"]
+    shown = call(capsys, "memory", "show", memory)
+    assert [c["label"] for c in shown["classes"]] == ["dash"]
+    assert main(["forget", "--memory", str(memory), "--label", "I"]) == 1
+    assert main(["forget", "--memory", str(memory)]) == 2
+
+
+def test_memories_can_be_copied_about(memory, model, capsys, tmp_path) -> None:
+    (listed,) = call(capsys, "memory", "list", memory)
+    rows = listed["rows"]
+    assert call(capsys, "memory", "export", memory, tmp_path / "out")["rows"] == rows
+    assert call(capsys, "memory", "import", tmp_path / "out", tmp_path / "copy.apl")["written"] == rows
+    assert call(capsys, "memory", "merge", memory, tmp_path / "copy.apl") == {"written": 0, "already_there": rows}
+    assert call(capsys, "memory", "verify", tmp_path / "copy.apl") == {"problems": []}
+    new = ("memory", "reembed", memory, tmp_path / "copy.apl", "--target-name", "new", "--model", model)
+    assert call(capsys, *new)["written"] == rows
+    every = call(capsys, "memory", "show", tmp_path / "copy.apl", "--name", "new", "--rows")["every_row"]
+    assert len(every) == rows and every[0]["source"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["predict", "nothing.png", "--memory", "nowhere.apl"], "nowhere.apl"),
+        (["learn", "no-such-directory", "--memory", "nowhere.apl"], "not a directory"),
+        (["memory", "list", "nowhere.apl"], "does not exist"),
+        (["memory", "show", "nowhere.apl"], "does not exist"),
+    ],
+)
+def test_mistakes_are_one_sentence(arguments, said, capsys, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert said in error and "Traceback" not in error
+    assert not (tmp_path / "nowhere.apl").exists()

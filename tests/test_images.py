@@ -1,0 +1,119 @@
+"""Pictures from anywhere become the same sheets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from apl.images import SHEET_SIDE, fit, from_png, read_image, read_images, to_png
+
+
+@pytest.fixture
+def drawing() -> np.ndarray:
+    """An L of full ink (255) on 0."""
+    sheet = np.zeros((40, 40), np.uint8)
+    sheet[8:32, 10:13] = 255
+    sheet[29:32, 10:28] = 255
+    return sheet
+
+
+def test_every_way_of_handing_over_a_drawing_gives_the_same_sheet(drawing: np.ndarray) -> None:
+    dark = 255 - drawing
+    colour = np.stack([dark] * 3, -1)
+    clear = np.dstack([np.zeros_like(drawing)] * 3 + [drawing])
+    ways = {
+        "light ink": drawing,
+        "dark ink": dark,
+        "floats": dark / 255,
+        "truth values": drawing > 0,
+        "64-bit integers": dark.astype(np.int64),
+        "16 bits": dark.astype(np.uint16) * 257,
+        "colour": colour,
+        "colour, channels first": colour.transpose(2, 0, 1),
+        "one channel": dark[:, :, None],
+        "black ink on glass": clear,
+        "white ink on glass": np.dstack([np.full_like(drawing, 255)] * 3 + [drawing]),
+        "torch": torch.from_numpy(dark)[None],
+        "torch, floats": torch.from_numpy(dark / 255).float(),
+        "torch, colour": torch.from_numpy(colour.transpose(2, 0, 1).copy()),
+        "PIL, grey": Image.fromarray(dark),
+        "PIL, colour": Image.fromarray(colour),
+        "PIL, alpha": Image.fromarray(clear),
+        "PIL, palette": Image.fromarray(colour).convert("P"),
+        "PIL, one bit": Image.fromarray(dark).convert("1"),
+        "PIL, 16 bits": Image.fromarray(dark.astype(np.uint16) * 257),
+        "a list": dark.tolist(),
+        "grey paper, faint ink": (dark * 0.3 + 100).astype(np.uint8),
+    }
+    for name, way in ways.items():
+        np.testing.assert_array_equal(read_image(way), drawing, err_msg=name)
+
+
+def test_polarity_can_be_told(drawing: np.ndarray) -> None:
+    both = np.full((40, 40), 128, np.uint8)
+    both[5:20, 5:20], both[25:35, 25:30] = 255, 0
+    assert read_image(both, ink="dark")[30, 27] == 255 and read_image(both, ink="dark")[10, 10] == 0
+    assert read_image(both, ink="light")[30, 27] == 0 and read_image(both, ink="light")[10, 10] == 255
+    with pytest.raises(ValueError, match="ink is"):
+        read_image(drawing, ink="pink")
+
+
+@pytest.mark.parametrize(
+    ("image", "said"),
+    [
+        (np.zeros((0, 5), np.uint8), "empty"),
+        (np.zeros((20, 20), np.uint8), "blank"),
+        (np.full((20, 20), np.nan), "NaN"),
+        (np.full((20, 20), np.inf), "infinity"),
+        (np.arange(400.0).reshape(20, 20), "0..1"),
+        (np.full((20, 20), 300), "0..255"),
+        (np.zeros((20, 20, 7)), "H×W"),
+        (np.zeros(20), "H×W"),
+        (np.zeros((2, 20, 20, 3)), "H×W"),
+        (np.broadcast_to(np.uint8(0), (20_000, 20_000)), "pixels, the most is"),
+    ],
+)
+def test_what_cannot_be_a_picture_is_said_plainly(image: np.ndarray, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        read_image(image)
+
+
+@pytest.mark.parametrize("image", ["letter.png", None, 7, np.array([["a", "b"], ["c", "d"]])])
+def test_what_is_not_even_an_array_is_a_type_error(image: object) -> None:
+    with pytest.raises(TypeError):
+        read_image(image)
+
+
+def test_a_batch_is_a_batch_and_one_is_one(drawing: np.ndarray) -> None:
+    three = np.stack([drawing] * 3)
+    for batch in (three, three[:, None], three[..., None], torch.from_numpy(three), torch.from_numpy(three)[:, None],
+                  list(three), [Image.fromarray(drawing)] * 3):  # fmt: skip
+        assert len(read_images(batch)) == 3
+    for one in (drawing, Image.fromarray(drawing)):
+        with pytest.raises(ValueError, match="_one"):
+            read_images(one)
+    with pytest.raises(ValueError, match="image 1 of 2"):
+        read_images([drawing, np.zeros((9, 9), np.uint8)])
+
+
+def test_large_pictures_are_reduced_and_sheets_survive_as_png(drawing: np.ndarray) -> None:
+    sheet = read_image(np.kron(drawing, np.ones((10, 20), np.uint8)))
+    assert max(sheet.shape) == SHEET_SIDE and sheet.shape[0] * 2 == sheet.shape[1]
+    np.testing.assert_array_equal(from_png(to_png(sheet)), sheet)
+
+
+def test_a_drawing_of_usual_size_stays_where_it_is(drawing: np.ndarray) -> None:
+    np.testing.assert_array_equal(fit([drawing], 40)[0, 0].numpy(), drawing)
+
+
+@pytest.mark.parametrize("corner", [(0, 0), (150, 30)])
+def test_a_small_drawing_anywhere_on_a_large_sheet_is_found(drawing: np.ndarray, corner: tuple[int, int]) -> None:
+    top, left = corner
+    large = np.zeros((200, 100), np.uint8)
+    large[top : top + 40, left : left + 40] = drawing
+    ink = fit([large], 56)[0, 0].numpy() > 128
+    rows, columns = ink.any(1).nonzero()[0], ink.any(0).nonzero()[0]
+    assert 0.5 <= (rows[-1] - rows[0]) / 56 <= 0.8
+    assert abs((rows[0] + rows[-1]) / 2 - 28) < 3 and abs((columns[0] + columns[-1]) / 2 - 28) < 3
