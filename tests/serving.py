@@ -85,7 +85,7 @@ def settings(memory: Path | None, model: Path | str, **changes: Any) -> Settings
 def running(settings: Settings) -> Iterator[httpx.Client]:
     """A live server in a thread of this process."""
     app = create_app(settings, small_learner())
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, access_log=False, server_header=False)
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, access_log=False, server_header=False, ws="none")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -97,7 +97,6 @@ def running(settings: Settings) -> Iterator[httpx.Client]:
             time.sleep(0.01)
         port = server.servers[0].sockets[0].getsockname()[1]
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False) as client:
-            client.app = app  # type: ignore[attr-defined]
             yield client
     finally:
         server.should_exit = True
@@ -123,16 +122,6 @@ class Process:
             raise RuntimeError("".join(self.log))
         self.url = line.split()[-1].rstrip("/")
         self.client = httpx.Client(base_url=self.url, timeout=30, trust_env=False)
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                if self.client.get("/readyz").status_code == 200:
-                    return
-            except httpx.TransportError:
-                pass
-            if time.monotonic() > deadline:
-                raise RuntimeError("the server is not ready")
-            time.sleep(0.02)
 
     def kill(self) -> None:
         self.process.kill()

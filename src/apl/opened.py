@@ -127,7 +127,7 @@ def open_opened(parameters: dict[str, Any], width: int | None) -> Opened:
     )  # fmt: skip
     try:
         if not store.read_only:
-            store.update_settings({CLASSIFIER_SETTING: _recorded(parameters, learner)})
+            store.update_settings({CLASSIFIER_SETTING: recorded(parameters, learner)})
         return Opened(learner, rule, store)
     except BaseException:
         store.close()
@@ -140,7 +140,7 @@ def _model(model: str | Path | Learner) -> Learner:
     return Learner.load(model)
 
 
-def _recorded(parameters: dict[str, Any], learner: Learner) -> dict[str, Any]:
+def recorded(parameters: dict[str, Any], learner: Learner) -> dict[str, Any]:
     model = parameters["model"]
     if isinstance(model, Learner):
         model = ""

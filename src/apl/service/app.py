@@ -49,7 +49,11 @@ def create_app(settings: Settings, learner: Learner | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def running(app: FastAPI) -> AsyncIterator[None]:
-        app.state.parts = await Parts.open(settings, learner, metrics)
+        try:
+            app.state.parts = await Parts.open(settings, learner, metrics)
+        except Refused as refusal:
+            app.state.failure = refusal.message
+            raise
         log.info("ready", extra={"fields": {"model": settings.model, "memories": len(app.state.parts.memories.list())}})
         try:
             yield

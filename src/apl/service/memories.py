@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from apl.learner import Learner
 from apl.new_class import NewClassRule
-from apl.opened import CLASSIFIER_SETTING, Opened, _recorded
+from apl.opened import CLASSIFIER_SETTING, Opened, recorded
 from apl.service.desk import Desk
 from apl.service.guard import Refused
 from apl.service.settings import Settings
@@ -139,7 +139,7 @@ class Memories:
                 "model": settings.model, "decoder_of": None, "max_rows": settings.max_rows, "max_rows_per_class": None,
                 "sigma": None, "k": None, "ink": "auto",
             }  # fmt: skip
-            store.update_settings({CLASSIFIER_SETTING: _recorded(parameters, learner)})
+            store.update_settings({CLASSIFIER_SETTING: recorded(parameters, learner)})
             opened = Opened(learner, self.rule, store)
             opened.adjust(max_rows=settings.max_rows, max_rows_per_class=None, sigma=None, k=None)
             return opened

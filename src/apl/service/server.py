@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 from types import FrameType
 from typing import Any
@@ -18,17 +19,24 @@ GRACE_SECONDS = 10
 
 
 class Server(uvicorn.Server):
-    """Tells the application of a stop at once, so that live episodes end and readiness is taken back."""
+    """Says where it listens once it is ready, and tells the application of a stop at once: live episodes end then."""
 
-    def __init__(self, app: FastAPI, config: uvicorn.Config) -> None:
+    def __init__(self, app: FastAPI, config: uvicorn.Config, url: str) -> None:
         super().__init__(config)
-        self.app = app
+        self.app, self.url = app, url
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            print(f"apl serve: {self.url}", flush=True)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # Not uvicorn's own, which raises the signal again at the end: a stop that was asked for is no failure.
         parts: Any = getattr(self.app.state, "parts", None)
         if parts is not None:
             parts.stopping = True
-        super().handle_exit(sig, frame)
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
 
 
 def serve(settings: Settings) -> int:
@@ -38,15 +46,15 @@ def serve(settings: Settings) -> int:
     config = uvicorn.Config(
         app, host=settings.host, port=settings.port, log_config=None, access_log=False, server_header=False,
         timeout_graceful_shutdown=GRACE_SECONDS, timeout_keep_alive=30, proxy_headers=False,
-        h11_max_incomplete_event_size=65536, lifespan="on",
+        h11_max_incomplete_event_size=65536, lifespan="on", ws="none",
     )  # fmt: skip
     with _listening(settings) as listener:
         host, port = listener.getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
-        print(f"apl serve: http://{shown}:{port}/", flush=True)
-        server = Server(app, config)
+        server = Server(app, config, f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/")
         server.run(sockets=[listener])
-    return 0 if server.started else 3
+    if not server.started:
+        raise RuntimeError(getattr(app.state, "failure", "it could not start; the log tells why"))
+    return 0
 
 
 def _listening(settings: Settings) -> socket.socket:
