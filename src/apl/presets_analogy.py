@@ -46,10 +46,8 @@ FIXED = AnalogyConfig(
 
 def compared(kind: DecoderKind, k: int) -> AnalogyConfig:
     """One cell of the paper's comparison: one of its decoders, one hop, k neighbours by each key."""
-    hidden, blocks = (64, 6) if kind == "relational" else (128, 6)
-    decoder = DecoderConfig(
-        kind=kind, labels="fixed", way=WAY, hidden=hidden, blocks=blocks, heads=4, key_distances=True
-    )
+    hidden = 128 if kind == "lstm" else 64
+    decoder = DecoderConfig(kind=kind, labels="fixed", way=WAY, hidden=hidden, blocks=6, heads=4, key_distances=True)
     learner = LearnerConfig(encoder=ONE_HOT, decoder=decoder, k=k, sigma_ratio=SIGMA_RATIO)
     return AnalogyConfig(learner, digits_from=DIGITS, steps=2500, learning_rate=1e-3)
 
