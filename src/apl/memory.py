@@ -1,25 +1,25 @@
 """The memory store (paper, section 2.1): rows with several named columns, recalled by nearest key.
 
 One `Memory` holds the memories of several parallel episodes in preallocated tensors. Search is exact:
-a fast float32 pass proposes a few candidates more than asked for, true distances are then computed for
-those alone, and a bound on the rounding error of the fast pass proves that nothing nearer was left out.
-The rare query for which the proof fails (many ties, or keys that share a huge offset) is answered by a
-full scan. Equal distances go by age, the older row first.
+a `SearchIndex` proposes a few candidates more than asked for, true distances are then computed for those
+alone, and its bound proves that nothing nearer was left out. The rare query for which the proof fails
+(many ties, or keys of very different sizes) is answered by a full scan. Equal distances go by age, the
+older row first.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-Metric = Literal["euclidean", "cosine"]
+from apl.search_index import BLOCKS, Metric, SearchIndex, measured
 
-SPARE_CANDIDATES = 4
+SPARE_CANDIDATES = 2
 """Candidates proposed beyond k, so that rounding seldom decides who is among the k nearest."""
 FIRST_CAPACITY = 64
 SCANNED_NUMBERS = 1 << 20
@@ -75,17 +75,6 @@ class Neighbours:
         )
 
 
-@dataclass
-class SearchIndex:
-    """What makes one key column searchable: keys moved to a common origin, and their squared norms."""
-
-    origin: Float[Tensor, "episode embed"]
-    keys: Float[Tensor, "episode capacity embed"]
-    norms: Float[Tensor, "episode capacity"]
-    """Infinite for empty slots, so that the search needs no mask."""
-    largest_norm: float = 0.0
-
-
 class Memory:
     """Rows of named columns for several parallel episodes, searchable by any of the key columns.
 
@@ -115,10 +104,10 @@ class Memory:
         self.capacity = capacity
         self.metric: Metric = metric
         self.counts: Int[Tensor, " episode"] = torch.zeros(episodes, dtype=torch.int64)
-        self._longest = 0
-        slots = FIRST_CAPACITY if capacity is None else capacity
-        self._columns = {name: torch.zeros(episodes, slots, *c.shape, dtype=c.dtype) for name, c in columns.items()}
-        self._index = {key: self._empty_index(key, slots) for key in keys}
+        self._longest = self._shortest = 0
+        self._slots = -(-(capacity or FIRST_CAPACITY) // BLOCKS) * BLOCKS
+        self._columns = {n: torch.zeros(episodes, self._slots, *c.shape, dtype=c.dtype) for n, c in columns.items()}
+        self._index = {key: SearchIndex(self._columns[key], self.counts, metric) for key in keys}
         self._episode = torch.arange(episodes)
 
     def __len__(self) -> int:
@@ -132,10 +121,8 @@ class Memory:
     def clear(self) -> None:
         """Forget everything; the space stays."""
         self.counts.zero_()
-        self._longest = 0
-        for index in self._index.values():
-            index.norms.fill_(torch.inf)
-            index.largest_norm = 0.0
+        self._longest = self._shortest = 0
+        self._index = {key: SearchIndex(self._columns[key], self.counts, self.metric) for key in self.keys}
 
     @torch.no_grad()
     def write(
@@ -146,23 +133,31 @@ class Memory:
         Values are detached: nothing in the memory carries a gradient.
         """
         self._check_rows(rows, chosen)
-        position = torch.where(chosen, self.counts[:, None] + chosen.cumsum(1) - 1, -1)
-        longest = int(position.max()) + 1 if position.numel() else 0
-        if longest == 0:
-            return position
-        self._make_room(longest)
-        episode, query = chosen.nonzero(as_tuple=True)
-        slot = position[episode, query]
+        taken = chosen.flatten().nonzero().squeeze(1)
+        if not len(taken):
+            return torch.full(chosen.shape, -1)
+        everything = len(taken) == chosen.numel()
+        values = {name: rows[name].detach().flatten(0, 1) for name in self.spec}
+        if not everything:
+            values = {name: value.index_select(0, taken) for name, value in values.items()}
+        episode = None if self.episodes == 1 else taken // chosen.shape[1]
+        placed = {key: self._index[key].placed(values[key], episode) for key in self.keys}
+        norms = {key: torch.linalg.vector_norm(keys, dim=-1) for key, keys in placed.items()}
+        largest = {key: float(norm.max()) for key, norm in norms.items()}
+        for key, norm in largest.items():
+            if not math.isfinite(norm):
+                raise ValueError(f"key column {key!r} contains NaN or infinity; nothing was written")
+        position = self._positions(chosen, len(taken))
+        self._make_room(int(position.max()) + 1)
+        where = self._flat(position.view(-1) if everything else position.view(-1).index_select(0, taken), episode)
         for name, storage in self._columns.items():
-            storage[episode, slot] = rows[name].detach()[episode, query].to(storage.dtype)
-        was_empty = self.counts == 0
-        self.counts += chosen.sum(1)
-        self._longest = max(self._longest, longest)
+            self._put(storage, where, values[name])
         for key, index in self._index.items():
-            if bool(was_empty.any()):
-                first = self._measured(self._columns[key][:, 0])
-                index.origin[was_empty] = first[was_empty]
-            self._refresh(key, episode, slot)
+            self._put(index.square_norms, where, norms[key].square_())
+            if index.keys is not self._columns[key]:
+                self._put(index.keys, where, placed[key])
+            index.largest_norm = max(index.largest_norm, largest[key])
+        self._count(self.counts + chosen.sum(1))
         return position
 
     @torch.no_grad()
@@ -174,10 +169,8 @@ class Memory:
         order = kept.to(torch.int8).argsort(dim=1, descending=True, stable=True)
         for storage in self._columns.values():
             storage[:, : self._longest] = storage[self._episode[:, None], order]
-        self.counts = kept.sum(1)
-        for key in self.keys:
-            self._rebuild(key)
-        self._longest = int(self.counts.max())
+        self._count(kept.sum(1))
+        self._reindex()
 
     def nearest(
         self, key: str, query: Float[Tensor, "episode query embed"], k: int
@@ -196,42 +189,33 @@ class Memory:
         if self._longest == 0:
             return self._nothing(query, k)
 
-        query = self._measured(query)
-        candidate, proven = self._propose(self._index[key], query.detach(), min(k + SPARE_CANDIDATES, self._longest))
-        episode = self._episode[:, None, None]
+        query = measured(query, self.metric)
+        take = min(k + SPARE_CANDIDATES, self._longest)
+        proposal = self._index[key].propose(query.detach(), take, self._longest)
+        candidate = proposal.row
         distance = self._distance(key, query, candidate)
-        mask = candidate < self.counts[:, None, None]
-        ranked = distance.detach().masked_fill(~mask, torch.inf)
         # Candidates arrive oldest first, so a stable sort breaks ties by age.
-        ranked, order = ranked.sort(dim=-1, stable=True)
-        if k < order.shape[-1]:
-            # `proven` is infinite where an episode has fewer rows than candidates: all of them are here.
-            unsure = ~((ranked[..., k - 1].square() < proven) | (proven == torch.inf))
-            order = order[..., :k]
-            if bool(unsure.any()):
-                candidate = candidate.clone()
-                self._scan(key, query.detach(), k, unsure, candidate, order)
-                distance = self._distance(key, query, candidate)
-                mask = candidate < self.counts[:, None, None]
+        ranked, order = self._hidden(distance.detach(), candidate).sort(dim=-1, stable=True)
+        if k < take:
+            order, ranked = order[..., :k], ranked[..., :k]
+            proven = ranked[..., -1].square() < proposal.complete_below
+            if not bool(proven.all()):
+                unsure = ~proven & proposal.complete_below.isfinite()
+                if bool(unsure.any()):
+                    if self._longest >= 2 * self._index[key].rows_when_centred:
+                        self._index[key] = SearchIndex(self._columns[key], self.counts, self.metric, centred=True)
+                        return self.nearest(key, query, k)
+                    candidate, order = self._scan(key, query.detach(), k, unsure, candidate, order)
+                    distance = self._distance(key, query, candidate)
+                    ranked = self._hidden(distance.detach(), candidate).gather(-1, order)
         row = candidate.gather(-1, order)
-        mask = mask.gather(-1, order)
-        distance = distance.gather(-1, order)
-        if row.shape[-1] < k:
-            pad = (0, k - row.shape[-1])
-            row, mask, distance = (torch.nn.functional.pad(t, pad) for t in (row, mask, distance))
-        everywhere = bool(mask.all())
-        columns = {}
-        for name, storage in self._columns.items():
-            cells = storage[episode, row]
-            columns[name] = cells if everywhere else cells.masked_fill_(~mask.view(*mask.shape, *[1] * (cells.ndim - 3)), 0)
-        if not everywhere:
-            row, distance = row.masked_fill(~mask, -1), distance.masked_fill(~mask, 0)
-        return Neighbours(columns, distance, mask, row)
+        distance = distance.gather(-1, order) if distance.requires_grad else ranked
+        return self._recalled(row, distance, k)
 
     @torch.no_grad()
     def links(self, key: str, k: int) -> Bool[Tensor, "episode rows other"]:
         """Which rows are among the k nearest of each row; every row against every other, for small memories."""
-        keys = self._measured(self.column(key))
+        keys = measured(self.column(key), self.metric)
         empty = torch.arange(self._longest) >= self.counts[:, None]
         distance = torch.cdist(keys, keys).masked_fill(empty[:, None], torch.inf)
         nearest = distance.topk(min(k, self._longest), largest=False).indices
@@ -239,36 +223,54 @@ class Memory:
 
     # --- search -----------------------------------------------------------------------------------
 
-    def _propose(self, index: SearchIndex, query: Tensor, take: int) -> tuple[Tensor, Tensor]:
-        """Likely nearest rows (oldest first), and the squared distance below which the list is complete."""
-        moved = query - index.origin[:, None]
-        keys, norms = index.keys[:, : self._longest], index.norms[:, : self._longest]
-        # |m|² - 2qm orders the rows as |q - m|² does: |q|² is the same for all rows of a query.
-        score = torch.baddbmm(norms[:, None], moved, keys.transpose(1, 2), alpha=-2)
-        best, candidate = score.topk(take, largest=False)
-        length = torch.linalg.vector_norm(moved, dim=-1)
-        width = query.shape[-1]
-        rounding = 4 * width * torch.finfo(torch.float32).eps * (length + index.largest_norm).square()
-        proven = best[..., -1] + length.square() - rounding
-        return candidate.sort(dim=-1).values, proven
+    def _flat(self, slot: Tensor, episode: Tensor | None = None) -> Tensor:
+        """Slots of episodes as places in storage whose two first axes are merged."""
+        if self.episodes == 1:
+            return slot
+        return slot + self._slots * (self._episode[:, None, None] if episode is None else episode)
 
-    def _scan(self, key: str, query: Tensor, k: int, unsure: Tensor, candidate: Tensor, order: Tensor) -> None:
+    def _cells(self, name: str, row: Int[Tensor, "episode query neighbours"]) -> Tensor:
+        storage = self._columns[name]
+        return storage.flatten(0, 1).index_select(0, self._flat(row).flatten()).view(*row.shape, *storage.shape[2:])
+
+    def _distance(self, key: str, query: Tensor, candidate: Tensor) -> Tensor:
+        return torch.linalg.vector_norm(query[:, :, None] - measured(self._cells(key, candidate), self.metric), dim=-1)
+
+    def _hidden(self, distance: Tensor, candidate: Tensor) -> Tensor:
+        """Infinite where a candidate is an empty slot."""
+        if self._shortest >= candidate.shape[-1]:
+            return distance
+        return distance.masked_fill(candidate >= self.counts[:, None, None], torch.inf)
+
+    def _recalled(self, row: Tensor, distance: Tensor, k: int) -> Neighbours:
+        """The rows in full; places for which there is no row are masked and zero."""
+        if self._shortest >= k:
+            columns = {name: self._cells(name, row) for name in self.spec}
+            return Neighbours(columns, distance, torch.ones_like(row, dtype=torch.bool), row)
+        missing = (0, k - row.shape[-1])
+        row = torch.nn.functional.pad(row, missing, value=self._slots)
+        mask = row < self.counts[:, None, None]
+        row, distance = row.masked_fill(~mask, 0), torch.nn.functional.pad(distance, missing).masked_fill(~mask, 0)
+        columns = {}
+        for name in self.spec:
+            cells = self._cells(name, row)
+            columns[name] = cells.masked_fill_(~mask.view(*mask.shape, *[1] * (cells.ndim - 3)), 0)
+        return Neighbours(columns, distance, mask, row.masked_fill(~mask, -1))
+
+    def _scan(
+        self, key: str, query: Tensor, k: int, unsure: Tensor, candidate: Tensor, order: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Answer the unsure queries exactly, in double precision, over all rows."""
-        if not bool(torch.isfinite(query).all()):
-            raise ValueError("the query contains NaN or infinity")
-        rows = self._measured(self._columns[key][:, : self._longest]).double()
+        candidate, order = candidate.clone(), order.clone()
+        rows = measured(self._columns[key][:, : self._longest], self.metric).double()
         empty = torch.arange(self._longest) >= self.counts[:, None]
         at_once = max(1, SCANNED_NUMBERS // (rows.shape[1] * rows.shape[2]))
         for episode, q in zip(*(part.split(at_once) for part in unsure.nonzero(as_tuple=True)), strict=True):
             distance = (rows[episode] - query[episode, q, None].double()).norm(dim=-1).float()
             ranked, best = distance.masked_fill(empty[episode], torch.inf).sort(dim=-1, stable=True)
-            best = torch.where(ranked[:, :k].isfinite(), best[:, :k], self._longest)
-            candidate[episode, q, :k] = best
+            candidate[episode, q, :k] = best[:, :k]
             order[episode, q] = torch.arange(k)
-
-    def _distance(self, key: str, query: Tensor, candidate: Tensor) -> Tensor:
-        rows = self._columns[key][self._episode[:, None, None], candidate.clamp(max=self._longest - 1)]
-        return torch.linalg.vector_norm(query[:, :, None] - self._measured(rows), dim=-1)
+        return candidate, order
 
     def _nothing(self, query: Tensor, k: int) -> Neighbours:
         shape = (*query.shape[:2], k)
@@ -276,50 +278,40 @@ class Memory:
         mask = torch.zeros(shape, dtype=torch.bool)
         return Neighbours(columns, torch.zeros(shape), mask, torch.full(shape, -1))
 
-    def _measured(self, keys: Tensor) -> Tensor:
-        """Keys as the metric sees them: the cosine metric is the euclidean one between unit vectors."""
-        return torch.nn.functional.normalize(keys, dim=-1) if self.metric == "cosine" else keys
-
     # --- storage ----------------------------------------------------------------------------------
 
-    def _empty_index(self, key: str, slots: int) -> SearchIndex:
-        width = self.spec[key].shape[0]
-        keys = torch.zeros(self.episodes, slots, width)
-        return SearchIndex(torch.zeros(self.episodes, width), keys, torch.full((self.episodes, slots), torch.inf))
+    def _positions(self, chosen: Tensor, count: int) -> Int[Tensor, "episode query"]:
+        if self.episodes == 1 and count == chosen.shape[1]:
+            return torch.arange(self._longest, self._longest + count)[None]
+        return torch.where(chosen, self.counts[:, None] + chosen.cumsum(1) - 1, -1)
 
-    def _refresh(self, key: str, episode: Tensor, slot: Tensor) -> None:
-        index = self._index[key]
-        moved = self._measured(self._columns[key][episode, slot]) - index.origin[episode]
-        norms = moved.square().sum(-1)
-        index.keys[episode, slot], index.norms[episode, slot] = moved, norms
-        index.largest_norm = max(index.largest_norm, float(norms.max()) ** 0.5)
+    def _put(self, storage: Tensor, where: Tensor, values: Tensor) -> None:
+        if self.episodes == 1:
+            # The rows of one episode are neighbours in storage, in the order in which they were chosen.
+            storage[0, self._longest : self._longest + len(values)] = values
+        else:
+            storage.flatten(0, 1).index_copy_(0, where, values.to(storage.dtype))
 
-    def _rebuild(self, key: str) -> None:
-        """Index one key column anew, with the mean of its rows as the origin."""
-        index = self._index[key]
-        valid = torch.arange(index.norms.shape[1]) < self.counts[:, None]
-        total = (self._measured(self._columns[key]) * valid[..., None]).sum(1)
-        index.origin = total / self.counts.clamp(min=1)[:, None]
-        index.norms.fill_(torch.inf)
-        index.largest_norm = 0.0
-        episode, slot = valid.nonzero(as_tuple=True)
-        if len(slot):
-            self._refresh(key, episode, slot)
+    def _count(self, counts: Int[Tensor, " episode"]) -> None:
+        self.counts = counts
+        self._longest, self._shortest = int(counts.max()), int(counts.min())
+
+    def _reindex(self) -> None:
+        for key, index in self._index.items():
+            centred = index.origin is not None
+            self._index[key] = SearchIndex(self._columns[key], self.counts, self.metric, centred)
 
     def _make_room(self, rows: int) -> None:
-        slots = next(iter(self._columns.values())).shape[1]
-        if rows <= slots:
-            return
-        if self.capacity is not None:
+        if self.capacity is not None and rows > self.capacity:
             raise MemoryFull(f"the memory holds {self.capacity} rows and this write needs {rows}; nothing was written")
-        slots = max(rows, 2 * slots)
+        if rows <= self._slots:
+            return
+        self._slots = -(-max(rows, 2 * self._slots) // BLOCKS) * BLOCKS
         for name, storage in self._columns.items():
-            larger = torch.zeros(self.episodes, slots, *storage.shape[2:], dtype=storage.dtype)
+            larger = torch.zeros(self.episodes, self._slots, *storage.shape[2:], dtype=storage.dtype)
             larger[:, : self._longest] = storage[:, : self._longest]
             self._columns[name] = larger
-        for key in self.keys:
-            self._index[key] = self._empty_index(key, slots)
-            self._rebuild(key)
+        self._reindex()
 
     def _check_rows(self, rows: Mapping[str, Tensor], chosen: Tensor) -> None:
         if set(rows) != set(self.spec):
@@ -330,6 +322,3 @@ class Memory:
             expected = (*chosen.shape, *self.spec[name].shape)
             if value.shape != expected:
                 raise ValueError(f"column {name!r} must be {list(expected)}, got {list(value.shape)}")
-        for key in self.keys:
-            if not bool(torch.isfinite(rows[key]).all()):
-                raise ValueError(f"key column {key!r} contains NaN or infinity; nothing was written")
