@@ -81,6 +81,17 @@ def settings(memory: Path | None, model: Path | str, **changes: Any) -> Settings
     )
 
 
+def alike(found: Any, expected: Any, tolerance: float = 1e-4) -> bool:
+    """Equal, with a little room for the numbers: batches of another size round in another way."""
+    if isinstance(expected, dict):
+        return set(found) == set(expected) and all(alike(found[key], expected[key], tolerance) for key in expected)
+    if isinstance(expected, list):
+        return len(found) == len(expected) and all(map(alike, found, expected, [tolerance] * len(expected)))
+    if isinstance(expected, float):
+        return abs(found - expected) <= tolerance * max(1.0, abs(expected))
+    return found == expected
+
+
 @contextmanager
 def running(settings: Settings) -> Iterator[httpx.Client]:
     """A live server in a thread of this process."""

@@ -24,6 +24,9 @@ COMMANDS = {
     "bench": "time it against the bare network and against other libraries",
 }
 
+TWO_WORDS = {"bench service": "bench_service"}
+"""Commands that begin like another one but have options of their own, and their modules."""
+
 
 def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
@@ -54,7 +57,10 @@ def usage() -> str:
 def _run(name: str, rest: list[str]) -> int:
     import tyro
 
-    command = importlib.import_module(f"apl.cli.{name}").Command
+    module = name
+    if (longer := " ".join([name, *rest[:1]])) in TWO_WORDS:
+        name, module, rest = longer, TWO_WORDS[longer], rest[1:]
+    command = importlib.import_module(f"apl.cli.{module}").Command
     try:
         parsed = tyro.cli(command, args=rest, prog=f"apl {name}", config=(tyro.conf.OmitArgPrefixes,))
         return parsed.run() or 0
