@@ -26,25 +26,24 @@ SHOWN = 8
 def play(learner: Learner, way: int, drawings: int, seed: int) -> Iterator[dict[str, Any]]:
     """First the alphabet, then a record for each drawing shown, at the end a summary."""
     generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        glyphs = draw_glyphs(way, drawings, generator, learner.config.encoder.image_size)
-        stream = EpisodeSampler(glyphs.labels, generator).online(way, None, 1)
-        memory = learner.new_memory()
-        # The sampler shuffles the labels of an episode; any example of a label shows what its character looks like.
-        shown = {int(label): int(example) for example, label in zip(stream.example[0], stream.label[0], strict=True)}
-        alphabet = [_picture(glyphs.images[shown[label], 0]) for label in range(way)]
-        yield {"event": "alphabet", "way": way, "length": stream.label.shape[1], "images": alphabet}
-        right = known = known_right = 0
-        met: set[int] = set()
-        for step in run_episode(learner, memory, glyphs.images, stream, batch=1):
-            record = _record(step, way)
-            right += record["right"]
-            if record["truth"] in met:
-                known, known_right = known + 1, known_right + record["right"]
-            met.add(record["truth"])
-            record["stored"] = int(memory.counts[0])
-            record["image"] = _picture(glyphs.images[int(stream.example[0, step.seen]), 0])
-            yield record
+    glyphs = draw_glyphs(way, drawings, generator, learner.config.encoder.image_size)
+    stream = EpisodeSampler(glyphs.labels, generator).online(way, None, 1)
+    memory = learner.new_memory()
+    # The sampler shuffles the labels of an episode; any example of a label shows what its character looks like.
+    shown = {int(label): int(example) for example, label in zip(stream.example[0], stream.label[0], strict=True)}
+    alphabet = [_picture(glyphs.images[shown[label], 0]) for label in range(way)]
+    yield {"event": "alphabet", "way": way, "length": stream.label.shape[1], "images": alphabet}
+    right = known = known_right = 0
+    met: set[int] = set()
+    for step in run_episode(learner, memory, glyphs.images, stream, batch=1):
+        record = _record(step, way)
+        right += record["right"]
+        if record["truth"] in met:
+            known, known_right = known + 1, known_right + record["right"]
+        met.add(record["truth"])
+        record["stored"] = int(memory.counts[0])
+        record["image"] = _picture(glyphs.images[int(stream.example[0, step.seen]), 0])
+        yield record
     length = stream.label.shape[1]
     yield {
         "event": "end", "accuracy": right / length, "accuracy_on_known": known_right / max(known, 1),
@@ -58,11 +57,17 @@ async def as_events(
     """Server-sent events, one step at a time, so that a client that leaves ends the episode."""
     loop = asyncio.get_running_loop()
     while not stopping():
-        record = await loop.run_in_executor(threads, next, episode, None)
+        record = await loop.run_in_executor(threads, _next, episode)
         if record is None:
             return
         yield f"event: {record['event']}\ndata: {json.dumps(record)}\n\n".encode()
         await asyncio.sleep(pause_seconds)
+
+
+@torch.no_grad()
+def _next(episode: Iterator[dict[str, Any]]) -> dict[str, Any] | None:
+    # Gradients are switched off by the thread, and each step may find itself in another one.
+    return next(episode, None)
 
 
 def _record(step: Step, way: int) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def sheet_from_bytes(data: bytes, ink: Ink, most_pixels: int) -> UInt8[np.ndarra
 
 
 def sheet_from_pixels(
-    rows: Sequence[Sequence[float]], ink: Ink, most_pixels: int
+    rows: Sequence[Sequence[int | float]], ink: Ink, most_pixels: int
 ) -> UInt8[np.ndarray, "height width"]:
     if not rows or not rows[0] or any(len(row) != len(rows[0]) for row in rows):
         raise unusable("pixels: every row must have the same number of pixels, at least one")
