@@ -54,7 +54,7 @@ def compared(kind: DecoderKind, k: int) -> AnalogyConfig:
 
 ANALOGY_PRESETS: dict[str, PretrainConfig | AnalogyConfig] = {
     "analogy-digits": PretrainConfig(
-        encoder=SMALL_ENCODER, data=DataSource(name="mnist", rotations=False), steps=2600, batch=128, warmup_steps=50
+        encoder=SMALL_ENCODER, data=DataSource(name="mnist", rotations=False), steps=5600, batch=128, warmup_steps=50
     ),
     "analogy-symbols": PretrainConfig(
         encoder=SMALL_ENCODER, data=DataSource(name="glyphs"), steps=1000, batch=128, warmup_steps=50
