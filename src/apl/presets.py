@@ -48,7 +48,7 @@ PRESETS: dict[str, PretrainConfig | TrainConfig | AnalogyConfig] = {
         mirrored="for_decoder",
         ways=MANY_WAYS,
         longest_episode=6,
-        steps=3000,
+        steps=2451,
         learning_rate=1e-3,
         decay=0.5,
     ),
