@@ -104,8 +104,11 @@ def test_large_pictures_are_reduced_and_sheets_survive_as_png(drawing: np.ndarra
     np.testing.assert_array_equal(from_png(to_png(sheet)), sheet)
 
 
-def test_a_drawing_of_usual_size_stays_where_it_is(drawing: np.ndarray) -> None:
-    np.testing.assert_array_equal(fit([drawing], 40)[0, 0].numpy(), drawing)
+def test_where_and_how_large_a_drawing_is_does_not_matter(drawing: np.ndarray) -> None:
+    moved, doubled = np.roll(drawing, (5, 9), (0, 1)), np.kron(drawing, np.ones((2, 2), np.uint8))
+    plain, other, larger = fit([drawing, moved, doubled], 37)[:, 0].float()
+    assert torch.equal(plain, other)
+    assert float((plain - larger).abs().mean()) < 8
 
 
 @pytest.mark.parametrize("corner", [(0, 0), (150, 30)])

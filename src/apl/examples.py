@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Num
 from torch import Tensor
 
-from apl.images import Ink, fit, read_image, read_images, to_png
+from apl.images import fit, read_image, read_images, to_png
 from apl.store import Label
 from apl.store.rows import checked_label
 
@@ -57,11 +57,11 @@ class Vectors:
 Examples = Pictures | Vectors
 
 
-def one_picture(x: Any, ink: Ink) -> Pictures:
+def one_picture(x: Any, ink: str) -> Pictures:
     return Pictures([read_image(x, ink)])
 
 
-def many_pictures(x: Any, ink: Ink) -> Pictures:
+def many_pictures(x: Any, ink: str) -> Pictures:
     return Pictures(read_images(x, ink))
 
 

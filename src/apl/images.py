@@ -34,13 +34,13 @@ FAINTEST_INK = 8 / 255
 """With less contrast than this there is nothing to see."""
 INK_THRESHOLD = 0.35
 """Share of the darkest ink from which a pixel counts as ink when the drawing's extent is measured."""
-SMALLEST_EXTENT, LARGEST_EXTENT = 0.4, 0.9
-"""A drawing whose longer side takes this share of the sheet is left where it is, as Omniglot's drawings are."""
-USUAL_EXTENT = 0.65
-"""A smaller or larger one is brought to this share, and centred."""
+EXTENT = 0.65
+"""Every drawing is centred, its longer side taking this share of the sheet: about what it takes in Omniglot (median
+0.63). Measured with the bundled model against leaving drawings as they are, nearest neighbour, 1 / 5 shots: MNIST
+82.4 / 94.4 becomes 83.2 / 95.1, and 60 of Omniglot's validation characters 76.6 become 77.7 (1 shot)."""
 
 
-def read_images(images: Any, ink: Ink = "auto") -> list[UInt8[np.ndarray, "height width"]]:
+def read_images(images: Any, ink: str = "auto") -> list[UInt8[np.ndarray, "height width"]]:
     """The sheets of a batch."""
     if isinstance(images, Image.Image):
         raise ValueError("expected a batch of images, got one: put it into a list, or use the verb that ends in _one")
@@ -61,7 +61,7 @@ def read_images(images: Any, ink: Ink = "auto") -> list[UInt8[np.ndarray, "heigh
     return sheets
 
 
-def read_image(image: Any, ink: Ink = "auto") -> UInt8[np.ndarray, "height width"]:
+def read_image(image: Any, ink: str = "auto") -> UInt8[np.ndarray, "height width"]:
     """The sheet of one picture: grey, ink 255 on 0, its longer side at most `SHEET_SIDE`."""
     if ink not in ("auto", "dark", "light"):
         raise ValueError(f"ink is 'auto', 'dark' or 'light', got {ink!r}")
@@ -165,7 +165,7 @@ def _grey(image: Float[np.ndarray, "height width channels"]) -> Float[np.ndarray
     return grey
 
 
-def _reduced(grey: Float[np.ndarray, "height width"]) -> Float[np.ndarray, "height width"]:
+def _reduced(grey: Float[np.ndarray, "height width"]) -> Float[np.ndarray, "new_height new_width"]:
     longest = max(grey.shape)
     if longest <= SHEET_SIDE:
         return grey
@@ -173,7 +173,7 @@ def _reduced(grey: Float[np.ndarray, "height width"]) -> Float[np.ndarray, "heig
     return np.asarray(Image.fromarray(grey).resize((width, height), Image.Resampling.BOX)).clip(0, 1)
 
 
-def _ink(grey: Float[np.ndarray, "height width"], ink: Ink) -> Float[np.ndarray, "height width"]:
+def _ink(grey: Float[np.ndarray, "height width"], ink: str) -> Float[np.ndarray, "height width"]:
     """How much ink there is in each pixel. The ground is what most of the border shows; ink departs from it."""
     edge = max(1, min(grey.shape) // 16)
     border = np.concatenate([grey[:edge].ravel(), grey[-edge:].ravel(), grey[:, :edge].ravel(), grey[:, -edge:].ravel()])
@@ -193,16 +193,13 @@ def _ink(grey: Float[np.ndarray, "height width"], ink: Ink) -> Float[np.ndarray,
 
 
 def _placed(sheet: UInt8[np.ndarray, "height width"]) -> UInt8[np.ndarray, "side side"]:
-    """The drawing on a square sheet; brought to the usual size only if it is far from it."""
+    """The drawing alone, in the middle of a square sheet of Omniglot's proportions."""
     is_ink = sheet > INK_THRESHOLD * sheet.max()
     rows, columns = is_ink.any(1).nonzero()[0], is_ink.any(0).nonzero()[0]
     if not len(rows):
         return _padded(sheet, max(sheet.shape))
-    box = sheet[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
-    longest = max(box.shape)
-    if SMALLEST_EXTENT <= longest / max(sheet.shape) <= LARGEST_EXTENT and sheet.shape[0] == sheet.shape[1]:
-        return sheet
-    return _padded(box, max(longest, round(longest / USUAL_EXTENT)))
+    drawing = sheet[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+    return _padded(drawing, round(max(drawing.shape) / EXTENT))
 
 
 def _padded(drawing: UInt8[np.ndarray, "height width"], side: int) -> UInt8[np.ndarray, "side side"]:

@@ -52,10 +52,9 @@ class LastingMemory:
             everything = torch.ones(1, len(labels), dtype=torch.bool)
             self.learner.write(self.tensors, torch.from_numpy(snapshot.keys)[None], labels[None], everything)
 
-    def refresh(self) -> None:
+    def is_stale(self) -> bool:
         """A reader's copy goes stale when somebody else writes; a writer's cannot."""
-        if self.store.read_only and self.store.generation() != self.generation:
-            self.reload()
+        return self.store.read_only and self.store.generation() != self.generation
 
     def number(self, label: Label) -> int | None:
         """The class's number for the learner; None if no row has this label."""

@@ -47,7 +47,7 @@ class OpenWorld:
         self.learner = learner
         self.memory = memory
         self.rule = rule
-        self._rows_measured = 0
+        self._rows_measured = self._rows_noted = 0
         self._recall_unit()
 
     def reload(self) -> None:
@@ -101,13 +101,15 @@ class OpenWorld:
     def commit(self, settings: dict | None = None) -> dict[int, int]:
         """Make what was learnt last. Returns the final ids of the receipts' provisional ones."""
         decoder, values = self.learner.decoder, dict(settings or {})
-        if isinstance(decoder, UnitKernel) and len(self.memory):
+        if isinstance(decoder, UnitKernel) and self._rows_measured != self._rows_noted:
             values[UNIT_SETTING] = {"unit": decoder.unit, "rows": self._rows_measured}
         try:
-            return self.memory.commit(values)
+            final = self.memory.commit(values)
         except BaseException:
             self._recall_unit()
             raise
+        self._rows_noted = self._rows_measured
+        return final
 
     def forget(self, ids: Iterable[int]) -> list[int]:
         gone = self.memory.forget(ids)
@@ -168,6 +170,7 @@ class OpenWorld:
         if isinstance(self.learner.decoder, UnitKernel):
             kept = self.memory.store.settings().get(UNIT_SETTING, {"unit": None, "rows": 0})
             self.learner.decoder.unit, self._rows_measured = kept["unit"], kept["rows"]
+            self._rows_noted = self._rows_measured
             self._measure_unit()
 
     def _measure_unit(self) -> None:

@@ -58,7 +58,8 @@ class Opened:
     @contextmanager
     def alone(self) -> Iterator[OpenWorld]:
         with self.lock:
-            self.world.memory.refresh()
+            if self.world.memory.is_stale():
+                self.world.reload()
             yield self.world
 
     @torch.no_grad()
@@ -94,6 +95,8 @@ class Opened:
         """Copy rows and settings into a new file, which appears only when complete."""
         if path.exists() and path.samefile(getattr(self.store, "path", os.devnull)):
             raise StoreError(f"{path} is this classifier's own memory: it is saved already")
+        if path.with_name(path.name + "-wal").exists():
+            raise StoreError(f"{path} is open, or was not closed in order: save under another name")
         part = path.with_name(path.name + ".part")
         part.unlink(missing_ok=True)
         with self.lock:

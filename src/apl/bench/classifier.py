@@ -1,21 +1,22 @@
 """How fast: the classifier against the bare encoder, and durable insert-then-search against a numpy scan.
 
-All ratios compare medians of runs that take turns, so that a busy machine troubles both sides alike.
+Contenders take turns, so that a busy machine troubles all alike.
 """
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
 
 from apl.bench.streams import save_result
+from apl.bench.turns import Contender, ratio, take_turns
 from apl.classifier import OnlineClassifier
 from apl.features import feature_learner
 from apl.lasting import LastingMemory
@@ -26,17 +27,9 @@ DURABLE_ROWS = 100_000
 WIDTH, NEIGHBOURS, BATCH = 256, 16, 64
 
 
-def medians(actions: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Milliseconds of each action, which take turns."""
-    times: dict[str, list[float]] = {name: [] for name in actions}
-    for round in range(rounds + 3):
-        for name, action in actions.items():
-            started = time.perf_counter()
-            action()
-            # The first rounds warm caches and thread pools.
-            if round >= 3:
-                times[name].append(1000 * (time.perf_counter() - started))
-    return {name: statistics.median(values) for name, values in times.items()}
+def compared(ours: list[float], theirs: list[float]) -> dict[str, float]:
+    """Milliseconds of both, and the median over rounds of how much longer ours took."""
+    return {"ms": 1000 * median(ours), "against_ms": 1000 * median(theirs), "ratio": ratio(ours, theirs)}
 
 
 def beside_the_encoder(model: str, directory: Path, rounds: int) -> list[dict[str, Any]]:
@@ -57,16 +50,18 @@ def beside_the_encoder(model: str, directory: Path, rounds: int) -> list[dict[st
                 with torch.no_grad():
                     encoder(tensors[next(turn) % 16])
 
-            result = medians({
-                "encoder": bare,
-                "predict_one": lambda: classifier.predict_one(pictures[next(turn) % 16]),
-                "learn_one": lambda: classifier.learn_one(pictures[next(turn) % 16], f"class {next(turn) % 423}"),
+            seconds = take_turns({
+                "encoder": Contender(bare),
+                "predict_one": Contender(lambda: classifier.predict_one(pictures[next(turn) % 16])),
+                "learn_one": Contender(
+                    lambda: classifier.learn_one(pictures[next(turn) % 16], f"class {next(turn) % 423}")
+                ),
             }, rounds)  # fmt: skip
         for verb in ("predict_one", "learn_one"):
+            where = "RAM" if home == "ram" else "a file"
             rows.append({
-                "what": f"{verb} at {ROWS:,} rows, memory in {'RAM' if home == 'ram' else 'a file'}",
-                "against": "encoder forward of one image", "ms": result[verb], "against_ms": result["encoder"],
-                "ratio": result[verb] / result["encoder"],
+                "what": f"{verb} at {ROWS:,} rows, memory in {where}", "against": "encoder forward of one image",
+                **compared(seconds[verb], seconds["encoder"]),
             })  # fmt: skip
             print(rows[-1], flush=True)
     return rows
@@ -114,15 +109,15 @@ def durable(directory: Path, rounds: int) -> list[dict[str, Any]]:
             asked = torch.from_numpy(queries[:count])[None]
             return lambda: memory.tensors.nearest("embedding", asked, NEIGHBOURS)
 
-        result = medians({
-            "scan": scan, "insert_then_search": insert_then_search, "one": search(1), "batch": search(BATCH),
+        seconds = take_turns({
+            "scan": Contender(scan), "insert_then_search": Contender(insert_then_search),
+            "one": Contender(search(1)), "batch": Contender(search(BATCH)),
         }, rounds)  # fmt: skip
     rows = [
         {"what": f"durable insert, then search, at {DURABLE_ROWS:,} rows", "against": "numpy scan of the same rows",
-         "ms": result["insert_then_search"], "against_ms": result["scan"],
-         "ratio": result["insert_then_search"] / result["scan"]},
+         **compared(seconds["insert_then_search"], seconds["scan"])},
         {"what": f"search for {BATCH} queries at once, per query", "against": "search for one query",
-         "ms": result["batch"] / BATCH, "against_ms": result["one"], "ratio": result["batch"] / BATCH / result["one"]},
+         **compared([s / BATCH for s in seconds["batch"]], seconds["one"])},
         {"what": f"opening a file of {DURABLE_ROWS:,} rows", "against": None, "ms": 1000 * opening,
          "against_ms": None, "ratio": None},
     ]  # fmt: skip
