@@ -36,7 +36,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def service(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     home = tmp_path_factory.mktemp("memories") / "m.apl"
-    limits = Limits(rate_per_second=0.0, body_bytes=400_000, image_pixels=250_000, memories=3)
+    limits = Limits(rate_per_second=0.0, body_bytes=400_000, import_bytes=2_000_000, image_pixels=250_000, memories=3)
     with running(settings(home, model, limits=limits)) as client:
         client.post(f"{HOME}/learn", json=lesson(0)).raise_for_status()
         client.post(f"{HOME}/learn", json=lesson(1)).raise_for_status()
@@ -229,7 +229,7 @@ def test_archives_that_are_not_a_memory(unharmed: httpx.Client) -> None:
         "other rows": archive(memory_json=description, rows_safetensors=rows[:-40]),
         "no json": archive(memory_json=b"{}", rows_safetensors=rows),
         "labels": archive(memory_json=description.replace(b"sign 0", b"sign 0\\u0000"), rows_safetensors=rows),
-        "bomb": archive(memory_json=b" " * 300_000_000, rows_safetensors=rows),
+        "bomb": archive(memory_json=b" " * 3_000_000, rows_safetensors=rows),
         "other model": archive(memory_json=json.dumps(other).encode(), rows_safetensors=rows),
     }  # fmt: skip
     for name, content in bad.items():

@@ -67,7 +67,7 @@ class Guard:
         client = None
         try:
             client = self._admit(scope)
-            body = await self._body(scope, receive)
+            body = await self._body(scope, receive, self._most_bytes(scope, client))
             scope.setdefault("state", {})["client"] = client
             await self.app(scope, body, answer.send)
         except Refused as refusal:
@@ -134,10 +134,16 @@ class Guard:
         assert self.tokens is not None
         return self.tokens.client(token.strip()) if kind.lower() == "bearer" else None
 
-    async def _body(self, scope: Message, receive: Receive) -> Receive:
+    def _most_bytes(self, scope: Message, client: Client) -> int:
+        """Only those who may import a memory may send one."""
+        match scope["path"].split("/"):
+            case ["", "v1", "memories", name, "import"] if client.may("admin", name):
+                return self.settings.limits.import_bytes
+        return self.settings.limits.body_bytes
+
+    async def _body(self, scope: Message, receive: Receive, most: int) -> Receive:
         """The whole body, if it is small enough and arrives in time, to be received again by the application."""
         limits = self.settings.limits
-        most = limits.import_bytes if scope["path"].endswith("/import") else limits.body_bytes
         too_large = Refused(413, "too_large", f"the body must not exceed {most:,} bytes", connection="close")
         declared = dict(scope["headers"]).get(b"content-length", b"0")
         if declared.isdigit() and int(declared) > max(most, DRAINED_BYTES):

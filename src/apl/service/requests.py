@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError, model_validator
-from starlette.datastructures import UploadFile
+from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 
 from apl.images import Ink
@@ -191,6 +191,13 @@ async def _read_form(request: Request, *, many: bool, labelled: bool) -> list[Fo
         # Starlette answers a broken form with an exception of its own, the parser below it with others.
         detail = getattr(error, "detail", None) or "the form cannot be read"
         raise Refused(422, "invalid", f"multipart: {detail}") from None
+    try:
+        return await _examples_of(form, many=many, labelled=labelled)
+    finally:
+        await form.close()
+
+
+async def _examples_of(form: FormData, *, many: bool, labelled: bool) -> list[Form]:
     unknown = set(form) - {"image", "ink", *(("label", "source") if labelled else ())}
     if unknown:
         raise unusable(f"multipart: no field {min(unknown)[:100]!r} is expected here")
@@ -209,7 +216,6 @@ async def _read_form(request: Request, *, many: bool, labelled: bool) -> list[Fo
         if source is not None and not 0 < len(source) <= SOURCE_CHARACTERS:
             raise unusable(f"source: it must have 1 to {SOURCE_CHARACTERS} characters")
         examples.append(Form(await file.read(), ink or "auto", label, source))
-    await form.close()
     return examples
 
 
