@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -107,8 +108,8 @@ class Memory:
         self._longest = self._shortest = 0
         self._slots = -(-(capacity or FIRST_CAPACITY) // BLOCKS) * BLOCKS
         self._columns = {n: torch.zeros(episodes, self._slots, *c.shape, dtype=c.dtype) for n, c in columns.items()}
+        self._flat = self._flattened()
         self._index = {key: SearchIndex(self._columns[key], self.counts, metric) for key in keys}
-        self._episode = torch.arange(episodes)
 
     def __len__(self) -> int:
         """Rows of the fullest episode."""
@@ -133,32 +134,29 @@ class Memory:
         Values are detached: nothing in the memory carries a gradient.
         """
         self._check_rows(rows, chosen)
-        taken = chosen.flatten().nonzero().squeeze(1)
-        if not len(taken):
+        picked = chosen.numpy()
+        episode, query = picked.nonzero()
+        if not len(query):
             return torch.full(chosen.shape, -1)
-        everything = len(taken) == chosen.numel()
-        values = {name: rows[name].detach().flatten(0, 1) for name in self.spec}
-        if not everything:
-            values = {name: value.index_select(0, taken) for name, value in values.items()}
-        episode = None if self.episodes == 1 else taken // chosen.shape[1]
-        placed = {key: self._index[key].placed(values[key], episode) for key in self.keys}
-        norms = {key: torch.linalg.vector_norm(keys, dim=-1) for key, keys in placed.items()}
-        largest = {key: float(norm.max()) for key, norm in norms.items()}
+        values = {name: self._picked(rows[name], picked, len(query)) for name in self.spec}
+        placed = {key: self._index[key].placed(torch.from_numpy(values[key]), episode).numpy() for key in self.keys}
+        square_norms = {key: np.einsum("rd,rd->r", keys, keys) for key, keys in placed.items()}
+        largest = {key: float(norms.max()) for key, norms in square_norms.items()}
         for key, norm in largest.items():
             if not math.isfinite(norm):
                 raise ValueError(f"key column {key!r} contains NaN or infinity; nothing was written")
-        position = self._positions(chosen, len(taken))
+        counts = self.counts.numpy()
+        position = np.where(picked, counts[:, None] + picked.cumsum(1) - 1, -1)
         self._make_room(int(position.max()) + 1)
-        where = self._flat(position.view(-1) if everything else position.view(-1).index_select(0, taken), episode)
-        for name, storage in self._columns.items():
-            self._put(storage, where, values[name])
+        where: slice | np.ndarray = slice(self._longest, self._longest + len(query))
+        if self.episodes > 1:
+            where = position[episode, query] + self._slots * episode
+        for name in self.spec:
+            self._flat[name][where] = values[name]
         for key, index in self._index.items():
-            self._put(index.square_norms, where, norms[key].square_())
-            if index.keys is not self._columns[key]:
-                self._put(index.keys, where, placed[key])
-            index.largest_norm = max(index.largest_norm, largest[key])
-        self._count(self.counts + chosen.sum(1))
-        return position
+            index.put(where, placed[key], square_norms[key], largest[key])
+        self._count(torch.from_numpy(counts + picked.sum(1)))
+        return torch.from_numpy(position)
 
     @torch.no_grad()
     def remove(self, rows: Bool[Tensor, "episode rows"]) -> None:
@@ -168,7 +166,7 @@ class Memory:
         kept = ~rows & (torch.arange(self._longest) < self.counts[:, None])
         order = kept.to(torch.int8).argsort(dim=1, descending=True, stable=True)
         for storage in self._columns.values():
-            storage[:, : self._longest] = storage[self._episode[:, None], order]
+            storage[:, : self._longest] = storage[torch.arange(self.episodes)[:, None], order]
         self._count(kept.sum(1))
         self._reindex()
 
@@ -190,27 +188,26 @@ class Memory:
             return self._nothing(query, k)
 
         query = measured(query, self.metric)
+        constant = query.detach()
         take = min(k + SPARE_CANDIDATES, self._longest)
-        proposal = self._index[key].propose(query.detach(), take, self._longest)
+        proposal = self._index[key].propose(constant, take, self._longest)
         candidate = proposal.row
-        distance = self._distance(key, query, candidate)
+        square = self._square_distances(key, constant, candidate)
         # Candidates arrive oldest first, so a stable sort breaks ties by age.
-        ranked, order = self._hidden(distance.detach(), candidate).sort(dim=-1, stable=True)
+        order = square.argsort(1, kind="stable")[:, :k]
+        lines = np.arange(len(order))[:, None]
+        row, square = candidate[lines, order], square[lines, order]
         if k < take:
-            order, ranked = order[..., :k], ranked[..., :k]
-            proven = ranked[..., -1].square() < proposal.complete_below
-            if not bool(proven.all()):
-                unsure = ~proven & proposal.complete_below.isfinite()
-                if bool(unsure.any()):
-                    if self._longest >= 2 * self._index[key].rows_when_centred:
-                        self._index[key] = SearchIndex(self._columns[key], self.counts, self.metric, centred=True)
-                        return self.nearest(key, query, k)
-                    candidate, order = self._scan(key, query.detach(), k, unsure, candidate, order)
-                    distance = self._distance(key, query, candidate)
-                    ranked = self._hidden(distance.detach(), candidate).gather(-1, order)
-        row = candidate.gather(-1, order)
-        distance = distance.gather(-1, order) if distance.requires_grad else ranked
-        return self._recalled(row, distance, k)
+            unsure = ~(square[:, -1] < proposal.complete_below)
+            if unsure.any():
+                unsure &= np.isfinite(proposal.complete_below)
+            if unsure.any():
+                if self._longest >= 2 * self._index[key].rows_when_centred:
+                    self._index[key] = SearchIndex(self._columns[key], self.counts, self.metric, centred=True)
+                    return self.nearest(key, query, k)
+                row[unsure] = self._scan(key, constant, k, torch.from_numpy(unsure).view(query.shape[:2]))
+                square = self._square_distances(key, constant, row)
+        return self._recalled(key, query, row, np.sqrt(square), k)
 
     @torch.no_grad()
     def links(self, key: str, k: int) -> Bool[Tensor, "episode rows other"]:
@@ -223,54 +220,71 @@ class Memory:
 
     # --- search -----------------------------------------------------------------------------------
 
-    def _flat(self, slot: Tensor, episode: Tensor | None = None) -> Tensor:
-        """Slots of episodes as places in storage whose two first axes are merged."""
+    def _flattened(self) -> dict[str, np.ndarray]:
+        """The storage of the columns, the slots of one episode after those of another."""
+        return {name: storage.flatten(0, 1).numpy() for name, storage in self._columns.items()}
+
+    def _places(self, row: Int[np.ndarray, "query neighbours"]) -> Int[np.ndarray, "query neighbours"]:
+        """Rows of the queries' episodes as places in `_flat`."""
         if self.episodes == 1:
-            return slot
-        return slot + self._slots * (self._episode[:, None, None] if episode is None else episode)
+            return row
+        return row + np.repeat(np.arange(self.episodes) * self._slots, len(row) // self.episodes)[:, None]
 
-    def _cells(self, name: str, row: Int[Tensor, "episode query neighbours"]) -> Tensor:
-        storage = self._columns[name]
-        return storage.flatten(0, 1).index_select(0, self._flat(row).flatten()).view(*row.shape, *storage.shape[2:])
+    def _hidden(self, row: Int[np.ndarray, "query neighbours"]) -> np.ndarray:
+        """Where a candidate is an empty slot."""
+        return row >= np.repeat(self.counts.numpy(), len(row) // self.episodes)[:, None]
 
-    def _distance(self, key: str, query: Tensor, candidate: Tensor) -> Tensor:
-        return torch.linalg.vector_norm(query[:, :, None] - measured(self._cells(key, candidate), self.metric), dim=-1)
+    def _square_distances(
+        self, key: str, query: Tensor, row: Int[np.ndarray, "query candidates"]
+    ) -> Float[np.ndarray, "query candidates"]:
+        """True ones, from the differences themselves; infinite for empty slots."""
+        rows = self._flat[key].take(self._places(row), axis=0)
+        if self.metric == "cosine":
+            rows = measured(torch.from_numpy(rows), self.metric).numpy()
+        rows -= query.numpy().reshape(-1, 1, query.shape[2])
+        square = np.einsum("qkd,qkd->qk", rows, rows)
+        if self._shortest < row.shape[1]:
+            square[self._hidden(row)] = np.inf
+        return square
 
-    def _hidden(self, distance: Tensor, candidate: Tensor) -> Tensor:
-        """Infinite where a candidate is an empty slot."""
-        if self._shortest >= candidate.shape[-1]:
-            return distance
-        return distance.masked_fill(candidate >= self.counts[:, None, None], torch.inf)
-
-    def _recalled(self, row: Tensor, distance: Tensor, k: int) -> Neighbours:
+    def _recalled(
+        self, key: str, query: Tensor, row: np.ndarray, distance: Float[np.ndarray, "query neighbours"], k: int
+    ) -> Neighbours:
         """The rows in full; places for which there is no row are masked and zero."""
-        if self._shortest >= k:
-            columns = {name: self._cells(name, row) for name in self.spec}
-            return Neighbours(columns, distance, torch.ones_like(row, dtype=torch.bool), row)
-        missing = (0, k - row.shape[-1])
-        row = torch.nn.functional.pad(row, missing, value=self._slots)
-        mask = row < self.counts[:, None, None]
-        row, distance = row.masked_fill(~mask, 0), torch.nn.functional.pad(distance, missing).masked_fill(~mask, 0)
-        columns = {}
-        for name in self.spec:
-            cells = self._cells(name, row)
-            columns[name] = cells.masked_fill_(~mask.view(*mask.shape, *[1] * (cells.ndim - 3)), 0)
-        return Neighbours(columns, distance, mask, row.masked_fill(~mask, -1))
+        everywhere = self._shortest >= k
+        if not everywhere:
+            missing = ((0, 0), (0, k - row.shape[1]))
+            row = np.pad(row, missing, constant_values=self._slots)
+            hidden = self._hidden(row)
+            row, distance = np.where(hidden, 0, row), np.where(hidden, np.float32(0), np.pad(distance, missing))
+        places = self._places(row)
+        columns = {name: self._flat[name].take(places, axis=0) for name in self.spec}
+        if everywhere:
+            mask = np.ones(row.shape, bool)
+        else:
+            mask, row = ~hidden, np.where(hidden, -1, row)
+            for cells in columns.values():
+                cells[hidden] = 0
 
-    def _scan(
-        self, key: str, query: Tensor, k: int, unsure: Tensor, candidate: Tensor, order: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Answer the unsure queries exactly, in double precision, over all rows."""
-        candidate, order = candidate.clone(), order.clone()
+        def apart(array: np.ndarray) -> Tensor:
+            return torch.from_numpy(array.reshape(*query.shape[:2], *array.shape[1:]))
+
+        found = Neighbours({n: apart(c) for n, c in columns.items()}, apart(distance), apart(mask), apart(row))
+        if query.requires_grad and torch.is_grad_enabled():
+            live = query[:, :, None] - measured(found.columns[key], self.metric)
+            return replace(found, distance=torch.linalg.vector_norm(live, dim=-1).masked_fill(~found.mask, 0))
+        return found
+
+    def _scan(self, key: str, query: Tensor, k: int, unsure: Bool[Tensor, "episode query"]) -> np.ndarray:
+        """The k nearest of each unsure query, over all rows in double precision."""
         rows = measured(self._columns[key][:, : self._longest], self.metric).double()
         empty = torch.arange(self._longest) >= self.counts[:, None]
         at_once = max(1, SCANNED_NUMBERS // (rows.shape[1] * rows.shape[2]))
+        found = []
         for episode, q in zip(*(part.split(at_once) for part in unsure.nonzero(as_tuple=True)), strict=True):
             distance = (rows[episode] - query[episode, q, None].double()).norm(dim=-1).float()
-            ranked, best = distance.masked_fill(empty[episode], torch.inf).sort(dim=-1, stable=True)
-            candidate[episode, q, :k] = best[:, :k]
-            order[episode, q] = torch.arange(k)
-        return candidate, order
+            found.append(distance.masked_fill(empty[episode], torch.inf).sort(dim=-1, stable=True).indices[:, :k])
+        return torch.cat(found).numpy()
 
     def _nothing(self, query: Tensor, k: int) -> Neighbours:
         shape = (*query.shape[:2], k)
@@ -280,21 +294,16 @@ class Memory:
 
     # --- storage ----------------------------------------------------------------------------------
 
-    def _positions(self, chosen: Tensor, count: int) -> Int[Tensor, "episode query"]:
-        if self.episodes == 1 and count == chosen.shape[1]:
-            return torch.arange(self._longest, self._longest + count)[None]
-        return torch.where(chosen, self.counts[:, None] + chosen.cumsum(1) - 1, -1)
-
-    def _put(self, storage: Tensor, where: Tensor, values: Tensor) -> None:
-        if self.episodes == 1:
-            # The rows of one episode are neighbours in storage, in the order in which they were chosen.
-            storage[0, self._longest : self._longest + len(values)] = values
-        else:
-            storage.flatten(0, 1).index_copy_(0, where, values.to(storage.dtype))
+    @staticmethod
+    def _picked(values: Tensor, picked: np.ndarray, count: int) -> np.ndarray:
+        """The chosen ones of `[episode, query, *cell]`, episode by episode."""
+        array = values.detach().contiguous().numpy()
+        return array.reshape(-1, *array.shape[2:]) if count == picked.size else array[picked]
 
     def _count(self, counts: Int[Tensor, " episode"]) -> None:
         self.counts = counts
-        self._longest, self._shortest = int(counts.max()), int(counts.min())
+        held = counts.tolist()
+        self._longest, self._shortest = max(held), min(held)
 
     def _reindex(self) -> None:
         for key, index in self._index.items():
@@ -311,6 +320,7 @@ class Memory:
             larger = torch.zeros(self.episodes, self._slots, *storage.shape[2:], dtype=storage.dtype)
             larger[:, : self._longest] = storage[:, : self._longest]
             self._columns[name] = larger
+        self._flat = self._flattened()
         self._reindex()
 
     def _check_rows(self, rows: Mapping[str, Tensor], chosen: Tensor) -> None:

@@ -3,6 +3,9 @@
 A float32 pass over |m|² - 2qm ranks the keys of a memory and proposes a few candidates more than asked for.
 `Proposal.complete_below` is a squared distance below which nothing can be missing from them, whatever the
 rounding of that pass: who measures the candidates truly, and finds enough of them below it, has the answer.
+
+Arrays here are numpy's, over the same storage as the memory's tensors: a search consists of many small
+operations, and one of numpy's costs a third of one of torch's. The large product is torch's.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -20,6 +24,9 @@ Metric = Literal["euclidean", "cosine"]
 BLOCKS = 8
 """Long rows of scores are first compared by the least of every so many; slots come in multiples of it."""
 BLOCKS_WORTH_IT = 512
+FEW_SLOTS = 256
+"""Below, numpy's matrix product is faster than torch's; above, half as fast."""
+EPSILON = float(np.finfo(np.float32).eps)
 
 
 def measured(keys: Tensor, metric: Metric) -> Tensor:
@@ -29,10 +36,10 @@ def measured(keys: Tensor, metric: Metric) -> Tensor:
 
 @dataclass(frozen=True)
 class Proposal:
-    """Likely nearest rows, oldest first, and how far the list is known to be complete."""
+    """Likely nearest rows of each query of all episodes, oldest first, and how far the list is known to be complete."""
 
-    row: Int[Tensor, "episode query candidates"]
-    complete_below: Float[Tensor, "episode query"]
+    row: Int[np.ndarray, "query candidates"]
+    complete_below: Float[np.ndarray, " query"]
     """No row outside the list is nearer than the root of this; infinite where the list holds all rows."""
 
 
@@ -61,49 +68,65 @@ class SearchIndex:
             self.origin = (total / counts.clamp(min=1)[:, None])[:, None]
             self.keys = self.keys - self.origin
             self.rows_when_centred = int(counts.max())
-        norms = torch.linalg.vector_norm(self.keys, dim=-1)
-        self.largest_norm = float(norms.masked_fill(empty, 0).max())
-        self.square_norms: Float[Tensor, "episode slots"] = norms.square().masked_fill_(empty, torch.inf)
+        self.owns_keys = self.keys is not column
+        norms = self.keys.square().sum(-1)
+        self.largest_square_norm = float(norms.masked_fill(empty, 0).max())
+        self.square_norms: Float[np.ndarray, "episode slots"] = norms.masked_fill_(empty, torch.inf).numpy()
+        self.first_keys: Float[np.ndarray, "slots embed"] = self.keys[0].numpy()
 
-    def placed(self, keys: Tensor, episode: Int[Tensor, " row"] | None) -> Tensor:
-        """New keys (of these episodes; None if there is only one) as the index compares them."""
+    def placed(self, keys: Float[Tensor, "row embed"], episode: Int[np.ndarray, " row"]) -> Float[Tensor, "row embed"]:
+        """New keys of these episodes as the index compares them."""
         keys = measured(keys, self.metric)
-        if self.origin is None:
-            return keys
-        return keys - (self.origin[0] if episode is None else self.origin[episode, 0])
+        return keys if self.origin is None else keys - self.origin[torch.from_numpy(episode), 0]
+
+    def put(self, where: slice | np.ndarray, placed: np.ndarray, square_norms: np.ndarray, largest: float) -> None:
+        """Take in keys at places counted through all episodes."""
+        self.square_norms.reshape(-1)[where] = square_norms
+        if self.owns_keys:
+            self.keys.view(-1, self.keys.shape[-1]).numpy()[where] = placed
+        self.largest_square_norm = max(self.largest_square_norm, largest)
 
     def propose(self, query: Float[Tensor, "episode query embed"], take: int, rows: int) -> Proposal:
         """The `take` likeliest of the first `rows` rows."""
         query = query if self.origin is None else query - self.origin
-        length = torch.linalg.vector_norm(query, dim=-1)
-        largest = (float(length.max()) if length.numel() else 0.0) + self.largest_norm
+        asked = query.numpy().reshape(-1, query.shape[2])
+        length = np.einsum("qd,qd->q", asked, asked)
+        largest = math.sqrt(float(length.max(initial=0.0))) + math.sqrt(self.largest_square_norm)
         if not math.isfinite(largest):
             raise ValueError("the query contains NaN or infinity")
         slots = -(-rows // BLOCKS) * BLOCKS
-        keys, norms = self.keys[:, :slots], self.square_norms[:, :slots]
         # |m|² - 2qm orders the rows as |q - m|² does: |q|² is the same for all rows of a query.
-        if len(query) == 1:
-            score = torch.addmm(norms[0], query[0], keys[0].T, alpha=-2)[None]
-        else:
-            score = torch.baddbmm(norms[:, None], query, keys.transpose(1, 2), alpha=-2)
-        best, row = smallest(score, take)
+        score = self._products(query, asked, slots)
+        score *= -2
+        score += self.square_norms[:, None, :slots]
+        best, row = smallest(score.reshape(-1, slots), take)
         # A sum of `width` products is off by at most width · eps / 2 of the product of lengths. Twice that, and a
         # little, also covers the rounding of the norms, of the move to the origin and of the true distances.
-        rounding = (query.shape[-1] + 16) * torch.finfo(torch.float32).eps * largest**2
-        return Proposal(row.sort(dim=-1).values, length.square_().add_(best[..., -1]).sub_(rounding))
+        rounding = (asked.shape[1] + 16) * EPSILON * largest**2
+        row.sort(axis=1)
+        return Proposal(row, best + length - np.float32(rounding))
+
+    def _products(self, query: Tensor, asked: np.ndarray, slots: int) -> Float[np.ndarray, "episode query slots"]:
+        if query.shape[0] > 1:
+            return torch.bmm(query, self.keys[:, :slots].transpose(1, 2)).numpy()
+        if slots < FEW_SLOTS:
+            return (asked @ self.first_keys[:slots].T)[None]
+        return torch.mm(query[0], self.keys[0, :slots].T).numpy()[None]
 
 
-def smallest(score: Float[Tensor, "episode query slots"], take: int) -> tuple[Tensor, Tensor]:
-    """The `take` smallest scores in ascending order and where they are, as `topk` gives them.
+def smallest(score: Float[np.ndarray, "query slots"], take: int) -> tuple[np.ndarray, np.ndarray]:
+    """The `take`-th smallest score of each query, and where the `take` smallest are, in any order.
 
     They all lie in the `take` blocks with the smallest minima, and minima are quickly found.
     """
-    slots = score.shape[-1]
+    slots = score.shape[1]
     if slots < max(BLOCKS_WORTH_IT, 4 * BLOCKS * take):
-        return score.topk(take, largest=False)
+        best, place = torch.from_numpy(score).topk(take, largest=False)
+        return best[:, -1].numpy(), place.numpy()
     block = slots // BLOCKS
-    least = score.unflatten(-1, (BLOCKS, block)).amin(-2)
-    place = least.topk(take, largest=False, sorted=False).indices
-    place = (place[..., None, :] + block * torch.arange(BLOCKS)[:, None]).flatten(-2)
-    best, among = score.gather(-1, place).topk(take, largest=False)
-    return best, place.gather(-1, among)
+    least = torch.from_numpy(score.reshape(-1, BLOCKS, block).min(1))
+    place = least.topk(take, largest=False, sorted=False).indices.numpy()
+    place = (place[:, None] + block * np.arange(BLOCKS)[:, None]).reshape(len(score), -1)
+    lines = np.arange(len(score))[:, None]
+    best, among = torch.from_numpy(score[lines, place]).topk(take, largest=False)
+    return best[:, -1].numpy(), place[lines, among.numpy()]
