@@ -93,6 +93,8 @@ def test_what_cannot_be_drawn_is_a_clear_error() -> None:
     for way in (0, 1, CLASSES + 1):
         with pytest.raises(ValueError, match=f"way must lie between 2 and the 12 classes there are, got {way}"):
             sampler.online(way, None, 1)
+    with pytest.raises(ValueError, match="length must be at least 1, got 0"):
+        sampler.online(4, 0, 1)
     with pytest.raises(ValueError, match="shot must be at least 1, got 0"):
         sampler.fixed_context(4, 0, 5, 1)
     with pytest.raises(ValueError, match="7 shots leave nothing to ask about: a class has only 7 examples"):

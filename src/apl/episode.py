@@ -55,6 +55,8 @@ class EpisodeSampler:
 
     def online(self, way: int, length: int | None, episodes: int) -> Episodes:
         """Streams of `length` examples in random order (all examples of the classes if `length` is None)."""
+        if length is not None and length < 1:
+            raise ValueError(f"length must be at least 1, got {length}")
         drawn = [self._examples_of(classes) for classes in self._classes(way, episodes)]
         available = min(len(example) for example, _ in drawn)
         length = available if length is None else min(length, available)

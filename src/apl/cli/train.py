@@ -53,6 +53,10 @@ class Command:
         from apl.train import train, with_encoder_of
         from apl.train_analogy import AnalogyConfig, train_analogy
 
+        if self.steps is not None and self.steps < 1:
+            raise ValueError(f"steps must be at least 1, got {self.steps}")
+        if self.minutes is not None and self.minutes < 0:
+            raise ValueError(f"minutes must not be negative, got {self.minutes}")
         if self.threads:
             torch.set_num_threads(self.threads)
         config = preset(self.preset)
