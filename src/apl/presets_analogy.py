@@ -47,9 +47,9 @@ FIXED = AnalogyConfig(
 def compared(kind: DecoderKind, k: int) -> AnalogyConfig:
     """One cell of the paper's comparison: one of its decoders, one hop, k neighbours by each key."""
     hidden = 128 if kind == "lstm" else 64
-    decoder = DecoderConfig(kind=kind, labels="fixed", way=WAY, hidden=hidden, blocks=6, heads=4, key_distances=True)
+    decoder = DecoderConfig(kind=kind, labels="fixed", way=WAY, hidden=hidden, blocks=4, heads=4, key_distances=True)
     learner = LearnerConfig(encoder=ONE_HOT, decoder=decoder, k=k, sigma_ratio=SIGMA_RATIO)
-    return AnalogyConfig(learner, digits_from=DIGITS, steps=2500, learning_rate=1e-3)
+    return AnalogyConfig(learner, digits_from=DIGITS, steps=1500, learning_rate=1e-3)
 
 
 ANALOGY_PRESETS: dict[str, PretrainConfig | AnalogyConfig] = {
@@ -60,6 +60,7 @@ ANALOGY_PRESETS: dict[str, PretrainConfig | AnalogyConfig] = {
         encoder=SMALL_ENCODER, data=DataSource(name="glyphs"), steps=1000, batch=128, warmup_steps=50
     ),
     "analogy-shuffled": SHUFFLED,
+    "analogy-shuffled-longer": replace(SHUFFLED, decoder_from="runs/analogy-shuffled/model", learning_rate=2e-3),
     "analogy-fixed": FIXED,
     "analogy-glyphs": replace(
         SHUFFLED,

@@ -139,7 +139,8 @@ def draw_episode(learner: Learner, path: Path, seed: int = 3) -> None:
             (BY_DIGIT, "same digit"), (BY_SYMBOL, "same symbol"), (LINK, "link between them"), (QUIET, "recalled too"),
         )]  # fmt: skip
         canvas.legend(handles=legend, loc="upper right", ncols=4, frameon=False, fontsize=9)
-        canvas.text(0.01, 0.955, "No digit means its usual value here, nor does any symbol mean anything yet.", style="italic")
+        hidden = "No digit means its usual value here, and what symbols mean must be found out."
+        canvas.text(0.01, 0.955, hidden, style="italic")
         canvas.savefig(path, dpi=130, facecolor="white")
         plt.close(canvas)
 
