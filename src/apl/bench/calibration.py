@@ -124,8 +124,3 @@ def run(model: str = "omniglot", seed: int = 1) -> Path:
             "known_called_new": float((p_new[old] > 0.5).float().mean()),
         })  # fmt: skip
     return save_result("calibration", rows, model=model, seed=seed, split="paper", part="test", rule=asdict(rule))
-
-
-if __name__ == "__main__":
-    print(fit())
-    print(run().read_text())

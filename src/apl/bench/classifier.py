@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from apl.bench.streams import save_result
+from apl.bench.streams import report, save_result
 from apl.bench.turns import Contender, ratio, take_turns
 from apl.classifier import OnlineClassifier
 from apl.features import feature_learner
@@ -63,7 +63,7 @@ def beside_the_encoder(model: str, directory: Path, rounds: int) -> list[dict[st
                 "what": f"{verb} at {ROWS:,} rows, memory in {where}", "against": "encoder forward of one image",
                 **compared(seconds[verb], seconds["encoder"]),
             })  # fmt: skip
-            print(rows[-1], flush=True)
+            report(rows[-1])
     return rows
 
 
@@ -122,7 +122,7 @@ def durable(directory: Path, rounds: int) -> list[dict[str, Any]]:
          "against_ms": None, "ratio": None},
     ]  # fmt: skip
     for row in rows:
-        print(row, flush=True)
+        report(row)
     return rows
 
 
@@ -131,7 +131,3 @@ def run(model: str = "omniglot", rounds: int = 60) -> Path:
     with tempfile.TemporaryDirectory() as directory:
         rows = beside_the_encoder(model, Path(directory), rounds) + durable(Path(directory), rounds)
     return save_result("bench_classifier", rows, model=model, width=WIDTH, k=NEIGHBOURS, rounds=rounds)
-
-
-if __name__ == "__main__":
-    print(run())

@@ -12,7 +12,7 @@ from statistics import mean, stdev
 import torch
 from torch import Tensor
 
-from apl.bench.streams import accuracy, embedded, new_world, save_result
+from apl.bench.streams import accuracy, embedded, new_world, report, save_result
 from apl.lasting import LastingMemory
 from apl.learner import Learner
 from apl.new_class import NewClassRule
@@ -59,7 +59,7 @@ def run(model: str = "omniglot", seeds: int = 3, part: str = "test") -> Path:
                     "stream": stream, "max_rows": max_rows, "rule": name, "accuracy": mean(at_end),
                     "spread": stdev(at_end) if seeds > 1 else None, "accuracy_while_learning": mean(while_learning),
                 })  # fmt: skip
-                print(rows[-1], flush=True)
+                report(rows[-1])
     about = {"classes": CLASSES, "shown_per_class": SHOWN, "asked_per_class": ASKED, "seeds": seeds, "part": part}
     return save_result("eviction", rows, model=model, **about)
 
@@ -78,7 +78,3 @@ def stream_of(characters, stream: str, generator: torch.Generator) -> tuple[Tens
         group = torch.cat(shown[start : start + per_group])
         ordered.append(group[torch.randperm(len(group), generator=generator)])
     return torch.cat(ordered), torch.cat(asked)
-
-
-if __name__ == "__main__":
-    print(run())

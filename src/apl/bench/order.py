@@ -8,7 +8,7 @@ from statistics import mean, stdev
 
 import torch
 
-from apl.bench.streams import answers, embedded, new_world, save_result
+from apl.bench.streams import answers, embedded, new_world, report, save_result
 from apl.learner import Learner
 from apl.new_class import NewClassRule
 
@@ -39,9 +39,5 @@ def run(model: str = "omniglot", orders: int = 8, seed: int = 0) -> Path:
             "accuracy_min": min(right), "accuracy_max": max(right), "agreement": mean(agreement),
             "rows": mean(stored), "rows_std": stdev(stored),
         })  # fmt: skip
-        print(rows[-1], flush=True)
+        report(rows[-1])
     return save_result("order", rows, model=model, seed=seed, split="paper", part="test")
-
-
-if __name__ == "__main__":
-    print(run())

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from apl.bench.streams import embedded, new_world, save_result
+from apl.bench.streams import embedded, new_world, report, save_result
 from apl.controller import SurpriseController, WriteAll
 from apl.decoder.kernel import NearestDecoder
 from apl.learner import Learner
@@ -141,10 +141,6 @@ def run(model: str = "omniglot", seed: int = 0, per_class: int = PER_CLASS) -> P
             "rows": method.rows(), "rows_per_class": method.rows() / characters.classes,
             "bytes": method.rows() * (4 * width + 8), "ms_per_example": 1000 * seconds / len(y),
         })  # fmt: skip
-        print(rows[-1], flush=True)
+        report(rows[-1])
     about = {"classes": characters.classes, "examples": len(y), "seed": seed, "split": "paper", "part": "test"}
     return save_result("peers", rows, model=model, **about)
-
-
-if __name__ == "__main__":
-    print(run())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +72,11 @@ def answers(
     classes = torch.tensor(world.memory.classes)
     parts = [world.believe(characters.embeddings[part]).known.argmax(1) for part in examples.split(256)]
     return classes[torch.cat(parts)]
+
+
+def report(row: Mapping[str, Any]) -> None:
+    """A line of progress."""
+    print(dict(row), file=sys.stderr, flush=True)
 
 
 def save_result(name: str, rows: Iterable[Mapping[str, Any]], **extra: Any) -> Path:

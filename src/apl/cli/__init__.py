@@ -24,7 +24,7 @@ COMMANDS = {
     "bench": "time it against the bare network and against other libraries",
 }
 
-TWO_WORDS = {"bench service": "bench_service"}
+TWO_WORDS = {"bench service": "bench_service", "bench classifier": "bench_classifier"}
 """Commands that begin like another one but have options of their own, and their modules."""
 
 

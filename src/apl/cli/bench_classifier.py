@@ -1,0 +1,52 @@
+"""`apl bench classifier`: what the classifier costs and is worth, one result file per question."""
+
+from __future__ import annotations
+
+import importlib
+import json as json_format
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import tyro
+
+MODULES = {"speed": "classifier", "peers": "peers", "calibration": "calibration", "eviction": "eviction", "order": "order"}
+
+
+@dataclass
+class Command:
+    """Measure the classifier and write results/*.json. All but `speed` need Omniglot.
+
+    speed: against the bare encoder, and durable insert-then-search against a numpy scan. peers: against what a user
+    would take instead. calibration: whether probabilities mean what they say. eviction: the rule for a full memory
+    against random and oldest. order: how much the order of the examples matters.
+    """
+
+    what: Annotated[Literal["speed", "peers", "calibration", "eviction", "order"], tyro.conf.Positional]
+    model: str = "omniglot"
+    """A bundled model's name, or the directory of a saved one."""
+    fit: bool = False
+    """calibration: first fit the rule for new classes on validation characters, and write it beside the weights."""
+    json: bool = False
+    """Print the results as one JSON object."""
+
+    def run(self) -> None:
+        from apl.bench.turns import threads
+
+        if self.fit and self.what != "calibration":
+            raise ValueError("--fit belongs to calibration")
+        module = importlib.import_module(f"apl.bench.{MODULES[self.what]}")
+        with threads(1):
+            if self.fit:
+                module.fit(self.model)
+            path = module.run(self.model)
+        result = json_format.loads(path.read_text())
+        if self.json:
+            print(json_format.dumps(result))
+            return
+        for row in result["rows"]:
+            print("  ".join(f"{name} {_short(value)}" for name, value in row.items()))
+        print(path)
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
