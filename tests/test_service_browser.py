@@ -54,7 +54,8 @@ def page(service: httpx.Client, browser: object) -> Iterator[object]:
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
-    page.on("request", lambda r: None if r.url.startswith((str(service.base_url), "data:", "blob:")) else problems.append(r.url))
+    own = (str(service.base_url), "data:", "blob:")
+    page.on("request", lambda request: None if request.url.startswith(own) else problems.append(request.url))
     page.goto(str(service.base_url))
     page.wait_for_selector("html[data-ready]", state="attached")
     yield page
@@ -81,8 +82,10 @@ def teach(page: object, label: str) -> None:
     page.wait_for_selector(f'.class[data-label="{label}"]')
 
 
-def verdict(page: object, starts: str) -> None:
-    page.wait_for_function("start => document.getElementById('verdict').textContent.startsWith(start)", arg=starts)
+def best(page: object, label: str) -> None:
+    """Wait until this is what it thinks."""
+    script = "label => document.querySelector('#bars .first .bar-name')?.textContent === label"
+    page.wait_for_function(script, arg=label)
 
 
 def test_draw_teach_ask_reload_forget(page: object, service: httpx.Client) -> None:
@@ -96,13 +99,13 @@ def test_draw_teach_ask_reload_forget(page: object, service: httpx.Client) -> No
     for sign in ("cross", "ring"):
         with page.expect_response("**/predict"):
             draw(page, sign, lean=0.08)
-        page.wait_for_function("sign => document.querySelector('#bars .first .bar-name')?.textContent === sign", arg=sign)
+        best(page, sign)
         assert page.locator("#neighbours img").count() == 2
     page.reload()
     page.wait_for_selector("html[data-ready]", state="attached")
     assert page.locator(".class").count() == 2 and page.locator(".class li img").count() == 2
     draw(page, "ring", lean=-0.05)
-    page.wait_for_function("document.querySelector('#bars .first .bar-name')?.textContent === 'ring'")
+    best(page, "ring")
     page.locator('.class[data-label="cross"] .class-head button').click()
     page.wait_for_selector('.class[data-label="cross"]', state="detached")
     assert service.get("/v1/memories/default/counts").json()["classes"] == [{"label": "ring", "rows": 1}]

@@ -29,7 +29,7 @@ def test_no_acknowledged_lesson_is_lost_when_it_is_killed(model: str, tmp_path: 
     assert outcome["lost"] == outcome["written_twice"] == outcome["retries_that_differ"] == 0
 
 
-def test_a_second_service_is_refused_and_a_polite_stop_loses_nothing_and_ends_episodes(model: str, tmp_path: Path) -> None:
+def test_a_second_service_is_refused_and_a_polite_stop_loses_nothing(model: str, tmp_path: Path) -> None:
     server = Process("--model", model, "--memory", str(tmp_path / "m.apl"), "--rate", "0")
     with pytest.raises(RuntimeError, match="open for writing elsewhere"):
         Process("--model", model, "--memory", str(tmp_path / "m.apl"))

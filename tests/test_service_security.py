@@ -251,7 +251,8 @@ def test_only_names_of_the_loopback_interface_are_answered(unharmed: httpx.Clien
 
 def test_pages_of_other_sites_are_refused(unharmed: httpx.Client) -> None:
     for origin in ("https://evil.example", "null", "http://localhost:1", "http://127.0.0.1.evil.example"):
-        answer = unharmed.post(f"{HOME}/learn", files={"image": png(2)}, data={"label": "a"}, headers={"origin": origin})
+        form = {"files": {"image": png(2)}, "data": {"label": "a"}}
+        answer = unharmed.post(f"{HOME}/learn", **form, headers={"origin": origin})
         refused(answer, 403)
         assert "access-control-allow-origin" not in answer.headers
     refused(unharmed.get(f"{HOME}/export", headers={"sec-fetch-site": "cross-site"}), 403)
@@ -316,7 +317,7 @@ def test_tokens_and_their_scopes(model: Path, tmp_path: Path) -> None:
             refused(answer, 401)
             assert answer.headers["www-authenticate"] == "Bearer"
         refused(client.get("/metrics"), 401)
-        assert client.get("/healthz").status_code == client.get("/readyz").status_code == client.get("/").status_code == 200
+        assert [client.get(path).status_code for path in ("/healthz", "/readyz", "/")] == [200, 200, 200]
         assert client.put("/v1/memories/secret", headers=bearer("chief")).status_code == 201
 
         def tried(name: str, memory: str) -> list[int]:
@@ -333,7 +334,8 @@ def test_tokens_and_their_scopes(model: Path, tmp_path: Path) -> None:
         assert tried("teacher", "secret") == tried("reader", "secret") == [403, 403, 403]
         # Whether a memory exists is not told to those who may not read it.
         assert tried("reader", "none") == [403, 403, 403]
-        assert [m["name"] for m in client.get("/v1/memories", headers=bearer("reader")).json()["memories"]] == ["default"]
+        visible = client.get("/v1/memories", headers=bearer("reader")).json()["memories"]
+        assert [m["name"] for m in visible] == ["default"]
         refused(client.get("/metrics", headers=bearer("reader")), 403)
         assert client.get("/metrics", headers=bearer("chief")).status_code == 200
 
@@ -341,15 +343,14 @@ def test_tokens_and_their_scopes(model: Path, tmp_path: Path) -> None:
 def test_a_token_file_may_be_toml_and_mistakes_in_it_are_named(tmp_path: Path) -> None:
     token, entry = make_token("me", ["letters=learn", "*=read"])
     file = tmp_path / "tokens.toml"
-    file.write_text(
-        f'[[tokens]]\nname = "me"\nsha256 = "{entry["sha256"]}"\n[tokens.memories]\nletters = ["learn"]\n"*" = ["read"]\n'
-    )
+    grants = 'letters = ["learn"]\n"*" = ["read"]'
+    file.write_text(f'[[tokens]]\nname = "me"\nsha256 = "{entry["sha256"]}"\n[tokens.memories]\n{grants}\n')
     client = Tokens.load(file).client(token)
     assert client is not None and client.may("learn", "letters") and client.may("read", "other")
     assert not client.may("learn", "other") and not client.may("admin", "letters")
     wrong = tmp_path / "wrong.json"
-    for text in ("{", "[]", '{"tokens": [{"name": "a"}]}', json.dumps({"tokens": [{**entry, "memories": {"a/b": ["read"]}}]}),
-                 json.dumps({"tokens": [{**entry, "memories": {"a": ["everything"]}}]})):  # fmt: skip
+    slash, scope = ({"tokens": [{**entry, "memories": m}]} for m in ({"a/b": ["read"]}, {"a": ["everything"]}))
+    for text in ("{", "[]", '{"tokens": [{"name": "a"}]}', json.dumps(slash), json.dumps(scope)):
         wrong.write_text(text)
         with pytest.raises(ValueError):
             Tokens.load(wrong)

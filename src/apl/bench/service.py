@@ -33,6 +33,8 @@ from apl.learner import Learner
 CLIENTS = (1, 8, 32)
 CLASSES, DRAWINGS = 40, 20
 Kind = Literal["predict", "learn", "learn_new"]
+KINDS: tuple[Kind, ...] = ("learn", "predict", "learn_new")
+"""In this order: questions are asked of the memory that the lessons of 32 clients have filled."""
 
 
 @dataclass
@@ -134,7 +136,7 @@ def measure(model: str, seconds: float) -> dict[str, Any]:
     result["bare_encoder_ms_per_picture_in_32"] = bare_encoder_ms(learner, 32, 12)
     bare = result["bare_encoder_ms"]
     with tempfile.TemporaryDirectory() as scratch, serving(model, Path(scratch) / "bench.apl") as server:
-        for kind in ("learn", "predict", "learn_new"):
+        for kind in KINDS:
             table = {}
             for clients in CLIENTS:
                 memory = f"{kind}-{clients}" if kind != "predict" else "learn-32"
@@ -157,7 +159,9 @@ def measure(model: str, seconds: float) -> dict[str, Any]:
     return result
 
 
-def kill_under_load(model: str, memory: Path, kills: int, clients: int = 32, load_seconds: float = 1.0) -> dict[str, Any]:
+def kill_under_load(
+    model: str, memory: Path, kills: int, clients: int = 32, load_seconds: float = 1.0
+) -> dict[str, Any]:
     """Kill the server in the middle of lessons, start it again, and look for what it had acknowledged."""
     examples = drawings(Learner.load(model).config.encoder.image_size, seed=1)
     stream = requests("learn_new", examples)
@@ -204,7 +208,7 @@ def bench(model: str = "omniglot", seconds: float = 5.0, kills: int = 20) -> dic
     result["holds"] = {
         "throughput_at_32_at_least_twice_that_of_1": result["predict"]["speedup_32_over_1"] >= 2,
         "p99_under_10_times_p50": all(row["p99_over_p50"] < 10 for row in at.values()),
-        "no_error": not any(result[kind][str(c)]["errors"] for kind in ("predict", "learn", "learn_new") for c in CLIENTS),
+        "no_error": not any(result[kind][str(c)]["errors"] for kind in KINDS for c in CLIENTS),
         "nothing_acknowledged_is_lost": result["kill_9"]["lost"] == 0,
     }
     return result

@@ -58,6 +58,7 @@ def readable(result: dict) -> str:
             )
         lines.append(f"{kind:<10} 32 clients over 1: {table['speedup_32_over_1']:.2f}×")
     killed = result["kill_9"]
-    lines.append(f"kill -9    {killed['kills']} times, {killed['acknowledged']} lessons acknowledged, {killed['lost']} lost")
-    lines += [f"{'holds' if value else 'FAILS'}      {name.replace('_', ' ')}" for name, value in result["holds"].items()]
+    lines.append(f"kill -9    {killed['kills']} times, {killed['acknowledged']} acknowledged, {killed['lost']} lost")
+    for name, value in result["holds"].items():
+        lines.append(f"{'holds' if value else 'FAILS'}      {name.replace('_', ' ')}")
     return "\n".join(lines)

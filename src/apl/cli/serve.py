@@ -43,7 +43,8 @@ class Command:
     def run(self) -> int:
         if self.make_token:
             return self._make_token()
-        missing = [name for name in ("fastapi", "uvicorn", "prometheus_client") if importlib.util.find_spec(name) is None]
+        needed = ("fastapi", "uvicorn", "multipart", "prometheus_client")
+        missing = [name for name in needed if importlib.util.find_spec(name) is None]
         if missing:
             raise ImportError(f"the service needs {', '.join(missing)}: pip install 'apl[service]'")
         from apl.service.server import serve

@@ -10,8 +10,12 @@
     desk.py       one memory: questions in batches, lessons in turn, one transaction for those that wait together
     memories.py   the named memories of a home
     bundle.py     a memory as one file, out and in
+    history.py    what is kept beside the rows: how lessons went, and which requests were answered already
+    look.py       looking into a memory
     records.py    what is answered
+    describe.py   how the paths are described
     routes.py     the paths under /v1
+    parts.py      what they share
     episodes.py   an online episode on invented characters, as a stream of events
     watch.py      metrics and logs
     server.py     uvicorn, and stopping without losing anything

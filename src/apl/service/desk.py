@@ -8,8 +8,6 @@ order among them is a true one.
 from __future__ import annotations
 
 import asyncio
-import base64
-import bisect
 import secrets
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -26,7 +24,7 @@ from apl.open_world import OpenWorld
 from apl.opened import Opened
 from apl.service.guard import Refused
 from apl.service.history import Answered, History, Retries
-from apl.service.records import answers, explained, finite, taught
+from apl.service.records import answers, explained, taught
 from apl.service.requests import Example
 from apl.service.watch import Metrics
 from apl.store import Label, NewRow, Row
@@ -99,7 +97,11 @@ class Desk:
         return await self.run(lambda: explained(self.world.explain(embedding)))
 
     async def teach(
-        self, embeddings: Float[Tensor, "example embed"], examples: Sequence[Example], retry_key: str | None, digest: str
+        self,
+        embeddings: Float[Tensor, "example embed"],
+        examples: Sequence[Example],
+        retry_key: str | None,
+        digest: str,
     ) -> list[dict[str, Any]]:
         return await self._served(Lesson(embeddings, examples, retry_key, digest, _future()))
 
@@ -236,43 +238,6 @@ class Desk:
                 raise
         self._forgotten.remove(found)
         return {"rows": ids}
-
-    def state(self) -> dict[str, Any]:
-        store = self.opened.store
-        return {
-            "name": store.name, "created": store.created, "usable": True, **self.counts(),
-            "curve": vars(self.history.copy()),
-        }  # fmt: skip
-
-    def counts(self) -> dict[str, Any]:
-        counts = self.world.memory.counts()
-        return {
-            "rows": sum(counts.values()),
-            "classes": [{"label": label, "rows": rows} for label, rows in counts.items()],
-        }
-
-    def rows(self, after: int, limit: int, images: bool) -> dict[str, Any]:
-        ids = self.world.memory.ids
-        start = bisect.bisect_right(ids, after)
-        part = ids[start : start + limit]
-        more = start + limit < len(ids)
-        return {"rows": [self.row(id, images) for id in part], "next": part[-1] if more else None}
-
-    def row(self, id: int, image: bool) -> dict[str, Any]:
-        if id not in self.world.memory.ids:
-            raise Refused(404, "no_such_row", f"there is no row {id}")
-        row = self.opened.store.row(id)
-        payload = base64.b64encode(row.payload).decode() if image and row.payload is not None else None
-        return {
-            "row": row.id, "label": row.label, "source": row.source, "surprise_nats": finite(row.surprise_nats),
-            "written_at": row.written_at, "image": payload,
-        }  # fmt: skip
-
-    def picture(self, id: int) -> bytes:
-        payload = self.opened.store.row(id).payload if id in self.world.memory.ids else None
-        if payload is None:
-            raise Refused(404, "no_such_row", f"there is no row {id} with a picture")
-        return payload
 
     def write_unsettled(self) -> None:
         if settings := self.retries.unsettled():

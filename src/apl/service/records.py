@@ -82,7 +82,7 @@ class Curve(Record):
     """How the latest lessons went."""
 
     seen: int = Field(description="Lessons in all.")
-    outcomes: str = Field(description="One letter per lesson, the latest last: right, wrong, or the first of a new class.")
+    outcomes: str = Field(description="One letter per lesson, the latest last: right, wrong, or new class.")
     rows: list[int] = Field(description="Rows in memory after each of these lessons.")
 
 

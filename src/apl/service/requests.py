@@ -39,7 +39,7 @@ class Picture(Strict):
 
     image: StrictStr | None = Field(None, description="A PNG, JPEG, WebP, GIF or BMP in base64, or as a data: URL.")
     pixels: list[list[Pixel]] | None = Field(None, description="Grey rows: integers 0..255, or floats 0..1.")
-    ink: Literal["auto", "dark", "light"] = Field("auto", description="Is the drawing darker or lighter than its ground?")
+    ink: Literal["auto", "dark", "light"] = Field("auto", description="Darker or lighter than its ground?")
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Picture:

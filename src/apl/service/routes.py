@@ -6,12 +6,13 @@ import asyncio
 import json
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Path, Query
+from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from apl.images import fit
-from apl.service import bundle, records
+from apl.service import bundle, look, records
+from apl.service.describe import Name, RetryKey, RowId, body, errors
 from apl.service.desk import Desk
 from apl.service.episodes import as_events, play
 from apl.service.guard import Refused
@@ -31,42 +32,7 @@ from apl.service.requests import (
     read_pictures,
 )
 
-NAME_PATTERN = "^[A-Za-z0-9._-]{1,64}$"
-Name = Annotated[str, Path(description="The memory's name.", json_schema_extra={"pattern": NAME_PATTERN})]
-RowId = Annotated[int, Path(ge=1, lt=2**63)]
-RetryKey = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key", min_length=1, max_length=255,
-        description="Any text of your choice. A repeated request with the same key gets the same answer and writes "
-        "nothing; the latest 1000 keys of a memory are remembered, over restarts too.",
-    ),
-]  # fmt: skip
-
-
-def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    common = (401, 403, 413, 422, 429, 503)
-    return {status: {"model": records.Error} for status in sorted({*common, *statuses})}
-
-
-def _body(one: type, *, form: bool = True, many: bool = False, labelled: bool = False) -> dict[str, Any]:
-    """The request body of a path that reads it by itself: JSON, and perhaps the same as a form."""
-    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{one.__name__}"}}}
-    if form:
-        text, file = {"type": "string", "minLength": 1}, {"type": "string", "contentMediaType": "image/png"}
-        fields: dict[str, Any] = {"image": file}
-        if labelled:
-            fields |= {"label": {**text, "maxLength": 200}, "source": {**text, "maxLength": 1000}}
-        fields["ink"] = {"type": "string", "enum": ["auto", "dark", "light"]}
-        if many:
-            fields = {name: {"type": "array", "items": kind, "maxItems": 64} for name, kind in fields.items()}
-        required = ["image", "label"] if labelled else ["image"]
-        schema = {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
-        content["multipart/form-data"] = {"schema": schema}
-    return {"requestBody": {"required": True, "content": content}}
-
-
-router = APIRouter(prefix="/v1", responses=_errors())
+router = APIRouter(prefix="/v1", responses=errors())
 
 
 # --- memories -------------------------------------------------------------------------------------
@@ -93,24 +59,24 @@ async def list_memories(request: Request) -> Response:
 
 @router.put(
     "/memories/{name}", response_model=records.MemoryState, tags=["memories"],
-    responses={201: {"model": records.MemoryState}, **_errors(409, 507)},
+    responses={201: {"model": records.MemoryState}, **errors(409, 507)},
 )  # fmt: skip
 async def make_memory(request: Request, name: Name) -> Response:
     """Make a memory; one that is there already stays as it is. Scope: admin."""
     _allow(request, "admin", name)
     made = await _parts(request).memories.make(name)
     desk = await _parts(request).memories.desk(name)
-    return _json(await desk.run(desk.state), 201 if made else 200)
+    return _json(await desk.run(lambda: look.state(desk)), 201 if made else 200)
 
 
-@router.get("/memories/{name}", response_model=records.MemoryState, responses=_errors(404, 409, 507), tags=["memories"])
+@router.get("/memories/{name}", response_model=records.MemoryState, responses=errors(404, 409, 507), tags=["memories"])
 async def show_memory(request: Request, name: Name) -> Response:
     """Rows, classes, and how the latest lessons went. Scope: read."""
     desk = await _desk(request, "read", name)
-    return _json(await desk.run(desk.state))
+    return _json(await desk.run(lambda: look.state(desk)))
 
 
-@router.delete("/memories/{name}", status_code=204, responses=_errors(404, 409, 507), tags=["memories"])
+@router.delete("/memories/{name}", status_code=204, responses=errors(404, 409, 507), tags=["memories"])
 async def delete_memory(request: Request, name: Name) -> Response:
     """Delete a memory with all its rows. Scope: admin."""
     _allow(request, "admin", name)
@@ -118,19 +84,21 @@ async def delete_memory(request: Request, name: Name) -> Response:
     return Response(status_code=204)
 
 
-@router.get("/memories/{name}/counts", response_model=records.Counts, responses=_errors(404, 409, 507), tags=["memories"])
+@router.get(
+    "/memories/{name}/counts", response_model=records.Counts, responses=errors(404, 409, 507), tags=["memories"]
+)
 async def counts(request: Request, name: Name) -> Response:
     """Rows of each class. Scope: read."""
     desk = await _desk(request, "read", name)
-    return _json(await desk.run(desk.counts))
+    return _json(await desk.run(lambda: look.counts(desk.opened)))
 
 
 # --- asking and teaching --------------------------------------------------------------------------
 
 
 @router.post(
-    "/memories/{name}/predict", response_model=records.Answer, openapi_extra=_body(Question),
-    responses=_errors(404, 409, 415, 507), tags=["examples"],
+    "/memories/{name}/predict", response_model=records.Answer, openapi_extra=body(Question),
+    responses=errors(404, 409, 415, 507), tags=["examples"],
 )  # fmt: skip
 async def predict(request: Request, name: Name) -> Response:
     """What is this? Scope: read."""
@@ -140,8 +108,8 @@ async def predict(request: Request, name: Name) -> Response:
 
 
 @router.post(
-    "/memories/{name}/predict/batch", response_model=records.Answers, openapi_extra=_body(Questions, many=True),
-    responses=_errors(404, 409, 415, 507), tags=["examples"],
+    "/memories/{name}/predict/batch", response_model=records.Answers, openapi_extra=body(Questions, many=True),
+    responses=errors(404, 409, 415, 507), tags=["examples"],
 )  # fmt: skip
 async def predict_batch(request: Request, name: Name) -> Response:
     """The same for several pictures. Scope: read."""
@@ -151,8 +119,8 @@ async def predict_batch(request: Request, name: Name) -> Response:
 
 
 @router.post(
-    "/memories/{name}/explain", response_model=records.ExplainedAnswer, openapi_extra=_body(Question),
-    responses=_errors(404, 409, 415, 507), tags=["examples"],
+    "/memories/{name}/explain", response_model=records.ExplainedAnswer, openapi_extra=body(Question),
+    responses=errors(404, 409, 415, 507), tags=["examples"],
 )  # fmt: skip
 async def explain(request: Request, name: Name) -> Response:
     """What is this, and what would simpler readers of the same neighbours say? Scope: read."""
@@ -162,17 +130,17 @@ async def explain(request: Request, name: Name) -> Response:
 
 
 @router.post(
-    "/memories/{name}/learn", response_model=records.Taught, openapi_extra=_body(Lesson, labelled=True),
-    responses=_errors(404, 409, 415, 507), tags=["examples"],
+    "/memories/{name}/learn", response_model=records.Taught, openapi_extra=body(Lesson, labelled=True),
+    responses=errors(404, 409, 415, 507), tags=["examples"],
 )  # fmt: skip
 async def learn(request: Request, name: Name, key: RetryKey = None) -> Response:
-    """This is a …: predict, be told, remember it if it was surprising. It lasts when the answer comes. Scope: learn."""
+    """This is a …: predict, be told, remember it if it was surprising. Once answered, it lasts. Scope: learn."""
     return _json((await _learn(request, name, key, many=False))[0])
 
 
 @router.post(
     "/memories/{name}/learn/batch", response_model=records.TaughtMany,
-    openapi_extra=_body(Lessons, many=True, labelled=True), responses=_errors(404, 409, 415, 507), tags=["examples"],
+    openapi_extra=body(Lessons, many=True, labelled=True), responses=errors(404, 409, 415, 507), tags=["examples"],
 )  # fmt: skip
 async def learn_batch(request: Request, name: Name, key: RetryKey = None) -> Response:
     """The same for several pictures in their order; all of them last, or none. Scope: learn."""
@@ -189,8 +157,8 @@ async def _learn(request: Request, name: str, key: str | None, *, many: bool) ->
 
 
 @router.post(
-    "/memories/{name}/forget", response_model=records.Forgotten, openapi_extra=_body(Forgetting, form=False),
-    responses=_errors(404, 409, 415, 507), tags=["rows"],
+    "/memories/{name}/forget", response_model=records.Forgotten, openapi_extra=body(Forgetting, form=False),
+    responses=errors(404, 409, 415, 507), tags=["rows"],
 )  # fmt: skip
 async def forget(request: Request, name: Name) -> Response:
     """Forget a class, a row, or what came from a source. Scope: learn."""
@@ -200,8 +168,8 @@ async def forget(request: Request, name: Name) -> Response:
 
 
 @router.post(
-    "/memories/{name}/restore", response_model=records.Restored, openapi_extra=_body(Restoring, form=False),
-    responses=_errors(404, 409, 415, 507), tags=["rows"],
+    "/memories/{name}/restore", response_model=records.Restored, openapi_extra=body(Restoring, form=False),
+    responses=errors(404, 409, 415, 507), tags=["rows"],
 )  # fmt: skip
 async def restore(request: Request, name: Name) -> Response:
     """Undo one of the latest forgettings, as long as the service has not been restarted. Scope: learn."""
@@ -210,7 +178,7 @@ async def restore(request: Request, name: Name) -> Response:
     return _json(await desk.run(lambda: desk.restore(what.undo)))
 
 
-@router.get("/memories/{name}/rows", response_model=records.Rows, responses=_errors(404, 409, 507), tags=["rows"])
+@router.get("/memories/{name}/rows", response_model=records.Rows, responses=errors(404, 409, 507), tags=["rows"])
 async def rows(
     request: Request,
     name: Name,
@@ -220,29 +188,31 @@ async def rows(
 ) -> Response:
     """The rows, oldest first. Scope: read."""
     desk = await _desk(request, "read", name)
-    return _json(await desk.run(lambda: desk.rows(after, limit, images)))
+    return _json(await desk.run(lambda: look.rows(desk.opened, after, limit, images)))
 
 
-@router.get("/memories/{name}/rows/{row}", response_model=records.RowRecord, responses=_errors(404, 409, 507), tags=["rows"])
+@router.get(
+    "/memories/{name}/rows/{row}", response_model=records.RowRecord, responses=errors(404, 409, 507), tags=["rows"]
+)
 async def row(request: Request, name: Name, row: RowId) -> Response:
     """One row with its picture. Scope: read."""
     desk = await _desk(request, "read", name)
-    return _json(await desk.run(lambda: desk.row(row, True)))
+    return _json(await desk.run(lambda: look.row(desk.opened, row, True)))
 
 
 @router.get(
     "/memories/{name}/rows/{row}/image", response_class=Response, tags=["rows"],
-    responses={200: {"content": {"image/png": {}}}, **_errors(404, 409, 507)},
+    responses={200: {"content": {"image/png": {}}}, **errors(404, 409, 507)},
 )  # fmt: skip
 async def image(request: Request, name: Name, row: RowId) -> Response:
     """The kept picture of a row, ink bright on black. Scope: read."""
     desk = await _desk(request, "read", name)
-    return Response(await desk.run(lambda: desk.picture(row)), media_type="image/png")
+    return Response(await desk.run(lambda: look.picture(desk.opened, row)), media_type="image/png")
 
 
 @router.get(
     "/memories/{name}/export", response_class=Response, tags=["memories"],
-    responses={200: {"content": {bundle.MEDIA_TYPE: {}}}, **_errors(404, 409, 507)},
+    responses={200: {"content": {bundle.MEDIA_TYPE: {}}}, **errors(404, 409, 507)},
 )  # fmt: skip
 async def export(request: Request, name: Name) -> Response:
     """The whole memory as a zip archive of JSON and safetensors. Scope: read."""
@@ -260,7 +230,7 @@ async def export(request: Request, name: Name) -> Response:
             "content": {bundle.MEDIA_TYPE: {"schema": {"type": "string", "contentMediaType": bundle.MEDIA_TYPE}}},
         }
     },
-    responses=_errors(404, 409, 415, 507),
+    responses=errors(404, 409, 415, 507),
 )  # fmt: skip
 async def import_(request: Request, name: Name) -> Response:
     """Copy an exported memory into this one; rows it has already are left out. Scope: admin."""
@@ -284,7 +254,7 @@ async def import_(request: Request, name: Name) -> Response:
 
 @router.get(
     "/episode", response_class=Response, tags=["service"],
-    responses={200: {"content": {"text/event-stream": {}}}, **_errors()},
+    responses={200: {"content": {"text/event-stream": {}}}, **errors()},
 )  # fmt: skip
 async def episode(
     request: Request,

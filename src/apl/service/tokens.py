@@ -5,8 +5,8 @@ The file, JSON or TOML, holds hashes only:
     {"tokens": [{"name": "phone", "sha256": "…", "memories": {"letters": ["read", "learn"], "*": ["read"]}}]}
 
 `read` allows predictions, looking and exporting; `learn` teaching and forgetting; `admin` making, importing and
-deleting memories. Each scope includes those before it, and `*` stands for every memory. A token is 256 random bits, so a
-plain hash of it cannot be reversed by guessing.
+deleting memories. Each scope includes those before it, and `*` stands for every memory. A token is 256 random bits, so
+a plain hash of it cannot be reversed by guessing.
 """
 
 from __future__ import annotations
