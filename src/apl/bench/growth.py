@@ -20,7 +20,7 @@ ROW_BYTES = WIDTH * 4 + 8
 
 def growth(rounds: int) -> dict[str, Any]:
     contenders = {str(rows): _filled(rows) for rows in STEP_ROWS}
-    seconds = take_turns(contenders, rounds)
+    seconds = take_turns(contenders, rounds, in_a_row=5)
     steps = [
         {
             "rows": rows,

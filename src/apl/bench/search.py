@@ -131,7 +131,7 @@ def compare(rows: int, k: int, rounds: int) -> dict[str, Any]:
         given = (query, keys, labels) if native else (query.numpy(), keys.numpy(), labels.numpy())
         contenders[name] = _contender(store, *given, rows, k)
     check_same_answers(stores, query, k)
-    seconds = take_turns(contenders, rounds)
+    seconds = take_turns(contenders, rounds, in_a_row=10)
     medians = {name: median(times) for name, times in seconds.items()}
     best = min(("faiss", "numpy"), key=medians.__getitem__)
     return {

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from statistics import median
-from typing import Iterator
 
 import torch
 
@@ -20,19 +19,27 @@ class Contender:
     reset: Callable[[], object] = lambda: None
 
 
-def take_turns(contenders: Mapping[str, Contender], rounds: int, warm_up: int = 3) -> dict[str, list[float]]:
-    """Seconds of every round of every contender; the order turns, so that nobody always follows the same one."""
+def take_turns(
+    contenders: Mapping[str, Contender], rounds: int, in_a_row: int = 1, warm_up: int = 2
+) -> dict[str, list[float]]:
+    """Seconds per run in every round, for every contender.
+
+    The order of turns rotates, so that nobody always follows the same one. In its turn a contender runs
+    several times in a row (reset in between, untimed), as it would where it alone is used.
+    """
     names = list(contenders)
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(-warm_up, rounds):
         shift = turn % len(names)
         for name in names[shift:] + names[:shift]:
-            started = time.perf_counter()
-            contenders[name].run()
-            taken = time.perf_counter() - started
-            contenders[name].reset()
+            taken = 0.0
+            for _ in range(in_a_row):
+                started = time.perf_counter()
+                contenders[name].run()
+                taken += time.perf_counter() - started
+                contenders[name].reset()
             if turn >= 0:
-                seconds[name].append(taken)
+                seconds[name].append(taken / in_a_row)
     return seconds
 
 
