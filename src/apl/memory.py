@@ -164,10 +164,18 @@ class Memory:
         if rows.shape != (self.episodes, self._longest):
             raise ValueError(f"rows must be [{self.episodes}, {self._longest}], got {list(rows.shape)}")
         kept = ~rows & (torch.arange(self._longest) < self.counts[:, None])
+        left = kept.sum(1)
+        empty = torch.arange(self._slots) >= left[:, None]
+        if not bool((kept & empty[:, : self._longest]).any()):
+            # Only the youngest rows go: nothing has to move.
+            self._count(left)
+            for index in self._index.values():
+                index.square_norms[empty.numpy()] = np.inf
+            return
         order = kept.to(torch.int8).argsort(dim=1, descending=True, stable=True)
         for storage in self._columns.values():
             storage[:, : self._longest] = storage[torch.arange(self.episodes)[:, None], order]
-        self._count(kept.sum(1))
+        self._count(left)
         self._reindex()
 
     def nearest(

@@ -22,8 +22,9 @@ from torch import Tensor
 Metric = Literal["euclidean", "cosine"]
 
 BLOCKS = 8
-"""Long rows of scores are first compared by the least of every so many; slots come in multiples of it."""
-BLOCKS_WORTH_IT = 512
+"""Long rows of scores are first compared by the least of each block of so many; slots come in multiples of it, ..."""
+BLOCKS_WORTH_IT = 20
+"""... when there are so many more blocks than candidates."""
 FEW_SLOTS = 256
 """Below, numpy's matrix product is faster than torch's; above, half as fast."""
 EPSILON = float(np.finfo(np.float32).eps)
@@ -117,16 +118,16 @@ class SearchIndex:
 def smallest(score: Float[np.ndarray, "query slots"], take: int) -> tuple[np.ndarray, np.ndarray]:
     """The `take`-th smallest score of each query, and where the `take` smallest are, in any order.
 
-    They all lie in the `take` blocks with the smallest minima, and minima are quickly found.
+    In long rows they are looked for only where they must be: in the `take` blocks with the smallest minima.
     """
-    slots = score.shape[1]
-    if slots < max(BLOCKS_WORTH_IT, 4 * BLOCKS * take):
-        best, place = torch.from_numpy(score).topk(take, largest=False)
-        return best[:, -1].numpy(), place.numpy()
-    block = slots // BLOCKS
-    least = torch.from_numpy(score.reshape(-1, BLOCKS, block).min(1))
-    place = least.topk(take, largest=False, sorted=False).indices.numpy()
-    place = (place[:, None] + block * np.arange(BLOCKS)[:, None]).reshape(len(score), -1)
-    lines = np.arange(len(score))[:, None]
-    best, among = torch.from_numpy(score[lines, place]).topk(take, largest=False)
-    return best[:, -1].numpy(), place[lines, among.numpy()]
+    count, slots = score.shape
+    lines = np.arange(count)[:, None]
+    if slots < BLOCKS_WORTH_IT * BLOCKS * take:
+        place = score.argpartition(take - 1, axis=1)[:, :take]
+    else:
+        block = slots // BLOCKS
+        least = score.reshape(count, BLOCKS, block).min(1)
+        blocks = least.argpartition(take - 1, axis=1)[:, None, :take]
+        inside = (blocks + block * np.arange(BLOCKS)[:, None]).reshape(count, -1)
+        place = inside[lines, score[lines, inside].argpartition(take - 1, axis=1)[:, :take]]
+    return score[lines[:, 0], place[:, -1]], place
