@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from apl.checkpoint import write_json
+from apl.cli import COMMANDS, main
+from apl.data.source import DataSource
+from apl.decoder import DecoderConfig
+from apl.encoder import ConvConfig, Group
+from apl.evaluate import Estimate, fixed_context
+from apl.learner import Learner, LearnerConfig
+
+CONFIG = LearnerConfig(
+    encoder=ConvConfig(image_size=14, stem_channels=8, stem_stride=2, groups=(Group(8, 1),)),
+    decoder=DecoderConfig(hidden=16, blocks=1, heads=2, label_width=8),
+    k=3,
+)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    directory = tmp_path_factory.mktemp("models") / "small"
+    Learner(CONFIG).save(directory, {})
+    return directory
+
+
+@pytest.fixture(autouse=True)
+def few_glyphs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The generator's characters, but few of them; and a working directory of one's own."""
+    load = DataSource.load
+
+    def load_few(source: DataSource, part: str, size: int) -> object:
+        return load(DataSource(source.name, source.split, source.rotations, glyph_classes=25), part, size)
+
+    monkeypatch.setattr(DataSource, "load", load_few)
+    monkeypatch.chdir(tmp_path)
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(list(arguments))
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def evaluated(capsys: pytest.CaptureFixture[str], model: Path, *arguments: str) -> dict[str, object]:
+    common = ("--model", str(model), "--data", "glyphs", "--episodes", "3", "--way", "5", "--json")
+    code, out, err = said(capsys, "evaluate", *common, *arguments)
+    assert code == 0, err
+    assert len(out.splitlines()) == 1, "one JSON object and nothing else on stdout"
+    return json.loads(out)
+
+
+def test_a_fixed_context_is_measured_and_reported_as_one_json_object(
+    capsys: pytest.CaptureFixture[str], model: Path
+) -> None:
+    result = evaluated(capsys, model, "--protocol", "fixed", "--shot", "2", "--seed", "7")
+    assert {"accuracy", "ci95", "way", "shot", "episodes", "split", "split_hash", "seed", "protocol", "k"} <= set(result)
+    assert (result["way"], result["shot"], result["episodes"], result["seed"]) == (5, 2, 3, 7)
+    assert result["protocol"] == "fixed" and result["split"] == "glyphs" and result["k"] == 3
+    assert 0 <= result["accuracy"] <= 1 and result["ci95"] >= 0
+    assert evaluated(capsys, model, "--protocol", "fixed", "--shot", "2", "--seed", "7") == result
+    assert evaluated(capsys, model, "--protocol", "fixed", "--shot", "2", "--seed", "8") != result
+
+
+def test_an_online_episode_is_measured_with_what_it_stored(capsys: pytest.CaptureFixture[str], model: Path) -> None:
+    result = evaluated(capsys, model, "--protocol", "online")
+    assert {"accuracy", "ci95", "accuracy_last", "stored", "stored_per_class", "way", "episodes", "split"} <= set(result)
+    assert result["stored"] == pytest.approx(5 * result["stored_per_class"])
+    assert 5 <= result["stored"] <= result["examples"] == 100
+    short = evaluated(capsys, model, "--protocol", "online", "--length", "12", "--sigma", "0")
+    assert short["examples"] == short["stored"] == 12, "at a threshold of zero everything is written"
+
+
+def test_k_decoder_and_rotations_can_be_changed_for_an_evaluation(capsys: pytest.CaptureFixture[str], model: Path) -> None:
+    result = evaluated(capsys, model, "--k", "1", "--decoder", "nearest", "--rotations", "True", "--way", "50")
+    assert result["k"] == 1 and result["decoder"] == "nearest" and result["rotations"] is True and result["way"] == 50
+    assert evaluated(capsys, model, "--way", "60")["rotations"] is True, "more classes than characters need rotations"
+
+
+def test_results_are_readable_by_people_too(capsys: pytest.CaptureFixture[str], model: Path) -> None:
+    code, out, _ = said(
+        capsys, "evaluate", "--model", str(model), "--data", "glyphs", "--way", "5", "--episodes", "2"
+    )
+    assert code == 0 and any(line.split()[0] == "accuracy" for line in out.splitlines())
+
+
+@pytest.mark.parametrize(
+    "arguments,complaint",
+    [
+        (("--way", "1"), "way must lie between 2 and the 25 classes there are, got 1"),
+        (("--way", "101"), "way must lie between 2 and the 100 classes there are, got 101"),
+        (("--shot", "0"), "shot must be at least 1, got 0"),
+        (("--shot", "20"), "20 shots leave nothing to ask about: a class has only 20 examples"),
+        (("--k", "0"), "k must be at least 1, got 0"),
+        (("--episodes", "0"), "episodes must be at least 1, got 0"),
+        (("--protocol", "online", "--length", "0"), "length must be at least 1, got 0"),
+        (("--model", "nowhere"), "no model 'nowhere': give the name of a bundled one"),
+    ],
+)
+def test_a_bad_request_is_one_sentence_and_a_failure(
+    capsys: pytest.CaptureFixture[str], model: Path, arguments: tuple[str, ...], complaint: str
+) -> None:
+    given = ("--model", str(model)) if "--model" not in arguments else ()
+    code, out, err = said(capsys, "evaluate", "--data", "glyphs", *given, *arguments, "--json")
+    assert code != 0 and out == ""
+    assert complaint in err and len(err.strip().splitlines()) == 1 and "Traceback" not in err
+
+
+@pytest.mark.parametrize("damage", ["weights", "description", "architecture"])
+def test_a_damaged_or_foreign_model_is_one_sentence_and_a_failure(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, damage: str
+) -> None:
+    directory = tmp_path / "model"
+    Learner(CONFIG).save(directory, {})
+    match damage:
+        case "weights":
+            (directory / "model.safetensors").write_bytes((directory / "model.safetensors").read_bytes()[:1000])
+        case "description":
+            (directory / "model.json").write_text('{"config": {')
+        case "architecture":
+            write_json(directory / "model.json", {"config": {"type": "LearnerConfig", "k": 3}})
+    code, out, err = said(capsys, "evaluate", "--model", str(directory), "--data", "glyphs")
+    assert code != 0 and out == "" and len(err.strip().splitlines()) == 1
+    assert {"weights": "is damaged", "description": "not valid JSON", "architecture": "another architecture"}[damage] in err
+
+
+@pytest.mark.parametrize(
+    "arguments,complaint",
+    [
+        (("omnigloot",), "no preset 'omnigloot'; there are: "),
+        (("glyphs",), "name a trained encoder with --encoder"),
+        (("glyphs-encoder", "--decoder", "lstm"), "--decoder means nothing here"),
+        (("glyphs", "--encoder", "nowhere"), "no model 'nowhere'"),
+        (("glyphs-encoder", "--resume"), "nothing to resume in runs/glyphs-encoder"),
+        (("glyphs-encoder", "--steps", "0"), "steps must be at least 1, got 0"),
+        (("glyphs-encoder", "--minutes", "-1"), "minutes must not be negative, got -1.0"),
+    ],
+)
+def test_training_that_cannot_start_is_one_sentence_and_leaves_nothing_behind(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: tuple[str, ...], complaint: str
+) -> None:
+    code, out, err = said(capsys, "train", *arguments)
+    assert code != 0 and out == ""
+    assert complaint in err and len(err.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_encoder_then_a_learner_are_trained_and_never_overwritten(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured_shortly(*given: Any, episodes: int, **options: Any) -> Estimate:
+        return fixed_context(*given, episodes=2, **options)
+
+    monkeypatch.setattr("apl.train.fixed_context", measured_shortly)
+    code, out, err = said(capsys, "train", "glyphs-encoder", "--steps", "1", "--directory", "first", "--json")
+    assert code == 0, err
+    assert json.loads(out)["saved"] == "first/encoder" and json.loads(out)["steps"] == 1
+    code, out, err = said(
+        capsys, "train", "glyphs", "--steps", "2", "--directory", "second", "--encoder", "first/encoder", "--json"
+    )
+    assert code == 0, err
+    assert json.loads(out)["saved"] == "second/model" and "validation" in json.loads(out)
+    before = {p: p.read_bytes() for p in Path("second").rglob("*") if p.is_file()}
+    code, _, err = said(
+        capsys, "train", "glyphs", "--steps", "2", "--directory", "second", "--encoder", "first/encoder"
+    )
+    assert code != 0 and "already holds a run: use --resume" in err
+    assert {p: p.read_bytes() for p in Path("second").rglob("*") if p.is_file()} == before
+    assert Learner.load(Path("second/model")).config.decoder.kind == "relational"
+
+
+def test_an_unknown_command_is_an_error_that_lists_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = said(capsys, "evalute")
+    assert code == 2 and out == ""
+    assert "no command 'evalute'" in err and all(name in err for name in COMMANDS)
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ((), ("--help",)):
+        code, out, _ = said(capsys, *arguments)
+        assert code == 0 and all(name in out for name in COMMANDS)
+    code, out, _ = said(capsys, "--version")
+    assert code == 0 and out.startswith("apl ")
+
+
+@pytest.mark.parametrize("option", ["--protocol=sideways", "--way=five", "--telepathy"])
+def test_options_that_do_not_exist_are_refused(capsys: pytest.CaptureFixture[str], option: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["evaluate", option])
+    assert ended.value.code != 0 and capsys.readouterr().out == ""
+
+
+def test_a_developer_can_ask_for_the_traceback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("APL_DEBUG", "1")
+    with pytest.raises(ValueError, match="no preset"):
+        main(["train", "nothing"])

@@ -1,0 +1,331 @@
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from apl.checkpoint import CheckpointError, read_json, read_tensors, to_json
+from apl.data.jitter import JitterConfig
+from apl.data.source import DataSource
+from apl.decoder import DecoderConfig
+from apl.encoder import ConvConfig, Group, IdentityConfig
+from apl.evaluate import fixed_context
+from apl.learner import Learner, LearnerConfig
+from apl.pretrain import PretrainConfig, pretrain
+from apl.pretrain import learning_rate as pretraining_rate
+from apl.run import RunOptions
+from apl.train import TrainConfig, learning_rate, load_encoder, next_episode_cap, train, with_encoder_of
+
+ENCODER = ConvConfig(image_size=14, stem_channels=8, stem_stride=2, groups=(Group(8, 1), Group(8, 1)))
+DECODER = DecoderConfig(hidden=16, blocks=1, heads=2, label_width=8)
+GLYPHS = DataSource("glyphs", rotations=False, glyph_classes=12)
+PRETRAIN = PretrainConfig(encoder=ENCODER, data=GLYPHS, steps=5, batch=8, warmup_steps=2)
+TRAIN = TrainConfig(
+    learner=LearnerConfig(encoder=ENCODER, decoder=DECODER, k=3),
+    data=GLYPHS, ways=(4,), parallel=2, batch=4, longest_episode=3, steps=9, learning_rate=1e-3,
+)  # fmt: skip
+END_TO_END = replace(TRAIN, jitter=JitterConfig())
+VARIANTS = {
+    "end to end": END_TO_END,
+    "several ways": replace(TRAIN, ways=(2, 4)),
+    "fixed labels": replace(
+        TRAIN, learner=replace(TRAIN.learner, decoder=replace(DECODER, kind="lstm", labels="fixed", way=4))
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same characters serve all tests of this file."""
+    monkeypatch.setattr(DataSource, "load", load_once)
+
+
+load_once = cache(DataSource.load)
+
+
+def final_state(directory: Path) -> dict[str, torch.Tensor]:
+    return read_tensors(directory / read_json(directory / "state.json")["tensors"])
+
+
+def assert_same_state(one: Path, other: Path) -> None:
+    a, b = final_state(one), final_state(other)
+    assert set(a) == set(b)
+    differing = [name for name in a if not torch.equal(a[name], b[name])]
+    assert not differing
+    ours, theirs = (read_json(d / "state.json")["state"] for d in (one, other))
+    assert {**ours, "seconds": 0} == {**theirs, "seconds": 0}
+
+
+def in_sessions(run: Any, config: Any, directory: Path) -> int:
+    """Stop after every round and resume, until done; returns how many sessions it took."""
+    sessions = 0
+    while sessions == 0 or read_json(directory / "state.json")["state"]["step"] < config.steps:
+        run(config, RunOptions(directory, resume=sessions > 0, minutes=0.0))
+        sessions += 1
+    return sessions
+
+
+def test_pretraining_interrupted_and_resumed_equals_uninterrupted_bit_for_bit(tmp_path: Path) -> None:
+    pretrain(PRETRAIN, RunOptions(tmp_path / "whole"))
+    assert in_sessions(pretrain, PRETRAIN, tmp_path / "parts") == PRETRAIN.steps
+    assert_same_state(tmp_path / "whole", tmp_path / "parts")
+    saved = [(tmp_path / name / "encoder" / "model.safetensors").read_bytes() for name in ("whole", "parts")]
+    assert saved[0] == saved[1]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_training_interrupted_and_resumed_equals_uninterrupted_bit_for_bit(variant: str, tmp_path: Path) -> None:
+    config = VARIANTS[variant]
+    train(config, RunOptions(tmp_path / "whole"))
+    assert in_sessions(train, config, tmp_path / "parts") > 1
+    assert_same_state(tmp_path / "whole", tmp_path / "parts")
+    saved = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "parts")]
+    assert saved[0] == saved[1]
+
+
+def test_the_same_seed_trains_the_same_and_another_seed_something_else(tmp_path: Path) -> None:
+    short = replace(PRETRAIN, steps=2)
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        pretrain(replace(short, seed=seed), RunOptions(tmp_path / name))
+    assert_same_state(tmp_path / "a", tmp_path / "b")
+    assert not torch.equal(final_state(tmp_path / "a")["module.directions"], final_state(tmp_path / "c")["module.directions"])
+
+
+def test_when_the_time_is_up_the_run_is_saved_and_can_go_on(tmp_path: Path) -> None:
+    long = replace(PRETRAIN, steps=10**6)
+    pretrain(long, RunOptions(tmp_path, minutes=0.0))
+    assert read_json(tmp_path / "state.json")["state"]["step"] == 1
+    assert read_json(tmp_path / "encoder" / "model.json")["provenance"]["steps"] == 1
+    pretrain(long, RunOptions(tmp_path, resume=True, minutes=0.0))
+    assert read_json(tmp_path / "state.json")["state"]["step"] == 2
+    assert len(list(tmp_path.glob("state-*"))) == 1, "old checkpoints pile up"
+
+
+def test_a_run_is_never_overwritten_or_resumed_under_another_configuration(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="nothing to resume in"):
+        pretrain(PRETRAIN, RunOptions(tmp_path / "run", resume=True))
+    assert not (tmp_path / "run").exists()
+    pretrain(PRETRAIN, RunOptions(tmp_path / "run", minutes=0.0))
+    before = {p.name: p.read_bytes() for p in (tmp_path / "run").iterdir() if p.is_file()}
+    with pytest.raises(CheckpointError, match="already holds a run: use --resume to go on, or another directory"):
+        pretrain(PRETRAIN, RunOptions(tmp_path / "run"))
+    with pytest.raises(CheckpointError, match="was started with another 'batch': 8, now 16"):
+        pretrain(replace(PRETRAIN, batch=16), RunOptions(tmp_path / "run", resume=True))
+    assert {p.name: p.read_bytes() for p in (tmp_path / "run").iterdir() if p.is_file()} == before
+
+
+def test_a_run_may_be_lengthened_when_resumed(tmp_path: Path) -> None:
+    pretrain(replace(PRETRAIN, steps=2), RunOptions(tmp_path))
+    pretrain(replace(PRETRAIN, steps=4), RunOptions(tmp_path, resume=True))
+    assert read_json(tmp_path / "state.json")["state"]["step"] == 4
+
+
+@pytest.mark.parametrize("damage", ["state", "tensors", "missing", "config"])
+def test_a_damaged_run_is_a_clear_error_when_resumed(tmp_path: Path, damage: str) -> None:
+    pretrain(replace(PRETRAIN, steps=1), RunOptions(tmp_path))
+    tensors = next(tmp_path.glob("state-*.safetensors"))
+    match damage:
+        case "state":
+            (tmp_path / "state.json").write_text('{"tensors":')
+        case "tensors":
+            tensors.write_bytes(tensors.read_bytes()[:100])
+        case "missing":
+            tensors.unlink()
+        case "config":
+            (tmp_path / "config.json").write_text("")
+    with pytest.raises(CheckpointError, match="is damaged|not valid JSON|does not exist"):
+        pretrain(PRETRAIN, RunOptions(tmp_path, resume=True))
+
+
+CHILD = """
+import sys
+from pathlib import Path
+import torch
+import apl.pretrain, apl.run, apl.train
+from apl.checkpoint import from_json, read_json
+from apl.run import RunOptions, process_group
+
+torch.set_num_threads(1)
+apl.pretrain.LOG_EVERY_SECONDS = apl.run.SAVE_EVERY_SECONDS = 0
+directory = Path(sys.argv[1])
+described = read_json(Path(sys.argv[2]))
+module = {"PretrainConfig": apl.pretrain, "TrainConfig": apl.train}[described["type"]]
+config = from_json(getattr(module, described["type"]), described)
+with process_group():
+    trained = (apl.pretrain.pretrain if module is apl.pretrain else apl.train.train)(config, RunOptions(directory))
+    rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+    numbers = [float(p.double().sum()) for p in trained.parameters()] + [float(p.double().norm()) for p in trained.parameters()]
+    (directory / f"rank{rank}.txt").write_text(repr(numbers))
+"""
+
+
+def child(tmp_path: Path, config: PretrainConfig | TrainConfig, *launcher: str) -> subprocess.Popen[str]:
+    (tmp_path / "child.py").write_text(CHILD)
+    (tmp_path / "asked.json").write_text(json.dumps(to_json(config)))
+    return subprocess.Popen(
+        [sys.executable, *launcher, str(tmp_path / "child.py"), str(tmp_path / "run"), str(tmp_path / "asked.json")],
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def wait_for(path: Path, process: subprocess.Popen[str], seconds: float = 300) -> None:
+    patience = time.monotonic() + seconds
+    while not path.exists():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < patience, f"{path.name} never appeared"
+        time.sleep(0.02)
+
+
+def test_ctrl_c_saves_and_ends_in_good_order(tmp_path: Path) -> None:
+    process = child(tmp_path, replace(PRETRAIN, steps=10**6))
+    wait_for(tmp_path / "run" / "log.jsonl", process)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(120) == 0, process.communicate()[1]
+    process.communicate()
+    state = read_json(tmp_path / "run" / "state.json")["state"]
+    assert 1 <= state["step"] < 10**6
+    assert read_json(tmp_path / "run" / "encoder" / "model.json")["provenance"]["steps"] == state["step"]
+    logged = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert {"step", "seconds", "loss", "accuracy", "images_per_second"} <= set(logged[0])
+
+
+def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
+    process = child(tmp_path, replace(PRETRAIN, steps=10**6))
+    wait_for(tmp_path / "run" / "state.json", process)
+    process.kill()
+    process.communicate()
+    before = read_json(tmp_path / "run" / "state.json")["state"]["step"]
+    pretrain(replace(PRETRAIN, steps=10**6), RunOptions(tmp_path / "run", resume=True, minutes=0.0))
+    assert read_json(tmp_path / "run" / "state.json")["state"]["step"] == before + 1 > 1
+
+
+def test_two_processes_train_one_learner_and_end_with_the_same_weights(tmp_path: Path) -> None:
+    # Ways of different length, so that processes which drew for themselves would lose step with one another.
+    config = replace(TRAIN, ways=(2, 4), steps=12)
+    process = child(tmp_path, config, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    try:
+        _, errors = process.communicate(timeout=300)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        raise AssertionError(f"the two processes wait for each other: {process.communicate()[1]}") from None
+    assert process.returncode == 0, errors
+    one, two = ((tmp_path / "run" / f"rank{rank}.txt").read_text() for rank in (0, 1))
+    assert one == two
+    state = read_json(tmp_path / "run" / "state.json")
+    assert state["world"] == 2 and state["state"]["step"] == 12
+    train(config, RunOptions(tmp_path / "alone"))
+    ours, alone = final_state(tmp_path / "run"), final_state(tmp_path / "alone")
+    weight = "module.decoder.inputs.project.weight"
+    assert not torch.equal(ours[weight], alone[weight]), "the second process made no difference"
+    assert not torch.equal(ours["generator.0"], ours["generator.1"]), "both processes saw the same episodes"
+    with pytest.raises(CheckpointError, match="was started with 2 processes, now 1"):
+        train(config, RunOptions(tmp_path / "run", resume=True))
+
+
+def test_episodes_are_cut_to_three_times_what_mastery_took_and_lengthen_when_it_was_not_reached() -> None:
+    assert next_episode_cap(math.inf, 32, 800) == 96
+    assert next_episode_cap(96.0, None, 96) == 192
+    assert next_episode_cap(math.inf, None, 800) == 1600
+    assert next_episode_cap(200.0, None, 60) == 120, "what was not shown cannot have been too short"
+    assert next_episode_cap(192.0, 16, 48) == 48
+
+
+def test_the_learning_rate_falls_by_a_tenth_every_thousand_steps_to_its_lowest() -> None:
+    config = TrainConfig()
+    assert learning_rate(config, 0) == 1e-4
+    assert math.isclose(learning_rate(config, 1000), 0.9e-4) and math.isclose(learning_rate(config, 2000), 0.81e-4)
+    assert learning_rate(config, 10**6) == 1e-5
+
+
+def test_the_pretraining_rate_warms_up_stays_and_falls_to_zero() -> None:
+    config = PretrainConfig(steps=1000, warmup_steps=10, learning_rate=1.0, decay_share=0.5)
+    rates = [pretraining_rate(config, step) for step in (0, 9, 400, 750, 999)]
+    assert rates == [0.1, 1.0, 1.0, 0.5, pytest.approx(0.002)]
+
+
+def test_training_starts_from_a_saved_encoder_and_freezes_it_if_asked(tmp_path: Path) -> None:
+    pretrain(replace(PRETRAIN, steps=2), RunOptions(tmp_path / "first"))
+    start = read_tensors(tmp_path / "first" / "encoder" / "model.safetensors")
+    config = with_encoder_of(TRAIN, tmp_path / "first" / "encoder")
+    frozen = train(replace(config, freeze_encoder=True), RunOptions(tmp_path / "frozen"))
+    assert all(torch.equal(t, start[name]) for name, t in frozen.encoder.state_dict().items())
+    moved = train(config, RunOptions(tmp_path / "moved"))
+    assert not torch.equal(moved.encoder.stem.weight, start["stem.weight"])
+    provenance = read_json(tmp_path / "frozen" / "model" / "model.json")["provenance"]
+    assert provenance["encoder"]["trained_as"] == "classifier of the training classes"
+    assert {"training", "split", "split_hash", "steps", "seconds", "commit", "validation"} <= set(provenance)
+    whole = with_encoder_of(TRAIN, tmp_path / "frozen" / "model")
+    again = Learner(whole.learner)
+    load_encoder(again, str(tmp_path / "frozen" / "model"))
+    torch.testing.assert_close(again.encoder.stem.weight, start["stem.weight"], atol=1e-3, rtol=1e-3)
+
+
+def test_another_encoder_than_the_configuration_s_is_refused(tmp_path: Path) -> None:
+    pretrain(replace(PRETRAIN, steps=1), RunOptions(tmp_path))
+    other = replace(TRAIN.learner, encoder=replace(ENCODER, stem_channels=4))
+    with pytest.raises(CheckpointError, match="holds another encoder than the configuration asks for"):
+        load_encoder(Learner(other), str(tmp_path / "encoder"))
+
+
+@pytest.mark.parametrize(
+    "change,said",
+    [
+        ({"learner": LearnerConfig(encoder=IdentityConfig(4), decoder=DECODER)}, "training needs an encoder of images"),
+        ({"ways": (1,)}, "way must lie between 2 and the 12 classes"),
+        ({"ways": (13,)}, "way must lie between 2 and the 12 classes"),
+        ({"learner": replace(TRAIN.learner, decoder=DecoderConfig("nearest"))}, "nothing to train"),
+        ({"learner": replace(TRAIN.learner, decoder=DecoderConfig("kernel")), "freeze_encoder": True}, "nothing to train"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_anything_is_written(
+    change: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        train(replace(TRAIN, **change), RunOptions(tmp_path / "run"))
+    assert not (tmp_path / "run" / "model").exists()
+
+
+def test_an_encoder_can_be_trained_through_the_kernel_decoder(tmp_path: Path) -> None:
+    config = replace(TRAIN, learner=replace(TRAIN.learner, decoder=DecoderConfig("kernel")))
+    torch.manual_seed(config.seed)
+    start = Learner(config.learner).encoder.stem.weight.clone()
+    assert not torch.equal(train(config, RunOptions(tmp_path)).encoder.stem.weight, start)
+
+
+def test_tensorboard_files_are_written_if_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("apl.pretrain.LOG_EVERY_SECONDS", 0)
+    pretrain(replace(PRETRAIN, steps=1), RunOptions(tmp_path, tensorboard=True))
+    assert list((tmp_path / "tensorboard").glob("events.*"))
+
+
+def test_a_small_learner_learns_to_tell_apart_characters_it_has_never_seen(tmp_path: Path) -> None:
+    glyphs = DataSource("glyphs", rotations=False, glyph_classes=80)
+    encoder = ConvConfig(stem_channels=16, stem_kernel=5, stem_stride=2, groups=(Group(24, 2), Group(32, 1)))
+    first = PretrainConfig(encoder=encoder, data=glyphs, steps=150, batch=48, warmup_steps=20)
+    pretrain(first, RunOptions(tmp_path / "encoder"))
+    config = TrainConfig(
+        learner=LearnerConfig(encoder=encoder, decoder=replace(DECODER, hidden=32)), data=glyphs,
+        freeze_encoder=True, ways=(5, 20), longest_episode=3, steps=40, learning_rate=1e-3,
+    )  # fmt: skip
+    trained = train(with_encoder_of(config, tmp_path / "encoder" / "encoder"), RunOptions(tmp_path / "learner"))
+    torch.manual_seed(0)
+    untrained = Learner(config.learner)
+    unseen = glyphs.load("test", 28)
+
+    def accuracy(learner: Learner) -> float:
+        return fixed_context(learner, unseen.images, unseen.labels, way=20, shot=1, episodes=40, seed=0).mean
+
+    before, after = accuracy(untrained), accuracy(trained)
+    # Chance is 0.05.
+    assert after > 0.6 and after > before + 0.1, f"{before:.3f} untrained, {after:.3f} trained"
