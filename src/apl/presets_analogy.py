@@ -40,7 +40,7 @@ FIXED = AnalogyConfig(
     AnalogyTask(level="fixed"),
     digits_from=DIGITS,
     longest_episode=40,
-    steps=1800,
+    steps=6500,
 )
 
 
