@@ -394,3 +394,17 @@ def test_the_store_can_be_read_beside_the_classifier(classifier, tmp_path: Path)
     classifier.save(tmp_path / "m.apl", name="shapes")
     with open_store(tmp_path / "m.apl", "shapes", read_only=True) as store:
         assert store.count() == len(classifier)
+
+
+def test_the_rule_for_new_classes_is_found_again_from_its_own_verdicts() -> None:
+    from apl.new_class import NewClassRule, fit_rule
+
+    random = torch.Generator().manual_seed(0)
+    log_none = torch.nn.functional.logsigmoid(4 * torch.randn(4000, generator=random))
+    not_recalled = torch.randint(0, 100, (4000,), generator=random)
+    true = NewClassRule(-1.0, 0.5, 0.3)
+    is_new = torch.rand(4000, generator=random) < true.probability(log_none, not_recalled)
+    found = fit_rule(log_none, not_recalled, is_new)
+    assert found.slope == pytest.approx(0.5, abs=0.1) and found.crowding == pytest.approx(0.3, abs=0.15)
+    extreme = torch.tensor([-torch.inf, -100.0, -1e-9, 0.0])
+    assert bool(torch.isfinite(found.probability(extreme, torch.zeros(4, dtype=torch.int64))).all())
