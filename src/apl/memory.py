@@ -279,8 +279,10 @@ class Memory:
 
         found = Neighbours({n: apart(c) for n, c in columns.items()}, apart(distance), apart(mask), apart(row))
         if query.requires_grad and torch.is_grad_enabled():
-            live = query[:, :, None] - measured(found.columns[key], self.metric)
-            return replace(found, distance=torch.linalg.vector_norm(live, dim=-1).masked_fill(~found.mask, 0))
+            apart_by = query[:, :, None] - measured(found.columns[key], self.metric)
+            live = torch.linalg.vector_norm(apart_by, dim=-1).masked_fill(~found.mask, 0)
+            # The value stays the one without gradient to the last bit: an answer depends on the rows alone.
+            return replace(found, distance=live + (found.distance - live.detach()))
         return found
 
     def _scan(self, key: str, query: Tensor, k: int, unsure: Bool[Tensor, "episode query"]) -> np.ndarray:

@@ -5,7 +5,8 @@ A float32 pass over |m|² - 2qm ranks the keys of a memory and proposes a few ca
 rounding of that pass: who measures the candidates truly, and finds enough of them below it, has the answer.
 
 Arrays here are numpy's, over the same storage as the memory's tensors: a search consists of many small
-operations, and one of numpy's costs a third of one of torch's. The large product is torch's.
+operations, and one of numpy's costs a third of one of torch's. The large product is torch's: it is faster, and
+numpy's would wake a second pool of threads that gets in the way of torch's.
 """
 
 from __future__ import annotations
@@ -25,8 +26,6 @@ BLOCKS = 8
 """Long rows of scores are first compared by the least of each block of so many; slots come in multiples of it, ..."""
 BLOCKS_WORTH_IT = 20
 """... when there are so many more blocks than candidates."""
-FEW_SLOTS = 256
-"""Below, numpy's matrix product is faster than torch's; above, half as fast."""
 EPSILON = float(np.finfo(np.float32).eps)
 
 
@@ -73,7 +72,6 @@ class SearchIndex:
         norms = self.keys.square().sum(-1)
         self.largest_square_norm = float(norms.masked_fill(empty, 0).max())
         self.square_norms: Float[np.ndarray, "episode slots"] = norms.masked_fill_(empty, torch.inf).numpy()
-        self.first_keys: Float[np.ndarray, "slots embed"] = self.keys[0].numpy()
 
     def placed(self, keys: Float[Tensor, "row embed"], episode: Int[np.ndarray, " row"]) -> Float[Tensor, "row embed"]:
         """New keys of these episodes as the index compares them."""
@@ -97,7 +95,7 @@ class SearchIndex:
             raise ValueError("the query contains NaN or infinity")
         slots = -(-rows // BLOCKS) * BLOCKS
         # |m|² - 2qm orders the rows as |q - m|² does: |q|² is the same for all rows of a query.
-        score = self._products(query, asked, slots)
+        score = self._products(query, slots)
         score *= -2
         score += self.square_norms[:, None, :slots]
         best, row = smallest(score.reshape(-1, slots), take)
@@ -107,11 +105,9 @@ class SearchIndex:
         row.sort(axis=1)
         return Proposal(row, best + length - np.float32(rounding))
 
-    def _products(self, query: Tensor, asked: np.ndarray, slots: int) -> Float[np.ndarray, "episode query slots"]:
+    def _products(self, query: Tensor, slots: int) -> Float[np.ndarray, "episode query slots"]:
         if query.shape[0] > 1:
             return torch.bmm(query, self.keys[:, :slots].transpose(1, 2)).numpy()
-        if slots < FEW_SLOTS:
-            return (asked @ self.first_keys[:slots].T)[None]
         return torch.mm(query[0], self.keys[0, :slots].T).numpy()[None]
 
 
