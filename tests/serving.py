@@ -93,9 +93,9 @@ def alike(found: Any, expected: Any, tolerance: float = 1e-4) -> bool:
 
 
 @contextmanager
-def running(settings: Settings) -> Iterator[httpx.Client]:
+def running(settings: Settings, learner: Learner | None = None) -> Iterator[httpx.Client]:
     """A live server in a thread of this process."""
-    app = create_app(settings, small_learner())
+    app = create_app(settings, learner or small_learner())
     config = uvicorn.Config(
         app, host="127.0.0.1", port=0, log_config=None, access_log=False, server_header=False, ws="none"
     )

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from serving import encoded, drawing, running, save_small_model, settings
+from serving import drawing, encoded, running, settings
+
+from apl.learner import Learner
 
 CHROMIUM = os.environ.get("APL_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -33,8 +35,9 @@ SIGNS: dict[str, list[Stroke]] = {
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    model = save_small_model(tmp_path_factory.mktemp("model"))
-    with running(settings(tmp_path_factory.mktemp("home") / "m.apl", model)) as client:
+    # The bundled model, because the drawings must be told apart.
+    home = tmp_path_factory.mktemp("home") / "m.apl"
+    with running(settings(home, "omniglot"), Learner.load("omniglot")) as client:
         yield client
 
 
@@ -154,7 +157,7 @@ def test_a_phone_and_a_live_episode(service: httpx.Client, browser: object) -> N
     page.fill("#drawings", "3")
     page.fill("#speed", "100")
     page.click("#play")
-    page.wait_for_function("document.getElementById('episode-summary').textContent.includes('right')")
+    page.wait_for_function("() => document.getElementById('episode-summary').textContent.includes('right')")
     assert page.locator("#alphabet li").count() == 3 and page.locator("#alphabet .dots i").count() >= 1
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     phone.close()
