@@ -46,7 +46,7 @@ class Played:
 
 def reproduce(quick: bool = False) -> None:
     """Measure every bundled analogy model on MNIST's test digits."""
-    episodes = 20 if quick else 100
+    episodes = 20 if quick else 50
     rows: list[Row] = []
     if is_bundled("analogy-fixed"):
         rows.append(fixed_row("analogy-fixed", episodes))
@@ -105,7 +105,7 @@ def about(name: str, learner: Learner) -> Row:
         "method": "ours" if config.decoder.kind == "deduction" else "ours, the paper's decoder",
         "level": task.level, "symbols": task.symbols, "decoder": config.decoder.kind, "k": config.k,
         "hops": config.hops, "sigma_nats": threshold_nats(learner, task.way), "checkpoint": name, "seed": SEED,
-        "split": "mnist test", "training_seconds": provenance["seconds"], "encoder_training_seconds": before,
+        "split": "mnist test", "training_steps": provenance["steps"], "training_seconds": provenance["seconds"], "encoder_training_seconds": before,
     }  # fmt: skip
 
 
