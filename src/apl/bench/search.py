@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ class Recalled:
     key: Any
 
 
+@runtime_checkable
 class Store(Protocol):
     """What is compared."""
 

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from apl.bench.growth import ROW_BYTES, growth
+from apl.bench.search import FaissFlat, NumpyScan, OurStore, check_same_answers, compare
+from apl.bench.training_step import training_step
+from apl.bench.turns import Contender, ratio, take_turns, threads
+
+
+def test_contenders_take_turns_and_are_put_back_after_every_run() -> None:
+    told: list[str] = []
+    contenders = {
+        name: Contender(lambda n=name: told.append(n), lambda n=name: told.append(f"{n} back")) for name in ("a", "b")
+    }
+    seconds = take_turns(contenders, rounds=2, in_a_row=2, warm_up=0)
+    assert told == ["a", "a back"] * 2 + ["b", "b back"] * 2 + ["b", "b back"] * 2 + ["a", "a back"] * 2
+    assert {name: len(times) for name, times in seconds.items()} == {"a": 2, "b": 2}
+
+
+def test_the_ratio_is_the_median_of_the_rounds_ratios() -> None:
+    assert ratio([1.0, 2.0, 90.0], [1.0, 1.0, 30.0]) == 2.0
+
+
+def test_the_number_of_threads_is_put_back() -> None:
+    before = torch.get_num_threads()
+    with threads(1):
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == before
+
+
+def test_a_contender_that_answers_something_else_is_found_out() -> None:
+    generator = torch.Generator().manual_seed(0)
+    keys, labels = torch.randn(50, 256, generator=generator), torch.arange(50)
+    query = torch.randn(4, 256, generator=generator)
+    stores = {"memory": OurStore(), "faiss": FaissFlat(60), "numpy": NumpyScan(60)}
+    for name, store in stores.items():
+        store.insert(*((keys, labels) if name == "memory" else (keys.numpy(), labels.numpy())))
+    check_same_answers(stores, query, 5)
+    stores["numpy"].labels[:] = np.roll(stores["numpy"].labels, 1)
+    with pytest.raises(RuntimeError, match="numpy and the memory disagree on the label of the 5 nearest rows"):
+        check_same_answers(stores, query, 5)
+
+
+def test_every_figure_is_measured() -> None:
+    with threads(1):
+        raced = compare(100, 5, rounds=1)
+        grown = growth(rounds=1)
+        step = training_step(rounds=1)
+    assert raced["rows"] == 100 and raced["k"] == 5 and raced["ratio_to_best"] > 0
+    assert raced["best_other"] in ("faiss", "numpy")
+    assert [s["ratio_to_a_tenth"] is None for s in grown["steps"]] == [True, False, False]
+    assert grown["peak_bytes_per_row"] is None or grown["peak_bytes_per_row"] > ROW_BYTES / 2
+    assert step["whole_milliseconds"] > 0 and step["ratio"] > 0
