@@ -105,7 +105,8 @@ def about(name: str, learner: Learner) -> Row:
         "method": "ours" if config.decoder.kind == "deduction" else "ours, the paper's decoder",
         "level": task.level, "symbols": task.symbols, "decoder": config.decoder.kind, "k": config.k,
         "hops": config.hops, "sigma_nats": threshold_nats(learner, task.way), "checkpoint": name, "seed": SEED,
-        "split": "mnist test", "training_steps": provenance["steps"], "training_seconds": provenance["seconds"], "encoder_training_seconds": before,
+        "split": "mnist test", "training_steps": provenance["steps"], "training_seconds": provenance["seconds"],
+        "encoder_training_seconds": before,
     }  # fmt: skip
 
 
