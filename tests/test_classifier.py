@@ -408,3 +408,19 @@ def test_the_rule_for_new_classes_is_found_again_from_its_own_verdicts() -> None
     assert found.slope == pytest.approx(0.5, abs=0.1) and found.crowding == pytest.approx(0.3, abs=0.15)
     extreme = torch.tensor([-torch.inf, -100.0, -1e-9, 0.0])
     assert bool(torch.isfinite(found.probability(extreme, torch.zeros(4, dtype=torch.int64))).all())
+
+
+def test_the_bundled_model_learns_invented_characters_and_knows_strangers() -> None:
+    from apl.data.glyphs import draw_glyphs
+
+    glyphs = draw_glyphs(12, 8, torch.Generator().manual_seed(11), 56)
+    known, strangers = glyphs.labels < 8, glyphs.labels >= 8
+    late = torch.arange(len(glyphs)) % 8 >= 5
+    classifier = OnlineClassifier.from_pretrained("omniglot")
+    classifier.partial_fit(glyphs.images[known & ~late], glyphs.labels[known & ~late].tolist())
+    assert len(classifier) < 8 * 5
+    right = classifier.predict(glyphs.images[known & late]) == glyphs.labels[known & late].numpy()
+    assert right.mean() > 0.85
+    new = classifier.predict_new(glyphs.images[strangers & late])
+    old = classifier.predict_new(glyphs.images[known & late])
+    assert (new[:, None] > old).mean() > 0.8

@@ -157,8 +157,8 @@ class OpenWorld:
         count = len(self.memory.classes)
         if count == 0:
             queries = prediction.log_probs.shape[1]
-            return Belief(prediction, torch.zeros(queries, 0), torch.ones(queries))
-        known = prediction.log_probs[0, :, :count].softmax(-1)
+            return Belief(prediction, torch.zeros(queries, 0, dtype=torch.float64), torch.ones(queries))
+        known = prediction.log_probs[0, :, :count].double().softmax(-1)
         labels, mask = prediction.neighbours.columns["label"][0], prediction.neighbours.mask[0]
         recalled = torch.zeros(len(labels), count + 1, dtype=torch.bool)
         recalled.scatter_(1, labels.masked_fill(~mask, count), True)

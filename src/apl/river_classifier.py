@@ -54,7 +54,8 @@ class RiverClassifier(base.Classifier):
 
     def _vector(self, x: dict, widen: bool) -> np.ndarray:
         names = dict(self._names)
-        for name in x if widen else ():
+        # Sorted, so that the order of a dictionary's entries makes no difference.
+        for name in sorted(x, key=str) if widen else ():
             names.setdefault(name, len(names))
         vector = np.zeros(max(1, len(names)), np.float32)
         for name, value in x.items():
