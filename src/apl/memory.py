@@ -139,7 +139,7 @@ class Memory:
         if not len(query):
             return torch.full(chosen.shape, -1)
         values = {name: self._picked(rows[name], picked, len(query)) for name in self.spec}
-        placed = {key: self._index[key].placed(torch.from_numpy(values[key]), episode).numpy() for key in self.keys}
+        placed = {key: self._index[key].placed(values[key], episode) for key in self.keys}
         square_norms = {key: np.einsum("rd,rd->r", keys, keys) for key, keys in placed.items()}
         largest = {key: float(norms.max()) for key, norms in square_norms.items()}
         for key, norm in largest.items():
@@ -307,7 +307,7 @@ class Memory:
     @staticmethod
     def _picked(values: Tensor, picked: np.ndarray, count: int) -> np.ndarray:
         """The chosen ones of `[episode, query, *cell]`, episode by episode."""
-        array = values.detach().contiguous().numpy()
+        array = values.detach().numpy()
         return array.reshape(-1, *array.shape[2:]) if count == picked.size else array[picked]
 
     def _count(self, counts: Int[Tensor, " episode"]) -> None:

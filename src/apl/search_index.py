@@ -73,10 +73,13 @@ class SearchIndex:
         self.largest_square_norm = float(norms.masked_fill(empty, 0).max())
         self.square_norms: Float[np.ndarray, "episode slots"] = norms.masked_fill_(empty, torch.inf).numpy()
 
-    def placed(self, keys: Float[Tensor, "row embed"], episode: Int[np.ndarray, " row"]) -> Float[Tensor, "row embed"]:
+    def placed(
+        self, keys: Float[np.ndarray, "row embed"], episode: Int[np.ndarray, " row"]
+    ) -> Float[np.ndarray, "row embed"]:
         """New keys of these episodes as the index compares them."""
-        keys = measured(keys, self.metric)
-        return keys if self.origin is None else keys - self.origin[torch.from_numpy(episode), 0]
+        if self.metric == "cosine":
+            keys = measured(torch.from_numpy(keys), self.metric).numpy()
+        return keys if self.origin is None else keys - self.origin.numpy()[episode, 0]
 
     def put(self, where: slice | np.ndarray, placed: np.ndarray, square_norms: np.ndarray, largest: float) -> None:
         """Take in keys at places counted through all episodes."""
