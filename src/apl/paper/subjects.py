@@ -9,25 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from apl.checkpoint import BUNDLED
-from apl.data.jitter import JitterConfig, jitter
-from apl.data.labelled import LabelledImages
 from apl.data.omniglot import Part
 from apl.data.source import DataSource
 from apl.decoder import DecoderKind
-from apl.encoder import embed_all, scale_bytes
+from apl.encoder import embed_all
 from apl.learner import Learner
 from apl.paper.models import variant
 
 MODEL = "omniglot"
 TRAINED_DECODERS = {"relational": MODEL, "working_memory": "omniglot-working-memory", "lstm": "omniglot-lstm"}
 DECODERS: tuple[DecoderKind, ...] = ("relational", "working_memory", "lstm", "kernel", "nearest")
-MILD_JITTER = JitterConfig(rotation_degrees=6.0, scale=0.08, shear=0.1, shift=0.05, elastic=0.0, thickness=0.0)
 
 
 @dataclass(frozen=True)
@@ -72,19 +67,10 @@ def is_bundled(name: str) -> bool:
 
 
 @cache
-def characters(rotations: bool, part: Part = "test", model: str = MODEL, views: int = 1) -> Embedded:
+def characters(rotations: bool, part: Part = "test", model: str = MODEL) -> Embedded:
     """Omniglot characters of the paper's split, embedded by a bundled model's encoder."""
     learner = Learner.load(model)
     source = DataSource(rotations=rotations)
     images = source.load(part, learner.config.encoder.image_size)
-    return Embedded(_embed(learner, images, views), images.labels, source.split_name(), source.split_hash())
+    return Embedded(embed_all(learner.encoder, images.images), images.labels, source.split_name(), source.split_hash())
 
-
-def _embed(learner: Learner, data: LabelledImages, views: int) -> Tensor:
-    """One embedding per image; with several views, the mean over mildly deformed copies."""
-    total = embed_all(learner.encoder, data.images)
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(views - 1):
-        parts = [jitter(scale_bytes(part), MILD_JITTER, generator) for part in data.images.split(1024)]
-        total += torch.cat([embed_all(learner.encoder, part) for part in parts])
-    return F.layer_norm(total, total.shape[1:]) if views > 1 else total
