@@ -17,7 +17,7 @@ from apl.lasting import LastingMemory
 from apl.learner import Learner
 from apl.new_class import NewClassRule
 
-CLASSES, SHOWN, ASKED, GROUPS = 60, 12, 8, 6
+CLASSES, SHOWN, ASKED, GROUPS = 40, 10, 8, 5
 
 
 class OldestGoes(LastingMemory):
