@@ -69,7 +69,7 @@ class SearchIndex:
             self.keys = self.keys - self.origin
             self.rows_when_centred = int(counts.max())
         self.owns_keys = self.keys is not column
-        norms = self.keys.square().sum(-1)
+        norms = torch.linalg.vector_norm(self.keys, dim=-1).square_()
         self.largest_square_norm = float(norms.masked_fill(empty, 0).max())
         self.square_norms: Float[np.ndarray, "episode slots"] = norms.masked_fill_(empty, torch.inf).numpy()
 
