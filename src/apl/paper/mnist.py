@@ -26,8 +26,9 @@ def reproduce(quick: bool = False) -> None:
         tested = subject(decoder)
         for shot in (1, 5):
             estimate = fixed_context(
-                tested.learner, embeddings, digits.labels, way=WAY, shot=shot, episodes=50 if quick else 1000, seed=SEED
-            )
+                tested.learner, embeddings, digits.labels, way=WAY, shot=shot, episodes=50 if quick else 1000, seed=SEED,
+                queries=5,
+            )  # fmt: skip
             figures = {"way": WAY, "shot": shot, "episodes": 50 if quick else 1000, "seed": SEED}
             rows.append(tested.row(data, **figures, accuracy=estimate.mean, ci95=estimate.ci95))
     tested = subject()
