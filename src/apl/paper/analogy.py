@@ -48,23 +48,31 @@ def reproduce(quick: bool = False) -> None:
     """Measure every bundled analogy model on MNIST's test digits."""
     episodes = 20 if quick else 50
     rows: list[Row] = []
+
+    def keep(measured: list[Row]) -> None:
+        # After every part, so that an interrupted measurement is not lost.
+        rows.extend(measured)
+        save_rows("analogy", rows, quick, note="accuracy is on combinations not seen before in the episode")
+
     if is_bundled("analogy-fixed"):
-        rows.append(fixed_row("analogy-fixed", episodes))
+        keep([fixed_row("analogy-fixed", 4 * episodes)])
     curves: dict[str, Played] = {}
     for name in (BEST, "analogy-glyphs", *COMPARED):
         if is_bundled(name):
             learner = Learner.load(name)
             curves[name] = play(name, learner, episodes)
-            rows += curve_rows(name, learner, curves[name])
-    if is_bundled(BEST):
-        rows += fact_rows(episodes)
-        if not quick:
-            rows += neighbour_rows(episodes) + threshold_rows(episodes)
-        draw_episode(Learner.load(BEST), figure_path("analogy-episode", quick))
-    save_rows("analogy", rows, quick, note="accuracy is on combinations not seen before in the episode")
+            keep(curve_rows(name, learner, curves[name]))
     if curves:
         results = {name: played.result for name, played in curves.items()}
         draw_curves(results, next(iter(curves.values())).solver, figure_path("analogy", quick))
+    if is_bundled(BEST):
+        draw_episode(Learner.load(BEST), figure_path("analogy-episode", quick))
+        keep(fact_rows(episodes))
+        if not quick:
+            for hops, k in itertools.product((1, 2), (16, 8, 4, 2)):
+                keep(neighbour_rows(episodes, k, hops))
+            for controller in (WriteAll(), *(SurpriseController(sigma_nats=sigma) for sigma in SIGMAS)):
+                keep(threshold_rows(episodes, controller))
 
 
 def is_bundled(name: str) -> bool:
@@ -151,25 +159,19 @@ def curve_rows(name: str, learner: Learner, played: Played, **more: object) -> l
     return rows
 
 
-def neighbour_rows(episodes: int) -> list[Row]:
-    """The best model, not trained again, with fewer neighbours and with or without the second hop."""
-    rows = []
-    for hops, k in itertools.product((1, 2), (2, 4, 8, 16)):
-        learner = Learner.load(BEST)
-        if (k, hops) == (learner.config.k, learner.config.hops):
-            continue
-        learner.config = replace(learner.config, k=k, hops=hops)
-        rows += curve_rows(BEST, learner, play(BEST, learner, episodes), method="ours, other recall")
-    return rows
+def neighbour_rows(episodes: int, k: int, hops: int) -> list[Row]:
+    """The best model, not trained again, with fewer neighbours or without the second hop."""
+    learner = Learner.load(BEST)
+    if (k, hops) == (learner.config.k, learner.config.hops):
+        return []
+    learner.config = replace(learner.config, k=k, hops=hops)
+    return curve_rows(BEST, learner, play(BEST, learner, episodes), method="ours, other recall")
 
 
-def threshold_rows(episodes: int) -> list[Row]:
-    """The best model with other thresholds of surprise: stored rows against accuracy."""
-    rows = []
-    for controller in (*(SurpriseController(sigma_nats=sigma) for sigma in SIGMAS), WriteAll()):
-        learner = Learner.load(BEST, controller)
-        rows += curve_rows(BEST, learner, play(BEST, learner, episodes), method="ours, another threshold")
-    return rows
+def threshold_rows(episodes: int, controller: SurpriseController | WriteAll) -> list[Row]:
+    """The best model with another rule for writing: stored rows against accuracy."""
+    learner = Learner.load(BEST, controller)
+    return curve_rows(BEST, learner, play(BEST, learner, episodes), method="ours, another threshold")
 
 
 def fact_rows(episodes: int) -> list[Row]:
