@@ -60,9 +60,9 @@ async def load(
     requests: Iterator[Sent],
     *,
     keep: bool = False,
-    until: Callable[[], bool] = lambda: False,
+    answered: Callable[[Load], None] = lambda _: None,
 ) -> Load:
-    """Send requests until the time is over, `until` says so, or the server is gone (which is no error)."""
+    """Send requests until the time is over or the server is gone (no error). `answered` hears of each answer."""
     result, started = Load(), time.perf_counter()
 
     async def client() -> None:
@@ -71,7 +71,7 @@ async def load(
         except OSError:
             return
         try:
-            while time.perf_counter() - started < seconds and not until():
+            while time.perf_counter() - started < seconds:
                 request = next(requests)
                 sent = time.perf_counter()
                 writer.write(request.encoded(f"127.0.0.1:{port}"))
@@ -81,6 +81,7 @@ async def load(
                     result.errors.append(f"{status} {body[:200]!r}")
                 elif keep:
                     result.answered.append((request, json.loads(body)))
+                answered(result)
         except (OSError, asyncio.IncompleteReadError):
             pass
         finally:

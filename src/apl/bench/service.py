@@ -8,13 +8,13 @@ was acknowledged must be there when it comes back.
 from __future__ import annotations
 
 import base64
+import functools
 import itertools
 import json
 import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -160,27 +160,32 @@ def measure(model: str, seconds: float) -> dict[str, Any]:
 
 
 def kill_under_load(
-    model: str, memory: Path, kills: int, clients: int = 32, load_seconds: float = 1.0
+    model: str, memory: Path, kills: int, clients: int = 32, lessons: int = 40
 ) -> dict[str, Any]:
-    """Kill the server in the middle of lessons, start it again, and look for what it had acknowledged."""
+    """Kill the server after some lessons, in the middle of others; start it again and look for what it acknowledged."""
     examples = drawings(Learner.load(model).config.encoder.image_size, seed=1)
     stream = requests("learn_new", examples)
     acknowledged: dict[int, tuple[Sent, dict[str, Any]]] = {}
     outcome = {"kills": kills, "acknowledged": 0, "lost": 0, "written_twice": 0, "retries_that_differ": 0}
-    for _ in range(kills):
+    for number in range(kills):
         with serving(model, memory) as server:
             _compare(server, acknowledged, outcome)
-            timer = threading.Timer(load_seconds, server.process.kill)
-            timer.start()
-            found: Load = run(load(server.port, clients, load_seconds + 30, stream, keep=True))
-            timer.join()
+
+            kill = functools.partial(_kill_after, lessons + number, server.process)
+            found = run(load(server.port, clients, 300, stream, keep=True, answered=kill))
             if found.errors:
                 raise RuntimeError(f"an error under load: {found.errors[0]}")
             acknowledged |= {receipt["row"]: (sent, receipt) for sent, receipt in found.answered}
+            print(f"kill {number + 1}: {len(acknowledged)} acknowledged, {outcome['lost']} lost", file=sys.stderr)
     with serving(model, memory) as server:
         _compare(server, acknowledged, outcome)
     outcome["acknowledged"] = len(acknowledged)
     return outcome
+
+
+def _kill_after(answers: int, process: subprocess.Popen[str], found: Load) -> None:
+    if len(found.answered) >= answers:
+        process.kill()
 
 
 def _compare(server: Running, acknowledged: dict[int, tuple[Sent, dict[str, Any]]], outcome: dict[str, Any]) -> None:
@@ -201,13 +206,13 @@ def _make(server: Running, memory: str) -> None:
 
 def bench(model: str = "omniglot", seconds: float = 5.0, kills: int = 20) -> dict[str, Any]:
     """Everything, as one record."""
-    result = measure(model, seconds)
     with tempfile.TemporaryDirectory() as scratch:
-        result["kill_9"] = kill_under_load(model, Path(scratch) / "killed.apl", kills)
-    at = {clients: result["predict"][str(clients)] for clients in CLIENTS}
+        killed = kill_under_load(model, Path(scratch) / "killed.apl", kills)
+    result = {"kill_9": killed, **measure(model, seconds)}
     result["holds"] = {
-        "throughput_at_32_at_least_twice_that_of_1": result["predict"]["speedup_32_over_1"] >= 2,
-        "p99_under_10_times_p50": all(row["p99_over_p50"] < 10 for row in at.values()),
+        "predict_at_32_at_least_twice_1": result["predict"]["speedup_32_over_1"] >= 2,
+        "learn_at_32_at_least_twice_1": result["learn"]["speedup_32_over_1"] >= 2,
+        "p99_under_10_times_p50": all(result[kind][str(c)]["p99_over_p50"] < 10 for kind in KINDS for c in CLIENTS),
         "no_error": not any(result[kind][str(c)]["errors"] for kind in KINDS for c in CLIENTS),
         "nothing_acknowledged_is_lost": result["kill_9"]["lost"] == 0,
     }
