@@ -49,7 +49,7 @@ def compared(kind: DecoderKind, k: int) -> AnalogyConfig:
     hidden = 128 if kind == "lstm" else 64
     decoder = DecoderConfig(kind=kind, labels="fixed", way=WAY, hidden=hidden, blocks=4, heads=4, key_distances=True)
     learner = LearnerConfig(encoder=ONE_HOT, decoder=decoder, k=k, sigma_ratio=SIGMA_RATIO)
-    return AnalogyConfig(learner, digits_from=DIGITS, steps=1500, learning_rate=1e-3)
+    return AnalogyConfig(learner, digits_from=DIGITS, steps=1000, learning_rate=1e-3)
 
 
 ANALOGY_PRESETS: dict[str, PretrainConfig | AnalogyConfig] = {
