@@ -9,14 +9,15 @@ from apl.store import Label
 
 
 class Probabilities(dict):
-    """The probability of each known class, given that it is one of them; they sum to 1, the largest comes first.
+    """The probability of each known class, given that it is one of them; they sum to 1. The classifier puts the
+    largest first.
 
     `new_class` stands apart: the probability that it is none of them. With an empty memory there are no known
     classes, and it is 1.
     """
 
     def __init__(self, known: dict[Label, float], new_class: float) -> None:
-        super().__init__(sorted(known.items(), key=lambda item: -item[1]))
+        super().__init__(known)
         self.new_class = new_class
 
     def __repr__(self) -> str:

@@ -132,10 +132,14 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
 
     def predict_one(self, x: Any, *, new_above: float | None = None) -> Label | None:
         """The most probable known class. None if nothing is known, or if P(new class) exceeds `new_above`."""
-        probabilities = self.predict_proba_one(x)
-        if new_above is not None and probabilities.new_class > new_above:
-            return None
-        return next(iter(probabilities), None)
+        example = self._one(x)
+        opened = self._session(example)
+        embedding = opened.embed(example)
+        with opened.alone() as world:
+            belief = world.believe(embedding)
+            if new_above is not None and float(belief.new) > new_above:
+                return None
+            return world.best(belief)
 
     def predict_proba_one(self, x: Any) -> Probabilities:
         """{label: probability}, and the probability of a new class apart in `.new_class`."""

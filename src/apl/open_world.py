@@ -76,9 +76,7 @@ class OpenWorld:
         number = len(memory.classes) if new_label else number
         way = max(2, len(memory.classes) + new_label)
         judgement = self.learner.judge(prediction.among(way), torch.tensor([[number]]))
-        provisional, evicted, best = None, [], None
-        if memory.classes:
-            best = memory.classes[int(belief.known[0].argmax())]
+        provisional, evicted, best = None, [], self.best(belief)
         written = new_label or bool(judgement.chosen)
         surprise = float(judgement.surprise_nats)
         if written:
@@ -117,8 +115,14 @@ class OpenWorld:
         return gone
 
     def probabilities(self, belief: Belief, query: int = 0) -> Probabilities:
-        known = dict(zip(self.memory.classes, belief.known[query].tolist(), strict=True))
+        best = belief.known[query].sort(descending=True, stable=True)
+        classes = self.memory.classes
+        known = {classes[i]: p for i, p in zip(best.indices.tolist(), best.values.tolist(), strict=True)}
         return Probabilities(known, float(belief.new[query]))
+
+    def best(self, belief: Belief, query: int = 0) -> Label | None:
+        """The most probable known class."""
+        return self.memory.classes[int(belief.known[query].argmax())] if self.memory.classes else None
 
     @torch.no_grad()
     def explain(self, embedding: Float[Tensor, " embed"]) -> Explanation:

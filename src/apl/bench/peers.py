@@ -75,7 +75,7 @@ class RiverNeighbours:
         from river import neighbors
 
         def distance(a: Any, b: Any) -> float:
-            return float(np.linalg.norm(a[0]["e"] - b[0]["e"]))
+            return float(np.linalg.norm(a["e"] - b["e"]))
 
         engine = neighbors.LazySearch(window_size=capacity, dist_func=distance)
         self.model, self.count = neighbors.KNNClassifier(n_neighbors=1, engine=engine), 0
