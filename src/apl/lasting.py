@@ -100,7 +100,8 @@ class LastingMemory:
             raise
         final = dict(zip(self._staged, ids, strict=True))
         if final:
-            self.ids = [final.get(id, id) for id in self.ids]
+            # Staged rows are the newest, and removal keeps the order: they are the last ones.
+            self.ids[-len(final) :] = [final[id] for id in self.ids[-len(final) :]]
         self._staged, self._dropped, self._provisional = {}, [], 0
         return final
 
