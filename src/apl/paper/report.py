@@ -106,9 +106,20 @@ def _continual(rows: list[Row]) -> str:
     return "; ".join(f"{row['method']} {_percent(row)}" for row in rows if row["task"] == "mean")
 
 
+def _analogy(rows: list[Row]) -> str:
+    ours = [row for row in rows if row["method"] == "ours"]
+    fixed = next(row for row in ours if row["level"] == "fixed")
+    shuffled = [row for row in ours if row["level"] == "shuffled"]
+    enough = next((row for row in shuffled if row["accuracy"] >= 0.95), shuffled[-1])
+    return (
+        f"{_percent(fixed)} with one example per symbol; shuffled: {_percent(enough)} after {enough['seen']} seen, "
+        f"{enough['stored']:.0f} stored"
+    )
+
+
 OUTCOMES = {
     "online": _online, "posterior": _posterior, "per-class": _online, "thousand-way": _thousand_way, "mnist": _mnist,
-    "decoders": _decoders, "sigma": _sigma, "continual": _continual,
+    "decoders": _decoders, "sigma": _sigma, "continual": _continual, "analogy": _analogy,
 }  # fmt: skip
 
 
