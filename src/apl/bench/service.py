@@ -133,6 +133,9 @@ def measure(model: str, seconds: float) -> dict[str, Any]:
     learner = Learner.load(model)
     examples = drawings(learner.config.encoder.image_size)
     result: dict[str, Any] = {"bare_encoder_ms": bare_encoder_ms(learner, 1)}
+    started = time.process_time()
+    bare_encoder_ms(learner, 1)
+    result["bare_encoder_cpu_ms"] = 1000 * (time.process_time() - started) / 60
     result["bare_encoder_ms_per_picture_in_32"] = bare_encoder_ms(learner, 32, 12)
     bare = result["bare_encoder_ms"]
     with tempfile.TemporaryDirectory() as scratch, serving(model, Path(scratch) / "bench.apl") as server:
@@ -143,8 +146,10 @@ def measure(model: str, seconds: float) -> dict[str, Any]:
                 _make(server, memory)
                 stream = requests(kind, examples, memory)
                 run(load(server.port, clients, 0.5, stream))
+                before = _cpu_seconds(server.process.pid)
                 found = run(load(server.port, clients, seconds, stream, keep=kind == "learn"))
                 row = found.summary()
+                row["server_cpu_ms"] = 1000 * (_cpu_seconds(server.process.pid) - before) / max(1, row["requests"])
                 row["p50_over_bare_encoder"] = row["p50_ms"] / bare
                 row["throughput_over_bare_encoder"] = row["per_second"] * bare / 1000
                 row["p99_over_p50"] = row["p99_ms"] / row["p50_ms"]
@@ -197,6 +202,15 @@ def _compare(server: Running, acknowledged: dict[int, tuple[Sent, dict[str, Any]
     outcome["written_twice"] += len(sources) - len(set(sources))
     for sent, receipt in list(acknowledged.values())[-8:]:
         outcome["retries_that_differ"] += server.post(sent) != receipt
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Processor time a process has used so far, which other processes cannot lengthen; NaN where it cannot be read."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return float("nan")
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _make(server: Running, memory: str) -> None:

@@ -54,7 +54,8 @@ def readable(result: dict) -> str:
             row = table[clients]
             lines.append(
                 f"{kind:<10} {clients:>3} clients  {row['per_second']:7.1f}/s  p50 {row['p50_ms']:6.1f} ms "
-                f"({row['p50_over_bare_encoder']:.1f}× bare)  p99 {row['p99_ms']:6.1f} ms  {row['errors']} errors"
+                f"({row['p50_over_bare_encoder']:.1f}× bare)  p99 {row['p99_ms']:6.1f} ms  "
+                f"CPU {row['server_cpu_ms']:.1f} ms  {row['errors']} errors"
             )
         lines.append(f"{kind:<10} 32 clients over 1: {table['speedup_32_over_1']:.2f}×")
     killed = result["kill_9"]
