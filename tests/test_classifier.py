@@ -213,7 +213,8 @@ def test_forgetting_a_row_a_class_a_source(classifier, pictures) -> None:
     assert classifier.explain(pictures["bar"][0]).neighbours[0].row in (later.row, 1)
     assert classifier.forget(source="bar.png") == [later.row]
     classifier.forget(label="bar")
-    assert set(classifier.counts()) == {"beam", "corner"} == set(classifier.predict(pictures["bar"])) | {"beam", "corner"}
+    assert set(classifier.counts()) == {"beam", "corner"}
+    assert set(classifier.predict(pictures["bar"])) <= {"beam", "corner"}
     assert classifier.forget(row=10_000) == []
     fresh = classifier.learn_one(pictures["box"][0], "box")
     assert fresh.row > later.row
@@ -373,7 +374,7 @@ def test_sigma_is_found_for_a_budget(learner, pictures) -> None:
 
 
 def test_importing_the_package_is_light() -> None:
-    program = "import sys, apl; assert 'torch' not in sys.modules and 'sklearn' not in sys.modules; apl.OnlineClassifier"
+    program = "import sys, apl; assert not {'torch', 'sklearn'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 

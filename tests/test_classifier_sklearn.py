@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import apl
 
 CANNOT_APPLY = {
-    "check_do_not_raise_errors_in_init_or_set_params": "the test suite checks the types of arguments, wherever apl is called",
+    "check_do_not_raise_errors_in_init_or_set_params": "under pytest the types of arguments are checked",
 }
 
 

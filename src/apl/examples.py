@@ -1,4 +1,4 @@
-"""Examples as a user hands them over, checked and ready to be embedded: pictures or vectors, one or many; and labels."""
+"""Examples as a user hands them over, checked and ready to be embedded: pictures or vectors; and their labels."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ def one_vector(x: Any) -> Vectors:
 def many_vectors(x: Any) -> Vectors:
     values = _numbers(x)
     if values.ndim != 2:
-        raise ValueError(f"expected vectors N×D, got shape {list(values.shape)}. Reshape your data, or use the _one verbs")
+        shape = list(values.shape)
+        raise ValueError(f"expected vectors N×D, got shape {shape}. Reshape your data, or use the _one verbs")
     return Vectors(values)
 
 

@@ -176,7 +176,8 @@ def _reduced(grey: Float[np.ndarray, "height width"]) -> Float[np.ndarray, "new_
 def _ink(grey: Float[np.ndarray, "height width"], ink: str) -> Float[np.ndarray, "height width"]:
     """How much ink there is in each pixel. The ground is what most of the border shows; ink departs from it."""
     edge = max(1, min(grey.shape) // 16)
-    border = np.concatenate([grey[:edge].ravel(), grey[-edge:].ravel(), grey[:, :edge].ravel(), grey[:, -edge:].ravel()])
+    sides = (grey[:edge], grey[-edge:], grey[:, :edge], grey[:, -edge:])
+    border = np.concatenate([side.ravel() for side in sides])
     ground = float(np.median(border))
     darker, lighter = (ground - grey).clip(0), (grey - ground).clip(0)
     if ink == "auto":

@@ -39,7 +39,8 @@ class NewClassRule:
     def probability(
         self, log_none: Float[Tensor, " query"], not_recalled: Int[Tensor, " query"]
     ) -> Float[Tensor, " query"]:
-        return torch.sigmoid(features(log_none, not_recalled) @ torch.tensor([self.intercept, self.slope, self.crowding]))
+        weights = torch.tensor([self.intercept, self.slope, self.crowding])
+        return torch.sigmoid(features(log_none, not_recalled) @ weights)
 
     @staticmethod
     def of_model(name_or_dir: str | Path) -> NewClassRule:

@@ -102,7 +102,8 @@ class Opened:
         with self.lock:
             with open_store(part, name, fingerprint=self.store.fingerprint, width=self.store.width) as copy:
                 rows = [
-                    NewRow(r.label, r.key, r.surprise_nats, r.written_at, r.source, r.payload) for r in self.store.rows()
+                    NewRow(r.label, r.key, r.surprise_nats, r.written_at, r.source, r.payload)
+                    for r in self.store.rows()
                 ]
                 copy.append(rows, settings=self.store.settings())
         os.replace(part, path)

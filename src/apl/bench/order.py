@@ -35,7 +35,8 @@ def run(model: str = "omniglot", orders: int = 8, seed: int = 0) -> Path:
         right = [float((answer == characters.labels[asked]).float().mean()) for answer in given]
         agreement = [float((a == b).float().mean()) for a, b in combinations(given, 2)]
         rows.append({
-            "way": way, "shown_per_class": SHOWN, "orders": orders, "accuracy": mean(right), "accuracy_std": stdev(right),
+            "way": way, "shown_per_class": SHOWN, "orders": orders,
+            "accuracy": mean(right), "accuracy_std": stdev(right),
             "accuracy_min": min(right), "accuracy_max": max(right), "agreement": mean(agreement),
             "rows": mean(stored), "rows_std": stdev(stored),
         })  # fmt: skip

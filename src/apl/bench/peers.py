@@ -116,8 +116,8 @@ def run(model: str = "omniglot", seed: int = 0, per_class: int = PER_CLASS, only
     learner, rule = Learner.load(model), NewClassRule.of_model(model)
     characters = embedded(learner, "test")
     generator = torch.Generator().manual_seed(seed)
-    chosen = [e[torch.randperm(len(e), generator=generator)[:per_class]] for e in characters.of(range(characters.classes))]
-    stream = torch.cat(chosen)
+    by_class = characters.of(range(characters.classes))
+    stream = torch.cat([e[torch.randperm(len(e), generator=generator)[:per_class]] for e in by_class])
     stream = stream[torch.randperm(len(stream), generator=generator)]
     x, y = characters.embeddings[stream].numpy(), characters.labels[stream].tolist()
     width = x.shape[1]

@@ -9,8 +9,6 @@ from typing import Annotated, Literal
 
 import tyro
 
-MODULES = {"speed": "classifier", "peers": "peers", "calibration": "calibration", "eviction": "eviction", "order": "order"}
-
 
 @dataclass
 class Command:
@@ -34,7 +32,7 @@ class Command:
 
         if self.fit and self.what != "calibration":
             raise ValueError("--fit belongs to calibration")
-        module = importlib.import_module(f"apl.bench.{MODULES[self.what]}")
+        module = importlib.import_module("apl.bench.classifier" if self.what == "speed" else f"apl.bench.{self.what}")
         with threads(1):
             if self.fit:
                 module.fit(self.model)

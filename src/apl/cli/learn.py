@@ -51,7 +51,8 @@ class Command:
             seen = {mark for key, marks in classifier.store.settings().items() if key.startswith(SEEN_SETTING)
                     for mark in marks}  # fmt: skip
             fresh = [(path, label, mark) for path, label in files if (mark := self._mark(path, label)) not in seen]
-            result = {"learnt": 0, "written": 0, "evicted": 0, "already_known": len(files) - len(fresh), "unreadable": 0}
+            result = {"learnt": 0, "written": 0, "evicted": 0, "unreadable": 0}
+            result["already_known"] = len(files) - len(fresh)
             with progress("pictures", len(fresh)) as done:
                 for start in range(0, len(fresh), FILES_AT_ONCE):
                     self._learn(classifier, fresh[start : start + FILES_AT_ONCE], result)

@@ -60,8 +60,9 @@ class Show:
         every = [
             {"row": int(id), "label": label, "surprise_nats": float(surprise), "written": _when(when), "source": source}
             for id, label, surprise, when, source in zip(
-                snapshot.ids, snapshot.labels, snapshot.surprise_nats, snapshot.written_at, snapshot.sources, strict=True
-            )
+                snapshot.ids, snapshot.labels, snapshot.surprise_nats, snapshot.written_at, snapshot.sources,
+                strict=True,
+            )  # fmt: skip
         ]
         model = settings.get("classifier", {}).get("model")
         if self.json:
