@@ -108,7 +108,7 @@ def test_where_and_how_large_a_drawing_is_does_not_matter(drawing: np.ndarray) -
     moved, doubled = np.roll(drawing, (5, 9), (0, 1)), np.kron(drawing, np.ones((2, 2), np.uint8))
     plain, other, larger = fit([drawing, moved, doubled], 37)[:, 0].float()
     assert torch.equal(plain, other)
-    assert float((plain - larger).abs().mean()) < 8
+    assert float((plain - larger).abs().mean()) < 16, "half a pixel of rounding at the edges at most"
 
 
 @pytest.mark.parametrize("corner", [(0, 0), (150, 30)])
