@@ -40,7 +40,7 @@ EXTENT = 0.65
 82.4 / 94.4 becomes 83.2 / 95.1, and 60 of Omniglot's validation characters 76.6 become 77.7 (1 shot)."""
 
 
-def read_images(images: Any, ink: str = "auto") -> list[UInt8[np.ndarray, "height width"]]:
+def read_images(images: Any, ink: str = "auto") -> list[UInt8[np.ndarray, "_ _"]]:
     """The sheets of a batch."""
     if isinstance(images, Image.Image):
         raise ValueError("expected a batch of images, got one: put it into a list, or use the verb that ends in _one")
@@ -69,7 +69,7 @@ def read_image(image: Any, ink: str = "auto") -> UInt8[np.ndarray, "height width
     return np.round(_ink(grey, ink) * 255).astype(np.uint8)
 
 
-def fit(sheets: Sequence[UInt8[np.ndarray, "height width"]], size: int) -> UInt8[Tensor, "image 1 side side"]:
+def fit(sheets: Sequence[UInt8[np.ndarray, "_ _"]], size: int) -> UInt8[Tensor, "image 1 side side"]:
     """Sheets as an encoder of this image size wants them, drawings placed as in Omniglot."""
     fitted = np.zeros((len(sheets), 1, size, size), np.uint8)
     for number, sheet in enumerate(sheets):
