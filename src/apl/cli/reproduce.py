@@ -59,5 +59,7 @@ class Command:
             for row in rows:
                 interval = "" if row.get("ci95") is None else f" ± {100 * row['ci95']:.2f}"
                 what = ", ".join(f"{row[key]}-{key}" for key in ("way", "shot") if row.get(key))
+                if "seen" in row and "level" in row:
+                    what = f"{row['level']}, {row['decoder']}, k = {row['k']}, {row['seen']} seen"
                 stored = f", {row['stored']:.1f} stored" if "stored" in row else ""
                 print(f"{row.get('method', '')}: {what}: {100 * row['accuracy']:.2f}{interval} %{stored}")
