@@ -29,7 +29,9 @@ def draw_curves(results: Mapping[str, OnlineResult], solver: Float[Tensor, "epis
     by_k = [name for name in results if "relational" in name]
     by_decoder = [name for name in results if name.endswith("-k16")]
     panels = [(names, title) for names, title in (
-        (ours, "our best"), (by_k, "relational decoder, one hop, short training"), (by_decoder, "the paper's decoders, k = 16, short training"),
+        (ours, "our best"),
+        (by_k, "relational decoder, one hop, short training"),
+        (by_decoder, "the paper's decoders, k = 16, short training"),
     ) if names]  # fmt: skip
     time = torch.arange(solver.shape[1])
     with figure(path, columns=len(panels)) as axes:
