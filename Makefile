@@ -24,7 +24,7 @@ demo: setup
 # One process per core and one thread per process: torch's threads would wait for each other.
 test: .venv/.ready-test
 	.venv/bin/lint-imports
-	OMP_NUM_THREADS=1 .venv/bin/python -m pytest --numprocesses auto --dist loadfile
+	OMP_NUM_THREADS=1 .venv/bin/python -m pytest --numprocesses auto --dist loadgroup
 
 clean:
 	rm -rf .venv

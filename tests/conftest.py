@@ -12,6 +12,17 @@ from jaxtyping import install_import_hook
 install_import_hook("apl", "beartype.beartype")
 
 
+SERVER_TESTS = ("test_store_contract.py", "test_store_milvus.py", "test_store_postgres.py", "test_store_transfer.py")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A file goes to one worker as a whole; those that start database servers go to one together."""
+    for item in items:
+        group = "servers" if item.path.name in SERVER_TESTS else item.path.name
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture
 def real_data(monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directory of the real data sets; tests that need it are skipped where there is none."""

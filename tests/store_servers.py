@@ -10,6 +10,7 @@ import contextlib
 import importlib.util
 import os
 import pwd
+import select
 import shutil
 import subprocess
 import sys
@@ -106,6 +107,10 @@ def postgres_url() -> Iterator[str]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+MILVUS_SECONDS = 90
+"""A server that has not told its port by then will not."""
+
+
 @pytest.fixture(scope="session")
 def milvus_url(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[str]:
     pytest.importorskip("pymilvus", reason="NOT TESTED: memories on Milvus; pip install 'apl[milvus]'")
@@ -123,7 +128,9 @@ def milvus_url(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixture
             text=True,
         ) as wrapper,
     ):
-        port = wrapper.stdout.readline().strip()
+        answers, _, _ = select.select([wrapper.stdout], [], [], MILVUS_SECONDS)
+        port = wrapper.stdout.readline().strip() if answers else ""
         if not port:
+            wrapper.kill()
             _skip("a Milvus server", "milvus==2.3.5", (folder / "output").read_text()[-300:])
         yield f"milvus+http://127.0.0.1:{port}"

@@ -229,7 +229,8 @@ def test_without_the_right_to_write_a_memory_can_be_read_only(
     make(path)
     if os.geteuid() == 0:
         # Otherwise nobody could not even get to it.
-        for folder in (tmp_path_factory.getbasetemp().parent, tmp_path_factory.getbasetemp()):
+        base = tmp_path_factory.getbasetemp()
+        for folder in (base, *(parent for parent in base.parents if parent.name.startswith("pytest-"))):
             folder.chmod(0o755)
     path.chmod(0o444 if forbidden == "file" else 0o666)
     path.parent.chmod(0o777 if forbidden == "file" else 0o555)
