@@ -109,7 +109,7 @@ def _continual(rows: list[Row]) -> str:
 def _analogy(rows: list[Row]) -> str:
     ours = [row for row in rows if row["method"] == "ours"]
     fixed = next(row for row in ours if row["level"] == "fixed")
-    shuffled = [row for row in ours if row["level"] == "shuffled"]
+    shuffled = [row for row in ours if row["level"] == "shuffled" and row["symbols"] == "one_hot"]
     # Single points are noisy: from where it first passes 95 %, all later ones are told, not the luckiest.
     first = next((i for i, row in enumerate(shuffled) if row["accuracy"] >= 0.95), len(shuffled) - 1)
     later = shuffled[first:]
