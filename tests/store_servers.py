@@ -12,6 +12,7 @@ import os
 import pwd
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -126,11 +127,13 @@ def milvus_url(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixture
             stdout=subprocess.PIPE,
             stderr=output,
             text=True,
+            start_new_session=True,
         ) as wrapper,
     ):
         answers, _, _ = select.select([wrapper.stdout], [], [], MILVUS_SECONDS)
         port = wrapper.stdout.readline().strip() if answers else ""
         if not port:
-            wrapper.kill()
+            # The server is a child of the wrapper: killed alone, that would leave it running, and in the way of the next.
+            os.killpg(wrapper.pid, signal.SIGKILL)
             _skip("a Milvus server", "milvus==2.3.5", (folder / "output").read_text()[-300:])
         yield f"milvus+http://127.0.0.1:{port}"

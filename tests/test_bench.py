@@ -1,13 +1,22 @@
 from __future__ import annotations
 
+import importlib
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from apl.bench.growth import ROW_BYTES, growth
 from apl.bench.search import FaissFlat, NumpyScan, OurStore, check_same_answers, compare
+from apl.bench.streams import Characters
 from apl.bench.training_step import training_step
 from apl.bench.turns import Contender, ratio, take_turns, threads
+from apl.classifier.new_class import NewClassRule
+from apl.decoder import DecoderConfig
+from apl.encoder import IdentityConfig
+from apl.learner import Learner, LearnerConfig
 
 
 def test_contenders_take_turns_and_are_put_back_after_every_run() -> None:
@@ -56,3 +65,25 @@ def test_every_figure_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [s["ratio_to_a_tenth"] is None for s in grown["steps"]] == [True, False, False]
     assert grown["peak_bytes_per_row"] is None or grown["peak_bytes_per_row"] > ROW_BYTES / 4
     assert step["whole_milliseconds"] > 0 and step["ratio"] > 0
+
+
+@pytest.mark.parametrize("bench", ["eviction", "peers"])
+def test_a_bench_of_the_classifier_runs_in_one_go(bench: str, tmp_path: Path, monkeypatch) -> None:
+    module = importlib.import_module(f"apl.bench.{bench}")
+    torch.manual_seed(0)
+    learner = Learner(LearnerConfig(IdentityConfig(8), DecoderConfig(hidden=16, blocks=1, heads=2), k=5)).eval()
+    labels = torch.arange(6).repeat_interleave(8)
+    characters = Characters(torch.randn(6, 8)[labels] + 0.3 * torch.randn(48, 8), labels, 6)
+    monkeypatch.setattr(module.Learner, "load", lambda _: learner)
+    monkeypatch.setattr(module.NewClassRule, "of_model", lambda _: NewClassRule())
+    monkeypatch.setattr(module, "embedded", lambda *_: characters)
+    monkeypatch.chdir(tmp_path)
+    if bench == "eviction":
+        for name, value in {"CLASSES": 6, "SHOWN": 5, "ASKED": 3, "GROUPS": 2}.items():
+            monkeypatch.setattr(module, name, value)
+        rows = json.loads(module.run(seeds=2).read_text())["rows"]
+        assert {row["max_rows"] for row in rows} == {6, 9}
+        assert all(row["evictions"] > 0 for row in rows if row["max_rows"] == 6)
+    else:
+        rows = json.loads(module.run(per_class=4).read_text())["rows"]
+        assert len(rows) == 7 and all(row["accuracy_seen"] > 0.5 for row in rows)

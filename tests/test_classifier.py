@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import apl
-from apl.classifier import OnlineClassifier
+from apl.classifier.online import OnlineClassifier
 from apl.decoder import DecoderConfig
 from apl.encoder import ConvConfig, Group
 from apl.learner import Learner, LearnerConfig
@@ -398,7 +398,7 @@ def test_the_store_can_be_read_beside_the_classifier(classifier, tmp_path: Path)
 
 
 def test_the_rule_for_new_classes_is_found_again_from_its_own_verdicts() -> None:
-    from apl.new_class import NewClassRule, fit_rule
+    from apl.classifier.new_class import NewClassRule, fit_rule
 
     random = torch.Generator().manual_seed(0)
     log_none = torch.nn.functional.logsigmoid(4 * torch.randn(4000, generator=random))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from apl.decoder import DecoderConfig, DecoderKind, LabelForm, build_decoder
+from apl.decoder.inputs import with_class_distance
 from apl.decoder.kernel import KernelDecoder, NearestDecoder
 from apl.decoder.labels import first_with_same_label, number_by_first_appearance, share_out
 from apl.memory import Neighbours
@@ -216,8 +217,8 @@ def test_decoders_that_could_not_work_are_not_made() -> None:
 def test_labels_are_numbered_by_first_appearance() -> None:
     labels = torch.tensor([[7, 2, 7, 9, 2], [4, 4, 4, 4, 4], [5, 6, 5, 8, 6]])
     mask = torch.tensor([[True] * 5, [True] * 5, [True, True, True, False, False]])
-    assert number_by_first_appearance(labels, mask).tolist() == [[0, 1, 0, 2, 1], [0] * 5, [0, 1, 0, 0, 0]]
-    assert first_with_same_label(labels, mask)[0].tolist() == [0, 1, 0, 3, 1]
+    assert number_by_first_appearance(labels.numpy(), mask.numpy()).tolist() == [[0, 1, 0, 2, 1], [0] * 5, [0, 1, 0, 0, 0]]
+    assert first_with_same_label(labels.numpy(), mask.numpy())[0].tolist() == [0, 1, 0, 3, 1]
 
 
 def test_shares_of_neighbours_add_up_by_label_and_none_is_spread_over_the_rest() -> None:
@@ -263,3 +264,56 @@ def test_the_nearest_decoder_believes_the_first_neighbour_alone() -> None:
     expected[0, 2] = expected[1, 1] = 0.95
     torch.testing.assert_close(answer.log_probs.exp(), expected)
     torch.testing.assert_close(answer.weight, torch.tensor([[0.95, 0.0, 0.0], [0.95, 0.0, 0.0]]))
+
+
+def test_class_distance_is_that_from_the_mean_of_the_recalled_rows_of_the_class() -> None:
+    rows = torch.tensor([[3.0, 4.0], [5.0, 0.0], [0.0, 5.0]])
+    found = Neighbours(
+        {"embedding": rows[None], "label": torch.tensor([[7, 7, 2]])},
+        torch.zeros(1, 3), torch.tensor([[True, True, True]]), torch.arange(3)[None],
+    )  # fmt: skip
+    mean = torch.tensor([4.0, 2.0]) * 5 / 20**0.5  # as long as the two rows are
+    asked = torch.tensor([[1.0, 1.0]])
+    near, far = (float((asked[0] - place).norm()) for place in (mean, rows[2]))
+    distance = with_class_distance(asked, found).columns["class_distance"]
+    torch.testing.assert_close(distance, torch.tensor([[near, near, far]]))
+
+    hidden = replace(found, mask=torch.tensor([[True, False, True]]))
+    distance = with_class_distance(asked, hidden).columns["class_distance"]
+    torch.testing.assert_close(distance, torch.tensor([[float((asked[0] - rows[0]).norm()), 0.0, far]]))
+
+
+def between_two() -> tuple[Tensor, Neighbours]:
+    """A query between two rows of class 0, with one of class 1 a little nearer."""
+    rows = torch.tensor([[0.6, 0.8], [0.9, 0.436], [0.3, 0.954]])
+    asked = torch.tensor([[0.7, 0.714]])
+    found = Neighbours(
+        {"embedding": rows[None], "label": torch.tensor([[1, 0, 0]])},
+        (asked - rows).norm(dim=1)[None], torch.ones(1, 3, dtype=torch.bool), torch.arange(3)[None],
+    )  # fmt: skip
+    return asked, with_class_distance(asked, found)
+
+
+def test_the_class_mean_decoder_believes_the_nearest_mean_however_many_rows_a_class_has() -> None:
+    asked, found = between_two()
+    decoder = build_decoder(DecoderConfig("class_mean", class_means=True), 2)
+    posterior = decoder(asked, found, 2)
+    near, far = found.columns["class_distance"][0, 1], found.columns["class_distance"][0, 0]
+    odds = posterior.log_probs[0, 0] - posterior.log_probs[0, 1]
+    torch.testing.assert_close(odds, decoder.SHARPNESS * (far**2 - near**2) / 2)
+    assert odds > 0
+    with pytest.raises(ValueError, match="class_means"):
+        build_decoder(DecoderConfig("class_mean"), 2)
+
+
+@pytest.mark.parametrize("kind", TRAINED)
+def test_with_class_means_the_class_around_the_query_wins_over_the_nearest_row(kind: DecoderKind) -> None:
+    torch.manual_seed(0)
+    config = DecoderConfig(kind, hidden=16, blocks=2, unroll=2, heads=4, class_means=True)
+    decoder = build_decoder(config, 2).eval()
+    asked, found = between_two()
+    with torch.no_grad():
+        decoder.labels.sharpness.fill_(1.0)
+        decoder.labels.class_sharpness.fill_(50.0)
+        answer = decoder(asked, found, 2)
+    assert int(answer.log_probs.argmax()) == 0

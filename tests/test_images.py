@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from apl.images import SHEET_SIDE, fit, from_png, read_image, read_images, to_png
+from apl.classifier.images import SHEET_SIDE, fit, from_png, read_image, read_images, to_png
 
 
 @pytest.fixture

@@ -10,11 +10,13 @@ import torch
 
 from apl.baselines.progressive import ProgressiveHead
 from apl.checkpoint import BUNDLED
+from apl.data import draw_glyphs
+from apl.encoder import ConvConfig, Group, build_encoder, embed_all
 from apl.paper.continual import WAY, progressive_accuracy, task_streams
 from apl.paper.experiments import EXPERIMENTS
 from apl.paper.plot import smooth
 from apl.paper.report import TABLES, readme_part, table1_cells
-from apl.paper.subjects import Embedded
+from apl.paper.subjects import Embedded, embed_views
 
 ROOT = Path(__file__).parents[1]
 RESULT_FILES = sorted((ROOT / "results").glob("*.json"))
@@ -88,3 +90,21 @@ def test_table_one_was_measured_on_enough_episodes():
         pytest.skip("results/table1.json is not there: run `apl reproduce table1`")
     for row in json.loads(path.read_text())["rows"]:
         assert row["episodes"] >= (1000 if row["way"] <= 20 else 20)
+
+
+def test_a_mean_of_views_is_near_the_drawing_and_nearer_to_other_drawings_of_its_class() -> None:
+    torch.manual_seed(0)
+    encoder = build_encoder(ConvConfig(stem_channels=8, stem_stride=2, groups=(Group(8, 1), Group(16, 1)))).eval()
+    glyphs = draw_glyphs(6, 8, torch.Generator().manual_seed(0), 28)
+    one, many = (embed_views(encoder, glyphs.images, views) for views in (1, 6))
+    assert torch.equal(one, embed_all(encoder, glyphs.images))
+    assert torch.equal(many, embed_views(encoder, glyphs.images, 6)), "the same views every time"
+    torch.testing.assert_close(many.mean(1), torch.zeros(len(many)), atol=1e-5, rtol=0)
+    torch.testing.assert_close(many.std(1, correction=0), torch.ones(len(many)), atol=1e-3, rtol=0)
+    assert 0 < float((many - one).norm(dim=1).mean()) < float(torch.cdist(one, one).mean())
+
+    def spread(embeddings: torch.Tensor) -> float:
+        apart = torch.cdist(embeddings, embeddings)
+        return float(apart[glyphs.labels[:, None] == glyphs.labels].mean())
+
+    assert spread(many) < spread(one)

@@ -16,7 +16,7 @@ import torch
 from serving import alike, drawing, encoded, lesson, png, question, running, save_small_model, settings, small_learner
 
 import apl.service.encoding as encoding
-from apl.classifier import OnlineClassifier
+from apl.classifier.online import OnlineClassifier
 
 HOME = "/v1/memories/default"
 

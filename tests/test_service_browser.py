@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import shutil
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -100,6 +99,7 @@ def test_draw_teach_ask_reload_forget(page: object, service: httpx.Client) -> No
     counts = service.get("/v1/memories/default/counts").json()["classes"]
     assert [c["label"] for c in counts] == ["ring", "cross"]
     for sign in ("cross", "ring"):
+        page.click("#clear")
         with page.expect_response("**/predict"):
             draw(page, sign, lean=0.08)
         best(page, sign)

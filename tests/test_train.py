@@ -125,6 +125,24 @@ def test_a_run_is_never_overwritten_or_resumed_under_another_configuration(tmp_p
     assert {p.name: p.read_bytes() for p in (tmp_path / "run").iterdir() if p.is_file()} == before
 
 
+def test_a_run_begun_before_a_setting_existed_goes_on_with_its_default(tmp_path: Path) -> None:
+    pretrain(PRETRAIN, RunOptions(tmp_path, minutes=0.0))
+    older = read_json(tmp_path / "config.json")
+    del older["composed"]
+    (tmp_path / "config.json").write_text(json.dumps(older))
+    with pytest.raises(CheckpointError, match="was started with another 'composed': 0, now 3"):
+        pretrain(replace(PRETRAIN, composed=3), RunOptions(tmp_path, resume=True, minutes=0.0))
+    pretrain(PRETRAIN, RunOptions(tmp_path, resume=True, minutes=0.0))
+    assert read_json(tmp_path / "state.json")["state"]["step"] == 2
+
+
+def test_composed_characters_are_classes_of_the_encoder_s_training(tmp_path: Path) -> None:
+    pretrain(replace(PRETRAIN, composed=3), RunOptions(tmp_path / "more", minutes=0.0))
+    pretrain(PRETRAIN, RunOptions(tmp_path / "plain", minutes=0.0))
+    more, plain = (len(final_state(tmp_path / name)["module.directions"]) for name in ("more", "plain"))
+    assert more == plain + 3
+
+
 def test_a_run_may_be_lengthened_when_resumed(tmp_path: Path) -> None:
     pretrain(replace(PRETRAIN, steps=2), RunOptions(tmp_path))
     pretrain(replace(PRETRAIN, steps=4), RunOptions(tmp_path, resume=True))

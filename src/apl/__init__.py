@@ -25,17 +25,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from apl.answers import Explanation, Probabilities, Receipt
-    from apl.classifier import OnlineClassifier
+    from apl.classifier.answers import Explanation, Probabilities, Receipt
+    from apl.classifier.online import OnlineClassifier
     from apl.learner import Learner, LearnerConfig
     from apl.memory import Memory, Neighbours
     from apl.store import open_store
 
 _HOME = {
-    "OnlineClassifier": "apl.classifier",
-    "Receipt": "apl.answers",
-    "Probabilities": "apl.answers",
-    "Explanation": "apl.answers",
+    "OnlineClassifier": "apl.classifier.online",
+    "Receipt": "apl.classifier.answers",
+    "Probabilities": "apl.classifier.answers",
+    "Explanation": "apl.classifier.answers",
     "Learner": "apl.learner",
     "LearnerConfig": "apl.learner",
     "Memory": "apl.memory",

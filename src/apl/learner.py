@@ -12,17 +12,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from einops import rearrange
 from jaxtyping import Bool, Float, Int, Num
 from torch import Tensor, nn
 
 from apl.checkpoint import find_model, from_json, load_weights, read_description, read_tensors, save_model
 from apl.controller import Controller, SurpriseController
 from apl.decoder import DecoderConfig, build_decoder
+from apl.decoder.inputs import with_class_distance
 from apl.decoder.labels import spread_none
 from apl.encoder import ConvConfig, EncoderConfig, IdentityConfig, IdentityEncoder, build_encoder, scale_bytes
 from apl.memory import Column, Memory, Metric, Neighbours
+from apl.one_image import for_one_image
 
 
 @dataclass(frozen=True)
@@ -119,10 +121,9 @@ class Learner(nn.Module):
         """Step 1. Byte images are scaled to 0..1."""
         if x.ndim < 3:
             raise ValueError(f"expected inputs of shape [episode, query, ...], got {list(x.shape)}")
-        flat = scale_bytes(x.flatten(0, 1))
-        if not bool(torch.isfinite(flat).all()):
+        if x.is_floating_point() and not bool(torch.isfinite(x).all()):
             raise ValueError("the input contains NaN or infinity")
-        return rearrange(self.encoder(flat), "(e q) d -> e q d", e=x.shape[0])
+        return self.encoder(scale_bytes(x.flatten(0, 1))).view(*x.shape[:2], -1)
 
     def recall(self, memory: Memory, embedding: Float[Tensor, "episode query embed"]) -> Neighbours:
         """Step 2: k neighbours by each key column."""
@@ -162,7 +163,10 @@ class Learner(nn.Module):
         self, embedding: Float[Tensor, "episode query embed"], neighbours: Neighbours, way: int
     ) -> Prediction:
         """Step 3."""
-        answer = self.decoder(embedding.flatten(0, 1), neighbours.flatten(), way)
+        queries, recalled = embedding.flatten(0, 1), neighbours.flatten()
+        if self.config.decoder.class_means:
+            recalled = with_class_distance(queries, recalled)
+        answer = self.decoder(queries, recalled, way)
 
         def apart(t: Tensor) -> Tensor:
             return t.view(*embedding.shape[:2], *t.shape[1:])
@@ -177,9 +181,9 @@ class Learner(nn.Module):
         prediction = self.decode(embedding, self.recall(memory, embedding), way)
         if self.config.decoder.labels == "fixed" or not len(memory):
             return prediction
-        recalled = classes_among(prediction.neighbours.columns["label"], prediction.neighbours.mask, way)
-        present = torch.arange(len(memory)) < memory.counts[:, None]
-        stored = classes_among(memory.column("label"), present, way)[:, None].expand_as(recalled)
+        neighbours = prediction.neighbours
+        recalled = classes_among(neighbours.columns["label"].numpy(), neighbours.mask.numpy(), way)
+        stored = np.broadcast_to(classes_stored(memory, way)[:, None], recalled.shape)
         log_probs = spread_none(prediction.log_probs, prediction.log_none, recalled, stored)
         return replace(prediction, log_probs=log_probs)
 
@@ -222,13 +226,19 @@ class Learner(nn.Module):
     def on_embeddings(self) -> Learner:
         """The same decoder and controller, for inputs that are already embedded."""
         config = replace(self.config, encoder=IdentityConfig(self.encoder.width))
+        encoder = IdentityEncoder(config.encoder)
+        encoder.key_widths = self.key_widths
+        return self._twin(config, encoder)
+
+    def on_single_images(self) -> Learner:
+        """The same learner, trained, for one image at a time: the encoder is laid out for that."""
+        return self._twin(self.config, for_one_image(self.encoder))
+
+    def _twin(self, config: LearnerConfig, encoder: nn.Module) -> Learner:
         twin = Learner.__new__(Learner)
         nn.Module.__init__(twin)
-        twin.config, twin.controller, twin.decoder = config, self.controller, self.decoder
-        twin.encoder = IdentityEncoder(config.encoder)
-        twin.encoder.key_widths = self.key_widths
-        twin.train(self.training)
-        return twin
+        twin.config, twin.controller, twin.decoder, twin.encoder = config, self.controller, self.decoder, encoder
+        return twin.train(self.training)
 
     def save(self, directory: Path, provenance: Mapping[str, Any], half: bool = True) -> None:
         save_model(Path(directory), self, self.config, provenance, half)
@@ -244,11 +254,20 @@ class Learner(nn.Module):
 
 
 def classes_among(
-    labels: Int[Tensor, "*many row"], present: Bool[Tensor, "*many row"], way: int
-) -> Bool[Tensor, "*many way"]:
+    labels: Int[np.ndarray, "*many row"], present: Bool[np.ndarray, "*many row"], way: int
+) -> Bool[np.ndarray, "*many way"]:
     """Which of the classes 0..way-1 the present rows are of."""
-    found = torch.zeros(*labels.shape[:-1], way + 1, dtype=torch.bool)
-    return found.scatter_(-1, labels.masked_fill(~present, way), True)[..., :way]
+    found = np.zeros((*labels.shape[:-1], way + 1), bool)
+    np.put_along_axis(found, np.where(present, labels, way), True, -1)
+    return found[..., :way]
+
+
+def classes_stored(memory: Memory, way: int) -> Bool[np.ndarray, "episode way"]:
+    """Which of the classes 0..way-1 have rows in memory."""
+    labels, found = memory.column("label").numpy(), np.zeros((memory.episodes, way), bool)
+    for episode, rows in enumerate(memory.counts.tolist()):
+        found[episode, labels[episode, :rows]] = True
+    return found
 
 
 def check_labels(y: Tensor, shape: torch.Size, way: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from apl.data.jitter import JitterConfig
 from apl.data.source import DataSource
 from apl.decoder import DecoderConfig
@@ -24,33 +26,36 @@ GLYPH_ENCODER = ConvConfig(stem_channels=32, stem_kernel=5, stem_stride=2, group
 
 MANY_WAYS = (5, 20, 50, 100, 200)
 
+MIRRORED = PretrainConfig(
+    encoder=OMNIGLOT_ENCODER,
+    mirrored="for_encoder",
+    jitter=JitterConfig(rotation_degrees=15.0, scale=0.2, shear=0.25, elastic=0.06, thickness=0.4),
+    steps=3600,
+    batch=64,
+    learning_rate=1.2e-3,
+    warmup_steps=50,
+    decay_share=1.0,
+    weight_decay=5e-2,
+)
+
 PRESETS: dict[str, PretrainConfig | TrainConfig | AnalogyConfig] = {
     "omniglot-encoder": PretrainConfig(encoder=OMNIGLOT_ENCODER, steps=8500, batch=64),
-    "omniglot-encoder-mirrored": PretrainConfig(
-        encoder=OMNIGLOT_ENCODER,
-        mirrored="for_encoder",
-        jitter=JitterConfig(rotation_degrees=15.0, scale=0.2, shear=0.25, elastic=0.06, thickness=0.4),
-        steps=3600,
-        batch=64,
-        learning_rate=1.2e-3,
-        warmup_steps=50,
-        decay_share=1.0,
-        weight_decay=5e-2,
-    ),
+    "omniglot-encoder-mirrored": MIRRORED,
+    "omniglot-encoder-composed": replace(MIRRORED, composed=8000, steps=11_000, warmup_steps=100, decay_share=0.8),
     "omniglot": TrainConfig(
         learner=LearnerConfig(
             encoder=OMNIGLOT_ENCODER,
-            decoder=DecoderConfig(hidden=128, blocks=4, heads=4, compare=True),
+            decoder=DecoderConfig(hidden=64, blocks=2, heads=4, compare=True, class_means=True),
             k=16,
-            sigma_ratio=0.3,
+            sigma_ratio=0.2,
         ),
         freeze_encoder=True,
         mirrored="for_decoder",
         ways=MANY_WAYS,
         longest_episode=6,
-        steps=2451,
+        steps=2000,
         learning_rate=1e-3,
-        decay=0.5,
+        decay=0.3,
     ),
     "paper-20way": TrainConfig(
         learner=LearnerConfig(decoder=DecoderConfig(labels="fixed", way=20)),

@@ -49,7 +49,7 @@ def compared(kind: DecoderKind, k: int) -> AnalogyConfig:
     hidden = 128 if kind == "lstm" else 64
     decoder = DecoderConfig(kind=kind, labels="fixed", way=WAY, hidden=hidden, blocks=4, heads=4, key_distances=True)
     learner = LearnerConfig(encoder=ONE_HOT, decoder=decoder, k=k, sigma_ratio=SIGMA_RATIO)
-    return AnalogyConfig(learner, digits_from=DIGITS, steps=1000, learning_rate=1e-3)
+    return AnalogyConfig(learner, digits_from=DIGITS, steps=6000, learning_rate=1e-3)
 
 
 ANALOGY_PRESETS: dict[str, PretrainConfig | AnalogyConfig] = {
@@ -68,8 +68,8 @@ ANALOGY_PRESETS: dict[str, PretrainConfig | AnalogyConfig] = {
         task=AnalogyTask(symbols="glyphs"),
         symbols_from=SYMBOLS,
         decoder_from="runs/analogy-shuffled/model",
-        steps=400,
-        learning_rate=1e-3,
+        steps=2500,
+        learning_rate=2e-3,
     ),
     **{f"analogy-relational-k{k}": compared("relational", k) for k in (2, 4, 8, 16)},
     "analogy-working-memory-k16": compared("working_memory", 16),

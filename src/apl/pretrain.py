@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from apl.checkpoint import current_commit, find_model, load_weights, read_json, read_tensors, save_model, to_json
+from apl.data.compose import compose
 from apl.data.jitter import JitterConfig, jitter
 from apl.data.labelled import LabelledImages
 from apl.data.source import DataSource, Mirrored
@@ -33,6 +34,8 @@ class PretrainConfig:
     data: DataSource = field(default_factory=DataSource)
     mirrored: Mirrored = "none"
     """Whether mirror images of the training characters are classes too."""
+    composed: int = 0
+    """How many characters composed of two training characters are classes too."""
     encoder_from: str | None = None
     """Directory of a saved encoder to go on from; the directions of the classes start at their means."""
     steps: int = 9000
@@ -66,6 +69,8 @@ def pretrain(config: PretrainConfig, options: RunOptions) -> nn.Module:
     """Train, save the encoder under `options.directory`, and return it."""
     torch.manual_seed(config.seed)
     train = config.data.load_training(config.encoder.image_size, config.mirrored)
+    if config.composed:
+        train = train.joined(compose(train, config.composed, torch.Generator().manual_seed(config.seed)))
     validation = config.data.load("validation", config.encoder.image_size)
     model = CosineClassifier(config, len(train.class_names))
     if config.encoder_from is not None:
@@ -153,7 +158,7 @@ def one_shot_accuracy(encoder: nn.Module, data: LabelledImages, seed: int = 0) -
     truth = torch.arange(len(drawn))[:, None]
 
     def accuracy(prototypes: Float[Tensor, "way embed"]) -> float:
-        return float(((asked @ prototypes.T).argmax(-1) == truth).float().mean())
+        return float(((asked @ F.normalize(prototypes, dim=-1).T).argmax(-1) == truth).float().mean())
 
     way = len(drawn)
     return {f"val_{way}way_1shot": accuracy(stored[:, 0]), f"val_{way}way_5shot_mean": accuracy(stored.mean(1))}

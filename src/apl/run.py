@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 
-from apl.checkpoint import CheckpointError, read_json, read_tensors, to_json, write_json, write_tensors
+from apl.checkpoint import CheckpointError, from_json, read_json, read_tensors, to_json, write_json, write_tensors
 
 SAVE_EVERY_SECONDS = 50
 LOG_EVERY_SECONDS = 5
@@ -167,8 +167,9 @@ class Run:
         if not (directory / "state.json").exists():
             raise CheckpointError(f"nothing to resume in {directory}: no state.json there")
         saved = read_json(directory / "state.json")
-        before = read_json(directory / "config.json")
         now = to_json(self.config)
+        # Read as a configuration, so that settings which did not exist then have their defaults.
+        before = to_json(from_json(type(self.config), read_json(directory / "config.json")))
         changed = [name for name in now if name != "steps" and now[name] != before.get(name)]
         if changed:
             raise CheckpointError(

@@ -97,21 +97,19 @@ class SearchIndex:
         if not math.isfinite(largest):
             raise ValueError("the query contains NaN or infinity")
         slots = -(-rows // BLOCKS) * BLOCKS
-        # |m|² - 2qm orders the rows as |q - m|² does: |q|² is the same for all rows of a query.
-        score = self._products(query, slots)
-        score *= -2
-        score += self.square_norms[:, None, :slots]
-        best, row = smallest(score.reshape(-1, slots), take)
+        best, row = smallest(self._scores(query, slots), take)
         # A sum of `width` products is off by at most width · eps / 2 of the product of lengths. Twice that, and a
         # little, also covers the rounding of the norms, of the move to the origin and of the true distances.
         rounding = (asked.shape[1] + 16) * EPSILON * largest**2
         row.sort(axis=1)
         return Proposal(row, best + length - np.float32(rounding))
 
-    def _products(self, query: Tensor, slots: int) -> Float[np.ndarray, "episode query slots"]:
-        if query.shape[0] > 1:
-            return torch.bmm(query, self.keys[:, :slots].transpose(1, 2)).numpy()
-        return torch.mm(query[0], self.keys[0, :slots].T).numpy()[None]
+    def _scores(self, query: Float[Tensor, "episode query embed"], slots: int) -> Float[np.ndarray, "any slots"]:
+        """|m|² - 2qm orders the rows as |q - m|² does: |q|² is the same for all rows of a query."""
+        norms, keys = torch.from_numpy(self.square_norms[:, None, :slots]), self.keys[:, :slots].transpose(1, 2)
+        if len(query) == 1:
+            return torch.addmm(norms[0], query[0], keys[0], alpha=-2).numpy()
+        return torch.baddbmm(norms, query, keys, alpha=-2).numpy().reshape(-1, slots)
 
 
 def smallest(score: Float[np.ndarray, "query slots"], take: int) -> tuple[np.ndarray, np.ndarray]:

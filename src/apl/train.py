@@ -26,7 +26,7 @@ from apl.evaluate import fixed_context
 from apl.learner import Learner, LearnerConfig
 from apl.run import LOG_EVERY_SECONDS, Run, RunOptions
 
-VALIDATE_EVERY_SECONDS = 300
+VALIDATE_EVERY_SECONDS = 1200
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from apl.bench.streams import Characters, embedded, new_world, save_result
 from apl.checkpoint import find_model, write_json
+from apl.classifier.new_class import FILE, NewClassRule, fit_rule
 from apl.learner import Learner
-from apl.new_class import FILE, NewClassRule, fit_rule
 from apl.store import NewRow
 
 BINS = 15

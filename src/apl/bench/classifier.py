@@ -17,9 +17,9 @@ import torch
 
 from apl.bench.streams import report, save_result
 from apl.bench.turns import Contender, ratio, take_turns
-from apl.classifier import OnlineClassifier
-from apl.features import feature_learner
-from apl.lasting import LastingMemory
+from apl.classifier.features import feature_learner
+from apl.classifier.lasting import LastingMemory
+from apl.classifier.online import OnlineClassifier
 from apl.store import NewRow, open_store
 
 ROWS = 10_000
@@ -47,7 +47,7 @@ def beside_the_encoder(model: str, directory: Path, rounds: int) -> list[dict[st
             turn = iter(range(10**9))
 
             def bare() -> None:
-                with torch.no_grad():
+                with torch.inference_mode():
                     encoder(tensors[next(turn) % 16])
 
             seconds = take_turns({

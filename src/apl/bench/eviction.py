@@ -1,7 +1,8 @@
-"""Which row to give up when the memory is full: the rule of `apl.eviction` against a random row and the oldest.
+"""Which row to give up when the memory is full: the rule of `apl.classifier.eviction` against a random row and the oldest.
 
 Two streams of test characters: all classes mixed, and one group of classes after the other (where the oldest rows
 are the only memory of the first groups). Measured: accuracy while learning, and on drawings never shown, at the end.
+σ is low, so that the budget is reached; every rule meets the same streams.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from statistics import mean, stdev
 import torch
 from torch import Tensor
 
-from apl.bench.streams import accuracy, embedded, new_world, report, save_result
-from apl.lasting import LastingMemory
+from apl.bench.streams import accuracy, counted, embedded, new_world, report, save_result
+from apl.classifier.lasting import LastingMemory
+from apl.classifier.new_class import NewClassRule
+from apl.controller import SurpriseController
 from apl.learner import Learner
-from apl.new_class import NewClassRule
 
 CLASSES, SHOWN, ASKED, GROUPS = 40, 10, 8, 5
+SIGMA_NATS = 0.05
 
 
 class OldestGoes(LastingMemory):
@@ -36,31 +39,37 @@ class RandomGoes(LastingMemory):
 RULES = {"least important": LastingMemory, "random": RandomGoes, "oldest": OldestGoes}
 
 
-def run(model: str = "omniglot", seeds: int = 3, part: str = "test") -> Path:
+def run(model: str = "omniglot", seeds: int = 10, part: str = "test") -> Path:
     learner, rule = Learner.load(model), NewClassRule.of_model(model)
     characters = embedded(learner, part)
     rows = []
     for stream in ("mixed", "group by group"):
         for max_rows in (CLASSES, 3 * CLASSES // 2):
             for name, memory in RULES.items():
-                while_learning, at_end = [], []
-                for seed in range(seeds):
+                while_learning, at_end, evictions = [], [], []
+                for seed in counted(f"{stream}, {max_rows} rows, {name}", range(seeds)):
                     generator = torch.Generator().manual_seed(seed)
                     shown, asked = stream_of(characters, stream, generator)
-                    world = new_world(learner, rule, max_rows=max_rows, memory=memory)
-                    right = 0
+                    controller = SurpriseController(sigma_nats=SIGMA_NATS)
+                    world = new_world(learner, rule, controller=controller, max_rows=max_rows, memory=memory)
+                    right = gone = 0
                     for example in shown.tolist():
                         label = int(characters.labels[example])
                         receipt = world.learn(characters.embeddings[example], label)
                         right += receipt.predicted == label
+                        gone += len(receipt.evicted)
+                        world.commit()
                     while_learning.append(right / len(shown))
                     at_end.append(accuracy(world, characters, asked))
+                    evictions.append(gone)
                 rows.append({
                     "stream": stream, "max_rows": max_rows, "rule": name, "accuracy": mean(at_end),
-                    "spread": stdev(at_end) if seeds > 1 else None, "accuracy_while_learning": mean(while_learning),
+                    "ci95": 1.96 * stdev(at_end) / seeds**0.5 if seeds > 1 else None,
+                    "accuracy_while_learning": mean(while_learning), "evictions": mean(evictions),
                 })  # fmt: skip
                 report(rows[-1])
-    about = {"classes": CLASSES, "shown_per_class": SHOWN, "asked_per_class": ASKED, "seeds": seeds, "part": part}
+    about = {"classes": CLASSES, "shown_per_class": SHOWN, "asked_per_class": ASKED, "seeds": seeds, "part": part,
+             "sigma_nats": SIGMA_NATS}  # fmt: skip
     return save_result("eviction", rows, model=model, **about)
 
 

@@ -9,8 +9,8 @@ from statistics import mean, stdev
 import torch
 
 from apl.bench.streams import answers, embedded, new_world, report, save_result
+from apl.classifier.new_class import NewClassRule
 from apl.learner import Learner
-from apl.new_class import NewClassRule
 
 SHOWN, ASKED = 10, 10
 

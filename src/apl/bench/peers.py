@@ -15,11 +15,11 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from apl.bench.streams import embedded, new_world, report, save_result
+from apl.bench.streams import counted, embedded, new_world, report, save_result
+from apl.classifier.new_class import NewClassRule
 from apl.controller import SurpriseController, WriteAll
 from apl.decoder.kernel import NearestDecoder
 from apl.learner import Learner
-from apl.new_class import NewClassRule
 
 PER_CLASS = 6
 """Drawings of each class in the stream."""
@@ -137,7 +137,7 @@ def run(model: str = "omniglot", seed: int = 0, per_class: int = PER_CLASS, only
             continue
         method = build()
         started, right = time.process_time(), []
-        for vector, label in zip(x, y, strict=True):
+        for vector, label in counted(name, list(zip(x, y, strict=True))):
             right.append(method.answer_and_learn(vector, label) == label)
         seconds = time.process_time() - started
         last = len(right) // 4

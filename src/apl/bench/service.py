@@ -26,8 +26,8 @@ from typing import Any, Literal
 import torch
 
 from apl.bench.http_load import Load, Sent, load, run
+from apl.classifier.images import to_png
 from apl.data.glyphs import draw_glyphs
-from apl.images import to_png
 from apl.learner import Learner
 
 CLIENTS = (1, 8, 32)

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
+from rich.console import Console
+from rich.progress import track
 from torch import Tensor
 
 from apl.checkpoint import current_commit, write_json
+from apl.classifier.lasting import LastingMemory
+from apl.classifier.new_class import NewClassRule
+from apl.classifier.open_world import OpenWorld
 from apl.controller import Controller
 from apl.data.omniglot import Part, omniglot
 from apl.encoder import embed_all
-from apl.lasting import LastingMemory
 from apl.learner import Learner
-from apl.new_class import NewClassRule
-from apl.open_world import OpenWorld
 from apl.store import open_store
 
 RESULTS = Path("results")
@@ -72,6 +74,12 @@ def answers(
     classes = torch.tensor(world.memory.classes)
     parts = [world.believe(characters.embeddings[part]).known.argmax(1) for part in examples.split(256)]
     return classes[torch.cat(parts)]
+
+
+def counted(what: str, steps: Sequence[Any]) -> Iterable[Any]:
+    """The steps, with a bar on stderr (only on a terminal)."""
+    console = Console(stderr=True)
+    return track(steps, what, console=console, disable=not console.is_terminal)
 
 
 def report(row: Mapping[str, Any]) -> None:

@@ -37,16 +37,16 @@ class Command:
     """Another threshold of surprise, in nats (online)."""
     length: int | None = None
     """Examples per online episode; by default all examples of the classes."""
-    decoder: Literal["kernel", "nearest"] | None = None
+    decoder: Literal["kernel", "class_mean", "nearest"] | None = None
     """Put a decoder without weights behind the model's encoder."""
     json: bool = False
     """Print one JSON object."""
 
     def run(self) -> None:
         from apl.cli.show import progress
+        from apl.data.source import DataSource
         from apl.evaluate import fixed_context, online
         from apl.paper.models import variant
-        from apl.data.source import DataSource
 
         if self.episodes < 1:
             raise ValueError(f"episodes must be at least 1, got {self.episodes}")

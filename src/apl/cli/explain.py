@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 if TYPE_CHECKING:
-    from apl.answers import Explanation
+    from apl.classifier.answers import Explanation
 
 
 @dataclass
@@ -31,9 +31,9 @@ class Command:
     """Print one JSON object."""
 
     def run(self) -> None:
+        from apl.classifier.images import read_image
         from apl.cli.learn import open_picture
         from apl.cli.memory_option import open_classifier
-        from apl.images import read_image
 
         picture = open_picture(self.image)
         out = self.out or self.image.with_name(self.image.stem + ".explained.png")
@@ -61,7 +61,7 @@ def draw(query: Any, explanation: Explanation, payloads: list[bytes | None], out
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from apl.images import from_png
+    from apl.classifier.images import from_png
 
     places = 1 + len(explanation.neighbours)
     columns = min(places, 6)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 if TYPE_CHECKING:
-    from apl.classifier import OnlineClassifier
+    from apl.classifier.online import OnlineClassifier
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 FILES_AT_ONCE = 64
@@ -114,7 +114,7 @@ def find_pictures(directory: Path) -> list[tuple[Path, str]]:
 def open_picture(path: Path):  # noqa: ANN201 - a PIL image; PIL is imported late
     from PIL import Image, UnidentifiedImageError
 
-    from apl.images import read_image
+    from apl.classifier.images import read_image
 
     try:
         with Image.open(path) as image:

@@ -170,7 +170,7 @@ class Reembed:
     json: bool = False
 
     def run(self) -> int:
-        from apl.classifier import OnlineClassifier
+        from apl.classifier.online import OnlineClassifier
         from apl.store import open_store
         from apl.store.transfer import reembed
 

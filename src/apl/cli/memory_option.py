@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from apl.classifier import OnlineClassifier
+from apl.classifier.online import OnlineClassifier
 from apl.store import NoSuchMemory, StoreError
 
 DEFAULT_MODEL = "omniglot"

@@ -39,6 +39,11 @@ class LabelledImages:
         kept = labels >= 0
         return LabelledImages(self.images[kept], labels[kept], tuple(class_names))
 
+    def sorted(self) -> LabelledImages:
+        """The images of a class one after the other, classes in order."""
+        order = self.labels.argsort(stable=True)
+        return LabelledImages(self.images[order], self.labels[order], self.class_names)
+
     def with_rotations(self) -> LabelledImages:
         """Rotations by 90, 180 and 270 degrees added as new classes (Santoro et al. 2016)."""
         turned = [torch.rot90(self.images, quarter, (2, 3)) for quarter in range(4)]

@@ -1,7 +1,7 @@
 """Decoders (paper, section 2.1): a query and its neighbours become a posterior over labels.
 
-`relational`, `working_memory` and `lstm` are the paper's; `kernel` and `nearest` have no weights; `deduction`
-compares the recalled rows with one another by each key. Each is an `nn.Module` called as
+`relational`, `working_memory` and `lstm` are the paper's; `kernel`, `class_mean` and `nearest` have no weights;
+`deduction` compares the recalled rows with one another by each key. Each is an `nn.Module` called as
 `decoder(query, neighbours, way) -> Posterior`. No weight depends on k.
 """
 
@@ -14,16 +14,17 @@ from torch import nn
 
 from apl.decoder.deduction import DeductionDecoder
 from apl.decoder.inputs import NeighbourInputs
-from apl.decoder.kernel import KernelDecoder, NearestDecoder
+from apl.decoder.kernel import ClassMeanDecoder, KernelDecoder, NearestDecoder
 from apl.decoder.labels import FixedLabels, NeighbourhoodLabels, Posterior
 from apl.decoder.lstm import LSTMDecoder
 from apl.decoder.relational import RelationalDecoder
 from apl.decoder.working_memory import WorkingMemoryDecoder
 
-DecoderKind = Literal["relational", "working_memory", "lstm", "kernel", "nearest", "deduction"]
+DecoderKind = Literal["relational", "working_memory", "lstm", "kernel", "class_mean", "nearest", "deduction"]
+WITHOUT_WEIGHTS: tuple[DecoderKind, ...] = ("kernel", "class_mean", "nearest")
 LabelForm = Literal["fixed", "neighbourhood"]
 
-__all__ = ["DecoderConfig", "DecoderKind", "LabelForm", "Posterior", "build_decoder"]
+__all__ = ["DecoderConfig", "WITHOUT_WEIGHTS", "DecoderKind", "LabelForm", "Posterior", "build_decoder"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class DecoderConfig:
     label_width: int = 32
     compare: bool = False
     """Deviation: also show the decoder |e_t - e_m|, feature by feature."""
+    class_means: bool = False
+    """Deviation: show the decoder how far the query is from the mean of the recalled rows of each row's class."""
     key_distances: bool = False
     """Show the decoder how far each row is by every key column, not only by the one that recalled it."""
     content: bool = True
@@ -52,6 +55,10 @@ class DecoderConfig:
 def build_decoder(config: DecoderConfig, width: int, key_widths: tuple[int, ...] | None = None) -> nn.Module:
     """A decoder for embeddings of this width, made of these keys (one by default)."""
     key_widths = key_widths or (width,)
+    if config.kind == "class_mean":
+        if not config.class_means:
+            raise ValueError("the class_mean decoder needs class_means")
+        return ClassMeanDecoder()
     if config.kind == "kernel":
         return KernelDecoder()
     if config.kind == "nearest":
@@ -59,13 +66,13 @@ def build_decoder(config: DecoderConfig, width: int, key_widths: tuple[int, ...]
     if config.hidden % config.heads:
         raise ValueError(f"hidden ({config.hidden}) must be a multiple of heads ({config.heads})")
     told = key_widths if config.key_distances else ()
-    inputs = NeighbourInputs(width, config.label_width, config.hidden, config.compare, told)
+    inputs = NeighbourInputs(width, config.label_width, config.hidden, config.compare, told, config.class_means)
     if config.labels == "fixed":
         if not config.way or config.way < 2:
             raise ValueError("fixed labels need `way`, the number of classes (at least 2)")
         labels: nn.Module = FixedLabels(config.way, config.label_width, config.hidden)
     else:
-        labels = NeighbourhoodLabels(config.label_width, config.hidden)
+        labels = NeighbourhoodLabels(config.label_width, config.hidden, config.class_means)
     match config.kind:
         case "relational":
             return RelationalDecoder(inputs, labels, config.hidden, config.blocks, config.heads)

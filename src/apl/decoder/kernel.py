@@ -1,6 +1,7 @@
-"""Decoders without weights, shown beside every result: a distance-weighted kernel and the nearest neighbour.
+"""Decoders without weights, shown beside every result: a distance-weighted kernel, the nearest neighbour, and
+the nearest class mean.
 
-Both answer for any number of classes. An example of no recalled class is allowed for by a fixed share.
+All answer for any number of classes. An example of no recalled class is allowed for by a fixed share.
 """
 
 from __future__ import annotations
@@ -27,6 +28,18 @@ class KernelDecoder(nn.Module):
         scaled = neighbours.distance.square() / query.shape[-1]
         none = torch.full((len(query),), -self.SHARPNESS * self.NONE_DISTANCE**2)
         return share_out(-self.SHARPNESS * scaled, none, neighbours, way)
+
+
+class ClassMeanDecoder(KernelDecoder):
+    """The same kernel of the distance from the means of the recalled classes (Snell et al. 2017), however many
+    rows a class has."""
+
+    def forward(self, query: Float[Tensor, "query embed"], neighbours: Neighbours, way: int) -> Posterior:
+        scaled = neighbours.columns["class_distance"].square() / query.shape[-1]
+        none = torch.full((len(query),), -self.SHARPNESS * self.NONE_DISTANCE**2)
+        label = neighbours.columns["label"]
+        rows = ((label[:, :, None] == label[:, None]) & neighbours.mask[:, None]).sum(-1).clamp(min=1)
+        return share_out(-self.SHARPNESS * scaled - rows.log(), none, neighbours, way)
 
 
 class NearestDecoder(nn.Module):

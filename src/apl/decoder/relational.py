@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from einops import rearrange
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from apl.decoder.inputs import NeighbourInputs
@@ -27,11 +26,12 @@ class SelfAttention(nn.Module):
         self.merge = nn.Linear(hidden, hidden)
 
     def forward(
-        self, states: Float[Tensor, "query states hidden"], mask: Bool[Tensor, "query states"]
+        self, states: Float[Tensor, "query states hidden"], bias: Float[Tensor, "query 1 1 states"] | None
     ) -> Float[Tensor, "query states hidden"]:
-        q, k, v = rearrange(self.to_qkv(states), "b s (three h d) -> three b h s d", three=3, h=self.heads)
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None, None])
-        return self.merge(rearrange(mixed, "b h s d -> b s (h d)"))
+        # Plain views, since einops would take a third of the time of a single query.
+        q, k, v = self.to_qkv(states).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+        return self.merge(mixed.transpose(1, 2).flatten(2))
 
 
 class RelationalBlock(nn.Module):
@@ -42,8 +42,8 @@ class RelationalBlock(nn.Module):
         self.attention = SelfAttention(hidden, heads)
         self.shared = nn.Sequential(nn.ReLU(), nn.Linear(hidden, hidden), nn.LayerNorm(hidden))
 
-    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
-        return states + self.shared(self.attention(states, mask))
+    def forward(self, states: Tensor, bias: Tensor | None) -> Tensor:
+        return states + self.shared(self.attention(states, bias))
 
 
 class RelationalDecoder(nn.Module):
@@ -64,10 +64,12 @@ class RelationalDecoder(nn.Module):
 
     def forward(self, query: Float[Tensor, "query embed"], neighbours: Neighbours, way: int) -> Posterior:
         states = self.inputs(query, neighbours, self.labels.embed(neighbours))
-        mask = self.inputs.mask(neighbours)
+        bias = self.inputs.attention_bias(neighbours)
         for block in self.blocks:
-            states = block(states, mask)
+            states = block(states, bias)
         states = self.norm(states)
-        attention = self.inputs.attention(neighbours, self.sharpness)
-        pooled = (attention[..., None] * states).sum(1)
+        attention = pooled = None
+        if self.labels.pools:
+            attention = self.inputs.attention(neighbours, self.sharpness)
+            pooled = (attention[..., None] * states).sum(1)
         return self.labels.answer(pooled, states, attention, neighbours, way)

@@ -47,6 +47,7 @@ class Played:
 def reproduce(quick: bool = False) -> None:
     """Measure every bundled analogy model on MNIST's test digits."""
     episodes = 20 if quick else 50
+    many = episodes if quick else 4 * episodes
     rows: list[Row] = []
 
     def keep(measured: list[Row]) -> None:
@@ -55,24 +56,24 @@ def reproduce(quick: bool = False) -> None:
         save_rows("analogy", rows, quick, note="accuracy is on combinations not seen before in the episode")
 
     if is_bundled("analogy-fixed"):
-        keep([fixed_row("analogy-fixed", 4 * episodes)])
+        keep([fixed_row("analogy-fixed", many)])
     curves: dict[str, Played] = {}
     for name in (BEST, "analogy-glyphs", *COMPARED):
         if is_bundled(name):
             learner = Learner.load(name)
-            curves[name] = play(name, learner, episodes)
+            curves[name] = play(name, learner, episodes if name in COMPARED else many)
             keep(curve_rows(name, learner, curves[name]))
     if curves:
         results = {name: played.result for name, played in curves.items()}
         draw_curves(results, next(iter(curves.values())).solver, figure_path("analogy", quick))
     if is_bundled(BEST):
         draw_episode(Learner.load(BEST), figure_path("analogy-episode", quick))
-        keep(fact_rows(episodes))
+        keep(fact_rows(many))
         if not quick:
             for hops, k in itertools.product((1, 2), (16, 8, 4, 2)):
                 keep(neighbour_rows(episodes, k, hops))
             for controller in (WriteAll(), *(SurpriseController(sigma_nats=sigma) for sigma in SIGMAS)):
-                keep(threshold_rows(episodes, controller))
+                keep(threshold_rows(many, controller))
 
 
 def is_bundled(name: str) -> bool:

@@ -30,8 +30,8 @@ def draw_curves(results: Mapping[str, OnlineResult], solver: Float[Tensor, "epis
     by_decoder = [name for name in results if name.endswith("-k16")]
     panels = [(names, title) for names, title in (
         (ours, "our best"),
-        (by_k, "relational decoder, one hop, short training"),
-        (by_decoder, "the paper's decoders, k = 16, short training"),
+        (by_k, "relational decoder, one hop"),
+        (by_decoder, "the paper's decoders, k = 16, one hop"),
     ) if names]  # fmt: skip
     time = torch.arange(solver.shape[1])
     with figure(path, columns=len(panels)) as axes:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from apl.controller import SurpriseController
-from apl.decoder import DecoderKind, build_decoder
+from apl.decoder import WITHOUT_WEIGHTS, DecoderKind, build_decoder
 from apl.learner import Learner
 
 
@@ -21,9 +21,10 @@ def variant(
     learner = Learner.load(model)
     config = learner.config
     if decoder is not None:
-        if decoder not in ("kernel", "nearest"):
-            raise ValueError(f"only kernel and nearest need no weights; {decoder!r} must be trained")
-        config = replace(config, decoder=replace(config.decoder, kind=decoder, labels="neighbourhood"))
+        if decoder not in WITHOUT_WEIGHTS:
+            raise ValueError(f"only {', '.join(WITHOUT_WEIGHTS)} need no weights; {decoder!r} must be trained")
+        bare = replace(config.decoder, kind=decoder, labels="neighbourhood", class_means=decoder == "class_mean")
+        config = replace(config, decoder=bare)
         learner.decoder = build_decoder(config.decoder, learner.encoder.width)
     if k is not None:
         if k < 1:

@@ -16,7 +16,7 @@ from jaxtyping import Float  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 OURS, OTHER, THIRD, QUIET = "#c8443c", "#33658a", "#5b8c5a", "#8a8a8a"
-PALETTE = (OURS, OTHER, THIRD, "#d9a441", QUIET)
+PALETTE = (OURS, OTHER, THIRD, "#d9a441", "#8c6bb1", QUIET)
 
 
 @contextmanager

@@ -73,10 +73,14 @@ def _posterior(rows: list[Row]) -> str:
 
 
 def _thousand_way(rows: list[Row]) -> str:
-    online, fixed = rows
-    passed = [s for s, a in zip(online["stored_curve"], online["accuracy_curve"], strict=True) if a >= fixed["accuracy"]]
-    crossing = f"reached with {passed[0]:.0f} written" if passed else "not reached"
-    return f"fixed context {_percent(fixed)}, {crossing}; at the end {_percent(online, 'accuracy_last_1000', 'accuracy_last_1000_ci95')} with {online['stored']:.0f}"
+    fixed, *online = rows
+    ends = []
+    for row in online:
+        curve = zip(row["stored_curve"], row["accuracy_curve"], strict=True)
+        passed = next((f", the fixed context passed with {s:.0f}" for s, a in curve if a >= fixed["accuracy"]), "")
+        end = _percent(row, "accuracy_last_1000", "accuracy_last_1000_ci95")
+        ends.append(f"{end} with {row['stored']:.0f} (σ = {row['sigma_nats']:.2g} nats{passed})")
+    return f"fixed context of 5000 {_percent(fixed)}; online, at the end " + ", ".join(ends)
 
 
 def _mnist(rows: list[Row]) -> str:

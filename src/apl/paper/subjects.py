@@ -9,20 +9,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from apl.checkpoint import BUNDLED
+from apl.data.jitter import JitterConfig, jitter
 from apl.data.omniglot import Part
 from apl.data.source import DataSource
 from apl.decoder import DecoderKind
-from apl.encoder import embed_all
+from apl.encoder import embed_all, scale_bytes
 from apl.learner import Learner
 from apl.paper.models import variant
 
 MODEL = "omniglot"
 TRAINED_DECODERS = {"relational": MODEL, "working_memory": "omniglot-working-memory", "lstm": "omniglot-lstm"}
-DECODERS: tuple[DecoderKind, ...] = ("relational", "working_memory", "lstm", "kernel", "nearest")
+SLIGHTLY = JitterConfig(rotation_degrees=5.0, scale=0.06, shear=0.06, shift=0.03, elastic=0.015, thickness=0.0)
+DECODERS: tuple[DecoderKind, ...] = ("relational", "working_memory", "lstm", "kernel", "class_mean", "nearest")
 
 
 @dataclass(frozen=True)
@@ -67,10 +71,22 @@ def is_bundled(name: str) -> bool:
 
 
 @cache
-def characters(rotations: bool, part: Part = "test", model: str = MODEL) -> Embedded:
+def characters(rotations: bool, part: Part = "test", model: str = MODEL, views: int = 1) -> Embedded:
     """Omniglot characters of the paper's split, embedded by a bundled model's encoder."""
     learner = Learner.load(model)
     source = DataSource(rotations=rotations)
     images = source.load(part, learner.config.encoder.image_size)
-    return Embedded(embed_all(learner.encoder, images.images), images.labels, source.split_name(), source.split_hash())
+    embeddings = embed_views(learner.encoder, images.images, views)
+    return Embedded(embeddings, images.labels, source.split_name(), source.split_hash())
+
+
+def embed_views(encoder: nn.Module, images: Tensor, views: int) -> Float[Tensor, "image embed"]:
+    """With several `views` an embedding is the mean of the drawing's own and of its slightly deformed copies'."""
+    embeddings = embed_all(encoder, images)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(views - 1):
+        # A part at a time: deformed copies are four times as large as bytes.
+        for embedding, drawn in zip(embeddings.split(2048), images.split(2048), strict=True):
+            embedding += embed_all(encoder, jitter(scale_bytes(drawn), SLIGHTLY, generator))
+    return F.layer_norm(embeddings, embeddings.shape[1:]) if views > 1 else embeddings
 

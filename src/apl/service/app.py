@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
+from apl.decoder import WITHOUT_WEIGHTS
 from apl.encoder import ConvConfig
 from apl.learner import Learner
 from apl.service import records
@@ -42,7 +43,7 @@ def create_app(settings: Settings, learner: Learner | None = None) -> FastAPI:
     learner = Learner.load(settings.model) if learner is None else learner
     if not isinstance(learner.config.encoder, ConvConfig):
         raise ValueError(f"{settings.model} does not take pictures: the service needs a model that does")
-    if learner.config.decoder.labels == "fixed" and learner.config.decoder.kind not in ("kernel", "nearest"):
+    if learner.config.decoder.labels == "fixed" and learner.config.decoder.kind not in WITHOUT_WEIGHTS:
         raise ValueError(f"{settings.model} knows a fixed number of classes: take one with neighbourhood labels")
     tokens = None if settings.tokens is None else Tokens.load(settings.tokens)
     metrics = Metrics()

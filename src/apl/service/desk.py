@@ -19,9 +19,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from apl.images import to_png
-from apl.open_world import OpenWorld
-from apl.opened import Opened
+from apl.classifier.images import to_png
+from apl.classifier.open_world import OpenWorld
+from apl.classifier.opened import Opened
 from apl.service.guard import Refused
 from apl.service.history import Answered, History, Retries
 from apl.service.records import answers, explained, taught

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
+from apl.classifier.images import to_png
 from apl.data.glyphs import draw_glyphs
 from apl.episode import EpisodeSampler, Step, run_episode
-from apl.images import to_png
 from apl.learner import Learner
 
 SHOWN = 8

@@ -6,7 +6,7 @@ import base64
 import bisect
 from typing import Any
 
-from apl.opened import Opened
+from apl.classifier.opened import Opened
 from apl.service.desk import Desk
 from apl.service.guard import Refused
 from apl.service.records import finite

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from apl.classifier.new_class import NewClassRule
+from apl.classifier.opened import CLASSIFIER_SETTING, Opened, recorded
 from apl.learner import Learner
-from apl.new_class import NewClassRule
-from apl.opened import CLASSIFIER_SETTING, Opened, recorded
 from apl.service.desk import Desk
 from apl.service.guard import Refused
 from apl.service.settings import Settings

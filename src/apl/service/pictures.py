@@ -1,4 +1,4 @@
-"""Pictures from strangers: bytes or arrays to sheets (see `apl.images`), looking at the header before unpacking."""
+"""Pictures from strangers: bytes or arrays to sheets (see `apl.classifier.images`), looking at the header before unpacking."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
-from apl.images import Ink, read_image
+from apl.classifier.images import Ink, read_image
 from apl.service.guard import Refused
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")

@@ -1,4 +1,4 @@
-"""What the service answers: Python's own records (`apl.answers`) as JSON, and how they are described to clients."""
+"""What the service answers: Python's own records (`apl.classifier.answers`) as JSON, and how they are described to clients."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from apl.answers import Explanation, RecalledRow, Receipt
-from apl.open_world import Belief, OpenWorld
+from apl.classifier.answers import Explanation, RecalledRow, Receipt
+from apl.classifier.open_world import Belief, OpenWorld
 
 INFINITE_NATS = 1e6
 """JSON has no infinity."""

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, Validat
 from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 
-from apl.images import Ink
+from apl.classifier.images import Ink
 from apl.service.guard import Refused
 from apl.service.pictures import from_base64, sheet_from_bytes, sheet_from_pixels, unusable
 from apl.service.settings import BATCH, LABEL_CHARACTERS, SOURCE_CHARACTERS, Limits

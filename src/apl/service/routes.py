@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from apl.images import fit
+from apl.classifier.images import fit
 from apl.service import bundle, look, records
 from apl.service.describe import Name, RetryKey, RowId, body, errors
 from apl.service.desk import Desk

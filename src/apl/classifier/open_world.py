@@ -2,7 +2,7 @@
 
 With N classes in memory the learner is asked as if there were N + 1. The one too many stands for whatever is not
 known yet, and takes its part of the decoder's "none of these": from that follows the probability of a new class (see
-`apl.new_class`). The posterior over known classes is the same answer given that it is one of the N.
+`apl.classifier.new_class`). The posterior over known classes is the same answer given that it is one of the N.
 
 Surprise is measured among the known classes, the one just told included, never fewer than two; a label never seen
 before is always written, whatever its surprise.
@@ -17,13 +17,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from apl.answers import Explanation, Probabilities, RecalledRow, Receipt
+from apl.classifier.answers import Explanation, Probabilities, RecalledRow, Receipt
+from apl.classifier.features import UnitKernel, measure_unit
+from apl.classifier.lasting import LastingMemory
+from apl.classifier.new_class import NewClassRule
 from apl.controller import SurpriseController
 from apl.decoder.kernel import KernelDecoder
-from apl.features import UnitKernel, measure_unit
-from apl.lasting import LastingMemory
-from apl.learner import Learner, Prediction
-from apl.new_class import NewClassRule
+from apl.learner import Learner, Prediction, classes_among
 from apl.store import Label, NewRow
 
 UNIT_SETTING = "distance unit"
@@ -55,11 +55,10 @@ class OpenWorld:
         self.memory.reload()
         self._recall_unit()
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def believe(self, embedding: Float[Tensor, "query embed"]) -> Belief:
         return self._read(self.learner.predict(self.memory.tensors, embedding[None], self._way()))
 
-    @torch.no_grad()
     def learn(
         self,
         embedding: Float[Tensor, " embed"],
@@ -69,13 +68,12 @@ class OpenWorld:
     ) -> Receipt:
         """Predict, be told, and stage the example if it surprised. `commit` makes it last."""
         memory = self.memory
-        prediction = self.learner.predict(memory.tensors, embedding[None, None], self._way())
-        belief = self._read(prediction)
+        belief = self.believe(embedding[None])
         number = memory.number(label)
         new_label = number is None
         number = len(memory.classes) if new_label else number
         way = max(2, len(memory.classes) + new_label)
-        judgement = self.learner.judge(prediction.among(way), torch.tensor([[number]]))
+        judgement = self.learner.judge(belief.prediction.among(way), torch.tensor([[number]]))
         provisional, evicted, best = None, [], self.best(belief)
         written = new_label or bool(judgement.chosen)
         surprise = float(judgement.surprise_nats)
@@ -124,7 +122,7 @@ class OpenWorld:
         """The most probable known class."""
         return self.memory.classes[int(belief.known[query].argmax())] if self.memory.classes else None
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def explain(self, embedding: Float[Tensor, " embed"]) -> Explanation:
         memory = self.memory
         belief = self.believe(embedding[None])
@@ -163,10 +161,8 @@ class OpenWorld:
             queries = prediction.log_probs.shape[1]
             return Belief(prediction, torch.zeros(queries, 0, dtype=torch.float64), torch.ones(queries))
         known = prediction.log_probs[0, :, :count].double().softmax(-1)
-        labels, mask = prediction.neighbours.columns["label"][0], prediction.neighbours.mask[0]
-        recalled = torch.zeros(len(labels), count + 1, dtype=torch.bool)
-        recalled.scatter_(1, labels.masked_fill(~mask, count), True)
-        not_recalled = count - recalled[:, :count].sum(1)
+        labels, mask = prediction.neighbours.columns["label"][0].numpy(), prediction.neighbours.mask[0].numpy()
+        not_recalled = torch.from_numpy(count - classes_among(labels, mask, count).sum(1))
         return Belief(prediction, known, (rule or self.rule).probability(prediction.log_none[0], not_recalled))
 
     def _recall_unit(self) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from jaxtyping import Float
 from torch import Tensor
 
+from apl.classifier.lasting import LastingMemory
+from apl.classifier.open_world import OpenWorld
+from apl.classifier.opened import Opened
 from apl.controller import SurpriseController
-from apl.lasting import LastingMemory
-from apl.open_world import OpenWorld
-from apl.opened import Opened
 from apl.store import Label, open_store
 
 BISECTIONS = 12

@@ -36,8 +36,8 @@ INK_THRESHOLD = 0.35
 """Share of the darkest ink from which a pixel counts as ink when the drawing's extent is measured."""
 EXTENT = 0.65
 """Every drawing is centred, its longer side taking this share of the sheet: about what it takes in Omniglot (median
-0.63). Measured with an earlier model, on 500 MNIST test digits, against leaving drawings as they are, nearest neighbour, 1 / 5 shots: MNIST
-82.4 / 94.4 becomes 83.2 / 95.1, and 60 of Omniglot's validation characters 76.6 become 77.7 (1 shot)."""
+0.63). Against leaving drawings as they are, nearest neighbour, 1 / 5 shots: MNIST's training digits 82.3 / 94.3 become
+83.3 / 94.8 (docs/LOG.md), and 60 of Omniglot's validation characters, with an earlier model, 76.6 become 77.7."""
 
 
 def read_images(images: Any, ink: str = "auto") -> list[UInt8[np.ndarray, "_ _"]]:
@@ -177,8 +177,8 @@ def _ink(grey: Float[np.ndarray, "height width"], ink: str) -> Float[np.ndarray,
     """How much ink there is in each pixel. The ground is what most of the border shows; ink departs from it."""
     edge = max(1, min(grey.shape) // 16)
     sides = (grey[:edge], grey[-edge:], grey[:, :edge], grey[:, -edge:])
-    border = np.concatenate([side.ravel() for side in sides])
-    ground = float(np.median(border))
+    border = np.sort(np.concatenate([side.ravel() for side in sides]))
+    ground = float(border[(len(border) - 1) // 2 :][: 2 - len(border) % 2].mean())
     darker, lighter = (ground - grey).clip(0), (grey - ground).clip(0)
     if ink == "auto":
         ink = "dark" if darker.sum() >= lighter.sum() else "light"

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from apl.eviction import Redundancy
+from apl.classifier.eviction import Redundancy
 from apl.learner import Learner
 from apl.store import Label, NewRow, Store
 

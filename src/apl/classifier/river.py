@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from river import base
 
-from apl.classifier import OnlineClassifier
+from apl.classifier.online import OnlineClassifier
 from apl.store import NewRow
 
 

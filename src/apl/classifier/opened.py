@@ -14,15 +14,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from apl.answers import Receipt
 from apl.checkpoint import BUNDLED
+from apl.classifier.answers import Receipt
+from apl.classifier.examples import Examples
+from apl.classifier.features import feature_learner, trained_feature_learner
+from apl.classifier.lasting import LastingMemory
+from apl.classifier.new_class import NewClassRule
+from apl.classifier.open_world import OpenWorld
 from apl.controller import SurpriseController
-from apl.examples import Examples
-from apl.features import feature_learner, trained_feature_learner
-from apl.lasting import LastingMemory
+from apl.decoder import WITHOUT_WEIGHTS
 from apl.learner import Learner
-from apl.new_class import NewClassRule
-from apl.open_world import OpenWorld
 from apl.store import Label, NewRow, Store, StoreError, open_store
 
 CLASSIFIER_SETTING = "classifier"
@@ -37,6 +38,8 @@ class Opened:
         self.learner = learner
         self.store = store
         self._own_controller, self._own_k = learner.controller, learner.config.k
+        self._solo: Learner | None = None
+        self._adjusted: tuple | None = None
         twin = learner.on_embeddings()
         self.world = OpenWorld(twin, LastingMemory(twin, store), rule)
         self.lock = threading.RLock()
@@ -45,6 +48,9 @@ class Opened:
         self, *, max_rows: int | None, max_rows_per_class: int | None, sigma: float | None, k: int | None
     ) -> None:
         """Parameters that may change while open."""
+        asked = (max_rows, max_rows_per_class, sigma, k)
+        if asked == self._adjusted:
+            return
         for name, value in (("max_rows", max_rows), ("max_rows_per_class", max_rows_per_class), ("k", k)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
@@ -54,6 +60,7 @@ class Opened:
         memory.max_rows, memory.max_rows_per_class = max_rows, max_rows_per_class
         twin.controller = self._own_controller if sigma is None else SurpriseController(sigma_nats=float(sigma))
         twin.config = replace(twin.config, k=self._own_k if k is None else k)
+        self._adjusted = asked
 
     @contextmanager
     def alone(self) -> Iterator[OpenWorld]:
@@ -62,9 +69,12 @@ class Opened:
                 self.world.reload()
             yield self.world
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def embed(self, examples: Examples) -> Float[Tensor, "example embed"]:
         size = getattr(self.learner.config.encoder, "image_size", 0)
+        if len(examples) == 1:
+            self._solo = self._solo or self.learner.on_single_images()
+            return self._solo.embed(examples.encoder_input(size)[None])[0]
         parts = []
         for start in range(0, len(examples), EXAMPLES_AT_ONCE):
             x = examples.part(start, start + EXAMPLES_AT_ONCE).encoder_input(size)
@@ -121,7 +131,7 @@ def open_opened(parameters: dict[str, Any], width: int | None) -> Opened:
         learner = feature_learner(width) if decoder_of is None else trained_feature_learner(_model(decoder_of), width)
     else:
         learner = _model(model)
-        if learner.config.decoder.labels == "fixed" and learner.config.decoder.kind not in ("kernel", "nearest"):
+        if learner.config.decoder.labels == "fixed" and learner.config.decoder.kind not in WITHOUT_WEIGHTS:
             raise ValueError("this model's decoder knows a fixed number of classes: take one with neighbourhood labels")
         if not isinstance(model, Learner):
             rule = NewClassRule.of_model(model)

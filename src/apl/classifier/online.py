@@ -5,7 +5,7 @@
     clf.predict_one(another)
 
 Verbs that end in `_one` take one example and speak river's language; the others take a batch and speak
-scikit-learn's. Examples are pictures (see `apl.images`) or, without a model, vectors. An example is checked before
+scikit-learn's. Examples are pictures (see `apl.classifier.images`) or, without a model, vectors. An example is checked before
 anything changes, and a call that fails leaves the memory as it was.
 """
 
@@ -21,8 +21,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from apl.answers import Explanation, Probabilities, Receipt
-from apl.examples import (
+from apl.classifier.answers import Explanation, Probabilities, Receipt
+from apl.classifier.examples import (
     Examples,
     Pictures,
     Vectors,
@@ -34,9 +34,9 @@ from apl.examples import (
     plain_labels,
     sorted_order,
 )
-from apl.images import Ink, from_png
+from apl.classifier.images import Ink, from_png
+from apl.classifier.opened import EXAMPLES_AT_ONCE, Opened, open_opened, recorded_parameters
 from apl.learner import Learner
-from apl.opened import EXAMPLES_AT_ONCE, Opened, open_opened, recorded_parameters
 from apl.store import Label, NewRow, Store, StoreError
 
 
@@ -48,7 +48,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
 
     model: a bundled model's name, a saved model's directory, or a `Learner`; None for vectors as inputs.
     memory: where the rows live: None (in RAM), a path, or a URL (see `apl.store`). `name` is the memory's name there.
-    max_rows, max_rows_per_class: the budget; when it is reached, the row that matters least goes (`apl.eviction`).
+    max_rows, max_rows_per_class: the budget; when it is reached, the row that matters least goes (`apl.classifier.eviction`).
     sigma: the threshold of surprise in nats; None is the model's own (0.75 ln N).
     k: neighbours recalled; None is the model's own.
     ink: "dark" or "light" drawings, or "auto" to find out for each picture.
@@ -265,7 +265,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
 
     def calibrate_sigma(self, X: Any, y: Iterable[Any], *, rows: int) -> float:
         """Set `sigma` so that a stream like this one leaves at most `rows` rows. The memory itself is not touched."""
-        from apl.calibrate_sigma import sigma_for_budget
+        from apl.classifier.calibrate_sigma import sigma_for_budget
 
         labels, examples = plain_labels(y), self._many(X)
         if len(examples) != len(labels):

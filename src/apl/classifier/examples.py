@@ -11,14 +11,14 @@ import torch
 from jaxtyping import Num
 from torch import Tensor
 
-from apl.images import fit, read_image, read_images, to_png
+from apl.classifier.images import fit, read_image, read_images, to_png
 from apl.store import Label
 from apl.store.rows import checked_label
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """Sheets (see `apl.images`)."""
+    """Sheets (see `apl.classifier.images`)."""
 
     sheets: Sequence[np.ndarray]
 
