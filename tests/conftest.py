@@ -15,12 +15,22 @@ install_import_hook("apl", "beartype.beartype")
 SERVER_TESTS = ("test_store_contract.py", "test_store_milvus.py", "test_store_postgres.py", "test_store_transfer.py")
 
 
+def uses_milvus(item: pytest.Item) -> bool:
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    return "milvus_url" in item.fixturenames or "milvus" in map(str, parameters.values())
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A file goes to one worker as a whole; those that start database servers go to one together."""
+    """A file goes to one worker as a whole; those that start database servers go to one together.
+
+    A Milvus server starves beside other tests: `make test` runs those marked `milvus` by themselves afterwards.
+    """
     for item in items:
         group = "servers" if item.path.name in SERVER_TESTS else item.path.name
         item.add_marker(pytest.mark.xdist_group(group))
+        if uses_milvus(item):
+            item.add_marker(pytest.mark.milvus)
 
 
 @pytest.fixture

@@ -136,4 +136,23 @@ def milvus_url(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixture
             # The server is a child of the wrapper: killed alone, that would leave it running, and in the way of the next.
             os.killpg(wrapper.pid, signal.SIGKILL)
             _skip("a Milvus server", "milvus==2.3.5", (folder / "output").read_text()[-300:])
+        if not _milvus_works(f"http://127.0.0.1:{port}"):
+            os.killpg(wrapper.pid, signal.SIGKILL)
+            _skip("a Milvus server", "milvus==2.3.5", "it started, but cannot make a collection")
         yield f"milvus+http://127.0.0.1:{port}"
+
+
+def _milvus_works(address: str) -> bool:
+    """A server that has just started, on a slow machine, may answer before it can load a collection."""
+    from pymilvus import MilvusClient, MilvusException
+
+    client = MilvusClient(uri=address, timeout=30)
+    for _ in range(3):
+        with contextlib.suppress(MilvusException):
+            client.drop_collection("probe")
+            client.create_collection("probe", dimension=2)
+            client.query("probe", "id >= 0", consistency_level="Strong")
+            client.drop_collection("probe")
+            client.close()
+            return True
+    return False

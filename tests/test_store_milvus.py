@@ -75,6 +75,24 @@ def test_a_removal_that_was_decided_is_finished_later(url: str, monkeypatch: pyt
         assert store.load().labels == ["b", "c"] and len(store._query("batch > 0", ["id"])) == 2
 
 
+def test_a_journal_whose_maker_died_before_it_was_loaded_can_be_used(
+    milvus_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from apl.store import milvus_journal
+
+    monkeypatch.setattr(milvus_journal, "JOURNAL", "apl_journal_torn")
+    for half_way in ("create_index", "load_collection"):
+        client = milvus_journal.connect(milvus_url.removeprefix("milvus+"))
+        journal = milvus_journal.Journal(client)
+        with monkeypatch.context() as dying:
+            dying.setattr(client, half_way, die)
+            with pytest.raises(Died):
+                journal.make()
+        assert journal.exists() and journal.memories() == []
+        client.drop_collection("apl_journal_torn")
+        client.close()
+
+
 def test_what_milvus_cannot_hold_is_refused_whole(url: str) -> None:
     with opened(url) as store:
         store.append([row("c", payload=b"x" * 49_000)])

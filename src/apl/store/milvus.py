@@ -35,7 +35,7 @@ from apl.store.milvus_journal import (
     MilvusClient,
     Record,
     connect,
-    make_index,
+    make_ready,
     place,
     plain_errors,
 )
@@ -64,6 +64,7 @@ def open_milvus(
                 make_rows(client, record, approximate)
                 journal.commit(record)
             agree(record.info(rows=0), fingerprint, width)
+            make_ready(client, collection_name(name), "key", "HNSW" if approximate else "FLAT")
             store = MilvusStore(address, client, record, read_only, approximate)
             if not read_only:
                 store._take_over()
@@ -130,8 +131,7 @@ class MilvusStore(Store):
         if self._index_type() != wanted:
             self._client.release_collection(self._collection)
             self._client.drop_index(self._collection, "key")
-            make_index(self._client, self._collection, "key", wanted)
-            self._client.load_collection(self._collection)
+            make_ready(self._client, self._collection, "key", wanted)
 
     def _recovered(self, record: Record) -> Record:
         """Drop the rows of a write that never reached the journal; finish the deletions of one that did."""

@@ -20,6 +20,7 @@ from apl.store.rows import SCHEMA_VERSION, MemoryInfo
 try:
     from grpc import RpcError
     from pymilvus import DataType, MilvusClient
+    from pymilvus.client.types import LoadState
     from pymilvus.exceptions import MilvusException
 except ModuleNotFoundError as missing:
     raise MissingExtra(
@@ -94,7 +95,15 @@ def make_collection(
     for number, (field_name, options) in enumerate(fields.items()):
         schema.add_field(field_name, is_primary=number == 0, **options)
     client.create_collection(name, schema=schema, consistency_level=STRONG, num_shards=1)
-    make_index(client, name, vector, index)
+    make_ready(client, name, vector, index)
+
+
+def make_ready(client: MilvusClient, name: str, vector: str, index: str) -> None:
+    """Indexed and loaded: whoever made or changed the collection may have died, or run out of time, in between."""
+    if client.get_load_state(name)["state"] == LoadState.Loaded:
+        return
+    if not client.list_indexes(name):
+        make_index(client, name, vector, index)
     client.load_collection(name)
 
 
@@ -112,7 +121,11 @@ class Journal:
         self._client = client
 
     def exists(self) -> bool:
-        return self._client.has_collection(JOURNAL)
+        """Whether the server has a journal; then it can be read."""
+        if not self._client.has_collection(JOURNAL):
+            return False
+        make_ready(self._client, JOURNAL, "unused", "FLAT")
+        return True
 
     def make(self) -> None:
         if not self.exists():
