@@ -143,9 +143,10 @@ def test_a_first_row_far_from_all_others_loses_no_neighbour() -> None:
     check_against_brute_force(found, [keys], query, 5, "euclidean")
 
 
-def test_of_more_duplicates_than_candidates_the_oldest_are_recalled() -> None:
+@pytest.mark.parametrize("spare", SPARE_CANDIDATES)
+def test_of_more_duplicates_than_candidates_the_oldest_are_recalled(spare: int) -> None:
     far, near = torch.full((1, WIDTH), 5.0), torch.ones(1, WIDTH)
-    keys = torch.cat([far, near.expand(5 * SPARE_CANDIDATES, -1), far])
+    keys = torch.cat([far, near.expand(5 * spare, -1), far])
     found = memory_of(keys).nearest("embedding", torch.zeros(1, 1, WIDTH), 3)
     assert found.row.tolist() == [[[1, 2, 3]]]
     torch.testing.assert_close(found.distance, torch.full((1, 1, 3), WIDTH**0.5))

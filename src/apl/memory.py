@@ -2,8 +2,8 @@
 
 One `Memory` holds the memories of several parallel episodes in preallocated tensors. Search is exact:
 a `SearchIndex` proposes a few candidates more than asked for, true distances are then computed for those
-alone, and its bound proves that nothing nearer was left out. The rare query for which the proof fails
-(many ties, or keys of very different sizes) is answered by a full scan. Equal distances go by age, the
+alone, and its bound proves that nothing nearer was left out. Where the proof fails (many ties, or keys of very
+different sizes) more are proposed, and in the last resort all rows are scanned. Equal distances go by age, the
 older row first.
 """
 
@@ -20,8 +20,9 @@ from torch import Tensor
 
 from apl.search_index import BLOCKS, Metric, SearchIndex, measured
 
-SPARE_CANDIDATES = 2
-"""Candidates proposed beyond k, so that rounding seldom decides who is among the k nearest."""
+SPARE_CANDIDATES = (2, 64)
+"""Candidates proposed beyond k, so that rounding seldom decides who is among the k nearest; and how many are tried
+where those left it open, as a few dozen equal rows do."""
 FIRST_CAPACITY = 64
 SCANNED_NUMBERS = 1 << 20
 """Key entries compared at once in a full scan, which answers where ties or rounding leave the fast pass unproven."""
@@ -195,9 +196,11 @@ class Memory:
         if self._longest == 0:
             return self._nothing(query, k)
 
-        query = measured(query, self.metric)
+        return self._nearest(key, measured(query, self.metric), k, *SPARE_CANDIDATES)
+
+    def _nearest(self, key: str, query: Float[Tensor, "episode query embed"], k: int, spare: int, *more: int) -> Neighbours:
         constant = query.detach()
-        take = min(k + SPARE_CANDIDATES, self._longest)
+        take = min(k + spare, self._longest)
         proposal = self._index[key].propose(constant, take, self._longest)
         candidate = proposal.row
         square = self._square_distances(key, constant, candidate)
@@ -210,9 +213,11 @@ class Memory:
             if unsure.any():
                 unsure &= np.isfinite(proposal.complete_below)
             if unsure.any():
+                if more:
+                    return self._nearest(key, query, k, *more)
                 if self._longest >= 2 * self._index[key].rows_when_centred:
                     self._index[key] = SearchIndex(self._columns[key], self.counts, self.metric, centred=True)
-                    return self.nearest(key, query, k)
+                    return self._nearest(key, query, k, *SPARE_CANDIDATES)
                 row[unsure] = self._scan(key, constant, k, torch.from_numpy(unsure).view(query.shape[:2]))
                 square = self._square_distances(key, constant, row)
         return self._recalled(key, query, row, np.sqrt(square), k)

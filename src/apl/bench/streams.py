@@ -72,7 +72,7 @@ def answers(
 ) -> Int[Tensor, " example"]:
     """The most probable class of each example."""
     classes = torch.tensor(world.memory.classes)
-    parts = [world.believe(characters.embeddings[part]).known.argmax(1) for part in examples.split(256)]
+    parts = [world.believe(characters.embeddings[part]).best for part in examples.split(256)]
     return classes[torch.cat(parts)]
 
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from apl.classifier.answers import Explanation, Probabilities, RecalledRow, Receipt
@@ -31,13 +32,33 @@ UNIT_SETTING = "distance unit"
 
 @dataclass(frozen=True)
 class Belief:
-    """What is believed of each query."""
+    """What is believed of each query. Worked out when asked for: who wants the best class needs no probabilities."""
 
     prediction: Prediction
     """As if there were one class more than known."""
-    known: Float[Tensor, "query known"]
-    """Probabilities of the known classes, in the order of `LastingMemory.classes`; rows sum to 1."""
-    new: Float[Tensor, " query"]
+    classes: int
+    """How many are known."""
+    rule: NewClassRule
+
+    @cached_property
+    def best(self) -> Int[Tensor, " query"]:
+        """The most probable of the known classes, of which there must be one."""
+        return self.prediction.log_probs[0, :, : self.classes].argmax(-1)
+
+    @cached_property
+    def known(self) -> Float[Tensor, "query known"]:
+        """Probabilities of the known classes, in the order of `LastingMemory.classes`; rows sum to 1."""
+        return self.prediction.log_probs[0, :, : self.classes].double().softmax(-1)
+
+    @cached_property
+    def new(self) -> Float[Tensor, " query"]:
+        """The probability of a new class."""
+        prediction, neighbours = self.prediction, self.prediction.neighbours
+        if not self.classes:
+            return torch.ones(prediction.log_probs.shape[1])
+        labels, mask = neighbours.columns["label"][0].numpy(), neighbours.mask[0].numpy()
+        not_recalled = self.classes - classes_among(labels, mask, self.classes).sum(1)
+        return self.rule.probability(prediction.log_none[0], torch.from_numpy(not_recalled))
 
 
 class OpenWorld:
@@ -57,7 +78,8 @@ class OpenWorld:
 
     @torch.inference_mode()
     def believe(self, embedding: Float[Tensor, "query embed"]) -> Belief:
-        return self._read(self.learner.predict(self.memory.tensors, embedding[None], self._way()))
+        prediction = self.learner.predict(self.memory.tensors, embedding[None], self._way())
+        return Belief(prediction, len(self.memory.classes), self.rule)
 
     def learn(
         self,
@@ -120,7 +142,7 @@ class OpenWorld:
 
     def best(self, belief: Belief, query: int = 0) -> Label | None:
         """The most probable known class."""
-        return self.memory.classes[int(belief.known[query].argmax())] if self.memory.classes else None
+        return self.memory.classes[int(belief.best[query])] if self.memory.classes else None
 
     @torch.inference_mode()
     def explain(self, embedding: Float[Tensor, " embed"]) -> Explanation:
@@ -130,7 +152,9 @@ class OpenWorld:
         simpler = self.learner.on_embeddings()
         if not isinstance(self.learner.decoder, UnitKernel):
             simpler.decoder = KernelDecoder()
-        vote = self._read(simpler.decode(belief.prediction.embedding, neighbours, self._way()), NewClassRule())
+        vote = Belief(
+            simpler.decode(belief.prediction.embedding, neighbours, self._way()), belief.classes, NewClassRule()
+        )
         recalled = []
         for place in neighbours.mask[0, 0].nonzero()[:, 0].tolist():
             row = int(neighbours.row[0, 0, place])
@@ -154,16 +178,6 @@ class OpenWorld:
 
     def _way(self) -> int:
         return max(2, len(self.memory.classes) + 1)
-
-    def _read(self, prediction: Prediction, rule: NewClassRule | None = None) -> Belief:
-        count = len(self.memory.classes)
-        if count == 0:
-            queries = prediction.log_probs.shape[1]
-            return Belief(prediction, torch.zeros(queries, 0, dtype=torch.float64), torch.ones(queries))
-        known = prediction.log_probs[0, :, :count].double().softmax(-1)
-        labels, mask = prediction.neighbours.columns["label"][0].numpy(), prediction.neighbours.mask[0].numpy()
-        not_recalled = torch.from_numpy(count - classes_among(labels, mask, count).sum(1))
-        return Belief(prediction, known, (rule or self.rule).probability(prediction.log_none[0], not_recalled))
 
     def _recall_unit(self) -> None:
         """The unit is kept in the store, so that a memory opened again answers as it did."""

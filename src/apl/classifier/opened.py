@@ -24,6 +24,7 @@ from apl.classifier.open_world import OpenWorld
 from apl.controller import SurpriseController
 from apl.decoder import WITHOUT_WEIGHTS
 from apl.learner import Learner
+from apl.one_query import for_one_query
 from apl.store import Label, NewRow, Store, StoreError, open_store
 
 CLASSIFIER_SETTING = "classifier"
@@ -41,6 +42,7 @@ class Opened:
         self._solo: Learner | None = None
         self._adjusted: tuple | None = None
         twin = learner.on_embeddings()
+        twin.decoder = for_one_query(twin.decoder)
         self.world = OpenWorld(twin, LastingMemory(twin, store), rule)
         self.lock = threading.RLock()
 
