@@ -156,7 +156,7 @@ def test_every_preset_survives_being_written_and_read(name: str) -> None:
 def test_unions_are_read_back_as_what_they_were() -> None:
     for encoder in (ConvConfig(), IdentityConfig(7, normalise=True)):
         assert from_json(EncoderConfig, to_json(encoder)) == encoder
-    with pytest.raises(CheckpointError, match="expected one of ConvConfig, IdentityConfig"):
+    with pytest.raises(CheckpointError, match="expected one of ConvConfig, JointConfig, IdentityConfig"):
         from_json(EncoderConfig, {"type": "Retina"})
 
 

@@ -1,7 +1,7 @@
 """Encoders (paper, appendix "Omniglot"): an input x becomes a representation e, the key of the memory.
 
 Any `nn.Module` with an attribute `width` (the numbers in e) is an encoder. `ConvEncoder` is the paper's
-network and its wider relatives; `IdentityEncoder` takes vectors as they are (features computed elsewhere,
+network and its wider relatives; `JointEncoder` lets several of them look at the same image; `IdentityEncoder` takes vectors as they are (features computed elsewhere,
 one-hot symbols, embeddings cached during evaluation); `PairEncoder` embeds a digit and a symbol side by
 side, each a key of its own.
 """
@@ -43,6 +43,18 @@ class ConvConfig:
 
 
 @dataclass(frozen=True)
+class JointConfig:
+    """Several encoders that look at the same image, and one representation made of theirs."""
+
+    parts: tuple[ConvConfig, ...]
+    width: int = 256
+
+    @property
+    def image_size(self) -> int:
+        return self.parts[0].image_size
+
+
+@dataclass(frozen=True)
 class IdentityConfig:
     """Vectors are their own representation."""
 
@@ -59,7 +71,8 @@ class PairConfig:
     symbol: ConvConfig | IdentityConfig
 
 
-EncoderConfig = ConvConfig | IdentityConfig | PairConfig
+ImageConfig = ConvConfig | JointConfig
+EncoderConfig = ImageConfig | IdentityConfig | PairConfig
 
 
 class Block(nn.Module):
@@ -114,6 +127,27 @@ class ConvEncoder(nn.Module):
         return F.layer_norm(h, h.shape[1:])
 
 
+class JointEncoder(nn.Module):
+    """Encoders trained apart err apart. Their embeddings, side by side, are brought down to `width` numbers by a linear
+    map that keeps distances as well as so many numbers can (`apl.pretrain.join`), and back to equal length."""
+
+    def __init__(self, config: JointConfig) -> None:
+        super().__init__()
+        if len({part.image_size for part in config.parts}) != 1:
+            raise ValueError("encoders can be joined that look at images of the same size")
+        self.config = config
+        self.parts = nn.ModuleList(ConvEncoder(part) for part in config.parts)
+        self.project = nn.Linear(sum(part.width for part in self.parts), config.width, bias=False)
+        self.width = config.width
+
+    def forward(self, images: Float[Tensor, "image 1 height width"]) -> Float[Tensor, "image embed"]:
+        h = self.project(self.side_by_side(images))
+        return F.normalize(h, dim=1) * self.width**0.5
+
+    def side_by_side(self, images: Float[Tensor, "image 1 height width"]) -> Float[Tensor, "image all"]:
+        return torch.cat([part(images) for part in self.parts], 1)
+
+
 class IdentityEncoder(nn.Module):
     def __init__(self, config: IdentityConfig) -> None:
         super().__init__()
@@ -162,6 +196,8 @@ def build_encoder(config: EncoderConfig) -> nn.Module:
             return PairEncoder(config)
         case ConvConfig():
             return ConvEncoder(config)
+        case JointConfig():
+            return JointEncoder(config)
         case IdentityConfig():
             return IdentityEncoder(config)
 

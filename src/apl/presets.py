@@ -8,6 +8,7 @@ from apl.data.jitter import JitterConfig
 from apl.data.source import DataSource
 from apl.decoder import DecoderConfig
 from apl.encoder import ConvConfig, Group
+from apl.join import JoinConfig
 from apl.learner import LearnerConfig
 from apl.presets_analogy import ANALOGY_PRESETS
 from apl.pretrain import PretrainConfig
@@ -47,12 +48,17 @@ MIRRORED = PretrainConfig(
     weight_decay=5e-2,
 )
 
-PRESETS: dict[str, PretrainConfig | TrainConfig | AnalogyConfig] = {
+Preset = PretrainConfig | JoinConfig | TrainConfig | AnalogyConfig
+
+PRESETS: dict[str, Preset] = {
     "omniglot-encoder": PretrainConfig(encoder=OMNIGLOT_ENCODER, steps=8500, batch=64),
     "omniglot-encoder-mirrored": MIRRORED,
     "omniglot-encoder-composed": replace(MIRRORED, composed=8000, steps=11_000, warmup_steps=100, decay_share=0.8),
     "omniglot-encoder-finer": replace(
         MIRRORED, encoder=FINER_ENCODER, steps=10_000, learning_rate=2e-3, warmup_steps=200, decay_share=0.6, seed=1
+    ),
+    "omniglot-encoder-joint": JoinConfig(
+        ("runs/omniglot-encoder-composed/encoder", "runs/omniglot-encoder-finer/encoder")
     ),
     "omniglot": TrainConfig(
         learner=LearnerConfig(
@@ -90,7 +96,7 @@ PRESETS: dict[str, PretrainConfig | TrainConfig | AnalogyConfig] = {
 }
 
 
-def preset(name: str) -> PretrainConfig | TrainConfig | AnalogyConfig:
+def preset(name: str) -> Preset:
     if name not in PRESETS:
         raise ValueError(f"no preset {name!r}; there are: {', '.join(PRESETS)}")
     return PRESETS[name]

@@ -20,7 +20,7 @@ from apl.data.compose import compose
 from apl.data.jitter import JitterConfig, jitter
 from apl.data.labelled import LabelledImages
 from apl.data.source import DataSource, Mirrored
-from apl.encoder import ConvConfig, build_encoder, embed_all, scale_bytes
+from apl.encoder import ConvConfig, ImageConfig, build_encoder, embed_all, scale_bytes
 from apl.run import LOG_EVERY_SECONDS, Run, RunOptions
 
 VALIDATE_EVERY_STEPS = 1000
@@ -30,7 +30,7 @@ VALIDATE_EVERY_STEPS = 1000
 class PretrainConfig:
     """How to train an encoder as a classifier."""
 
-    encoder: ConvConfig = field(default_factory=ConvConfig)
+    encoder: ImageConfig = field(default_factory=ConvConfig)
     data: DataSource = field(default_factory=DataSource)
     mirrored: Mirrored = "none"
     """Whether mirror images of the training characters are classes too."""

@@ -11,6 +11,7 @@ import math
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -160,24 +161,36 @@ def next_episode_cap(cap: float, mastered_after: int | None, shown: int) -> floa
     return 3.0 * mastered_after if mastered_after else 2.0 * min(cap, shown)
 
 
-def load_encoder(learner: Learner, name_or_dir: str) -> None:
-    """Take the encoder of a saved encoder or of a saved learner."""
+@dataclass(frozen=True)
+class SavedEncoder:
+    """The encoder of a saved encoder or of a saved learner."""
+
+    directory: Path
+    config: EncoderConfig
+    tensors: dict[str, Tensor]
+    provenance: dict[str, Any]
+
+
+def read_encoder(name_or_dir: str | Path) -> SavedEncoder:
     directory = find_model(name_or_dir)
-    described = read_json(directory / "model.json")["config"]
-    tensors = read_tensors(directory / "model.safetensors")
-    if described["type"] == LearnerConfig.__name__:
-        described = described["encoder"]
+    described = read_json(directory / "model.json")
+    tensors, config, provenance = read_tensors(directory / "model.safetensors"), described["config"], described["provenance"]
+    if config["type"] == LearnerConfig.__name__:
+        config, provenance = config["encoder"], provenance.get("encoder", provenance)
         tensors = {n.removeprefix("encoder."): t for n, t in tensors.items() if n.startswith("encoder.")}
-    if from_json(EncoderConfig, described) != learner.config.encoder:
-        raise CheckpointError(f"{directory} holds another encoder than the configuration asks for")
-    load_weights(learner.encoder, tensors, str(directory))
+    return SavedEncoder(directory, from_json(EncoderConfig, config), tensors, provenance)
+
+
+def load_encoder(learner: Learner, name_or_dir: str) -> None:
+    saved = read_encoder(name_or_dir)
+    if saved.config != learner.config.encoder:
+        raise CheckpointError(f"{saved.directory} holds another encoder than the configuration asks for")
+    load_weights(learner.encoder, saved.tensors, str(saved.directory))
 
 
 def with_encoder_of(config: TrainConfig, name_or_dir: str | Path) -> TrainConfig:
     """The same training, started from (and shaped like) a saved encoder."""
-    described = read_json(find_model(name_or_dir) / "model.json")["config"]
-    described = described["encoder"] if described["type"] == LearnerConfig.__name__ else described
-    encoder = from_json(EncoderConfig, described)
+    encoder = read_encoder(name_or_dir).config
     return replace(config, learner=replace(config.learner, encoder=encoder), encoder_from=str(name_or_dir))
 
 

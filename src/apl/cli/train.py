@@ -47,6 +47,7 @@ class Command:
         import torch
 
         from apl.checkpoint import read_json
+        from apl.join import JoinConfig, join
         from apl.presets import preset
         from apl.pretrain import PretrainConfig, pretrain
         from apl.run import RunOptions, process_group
@@ -60,8 +61,8 @@ class Command:
         if self.threads:
             torch.set_num_threads(self.threads)
         config = preset(self.preset)
-        changes = {name: value for name, value in (("steps", self.steps), ("seed", self.seed)) if value is not None}
-        config = replace(config, **changes)
+        changes = {"steps": self.steps, "seed": self.seed}
+        config = replace(config, **{n: v for n, v in changes.items() if v is not None and hasattr(config, n)})
         directory = self.directory or Path("runs") / self.preset
         options = RunOptions(directory, self.resume, self.minutes, self.tensorboard)
         with process_group():
@@ -71,6 +72,13 @@ class Command:
                 if self.encoder:
                     config = replace(config, encoder_from=self.encoder)
                 pretrain(config, options)
+                saved = directory / "encoder"
+            elif isinstance(config, JoinConfig):
+                if self.decoder or self.encoder or self.steps:
+                    raise ValueError(
+                        f"{self.preset} joins trained encoders: --decoder, --encoder and --steps mean nothing here"
+                    )
+                join(config, options)
                 saved = directory / "encoder"
             elif isinstance(config, AnalogyConfig):
                 if self.decoder or self.encoder:

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
 from apl.decoder import WITHOUT_WEIGHTS
-from apl.encoder import ConvConfig
+from apl.encoder import ImageConfig
 from apl.learner import Learner
 from apl.service import records
 from apl.service.guard import Guard, Refused
@@ -41,7 +41,7 @@ ABOUT = (
 def create_app(settings: Settings, learner: Learner | None = None) -> FastAPI:
     """The service as an ASGI application. What it opens, it opens when it is started."""
     learner = Learner.load(settings.model) if learner is None else learner
-    if not isinstance(learner.config.encoder, ConvConfig):
+    if not isinstance(learner.config.encoder, ImageConfig):
         raise ValueError(f"{settings.model} does not take pictures: the service needs a model that does")
     if learner.config.decoder.labels == "fixed" and learner.config.decoder.kind not in WITHOUT_WEIGHTS:
         raise ValueError(f"{settings.model} knows a fixed number of classes: take one with neighbourhood labels")

@@ -1,0 +1,76 @@
+"""One encoder made of several that were trained apart: they err in different places, and together less.
+
+Nothing is trained here. The embeddings of some training drawings, side by side, tell which directions of that
+wider space are in use; the joint embedding keeps as many of them as it has numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from apl.checkpoint import current_commit, load_weights, save_model, to_json
+from apl.data.source import DataSource
+from apl.encoder import ConvConfig, JointConfig, JointEncoder, scale_bytes
+from apl.pretrain import one_shot_accuracy
+from apl.run import RunOptions
+from apl.train import SavedEncoder, read_encoder
+
+DRAWINGS_AT_ONCE = 256
+
+
+@dataclass(frozen=True)
+class JoinConfig:
+    """Which encoders to join, and how wide the result is."""
+
+    encoders_from: tuple[str, ...]
+    """Bundled models' names, or directories of saved encoders or models."""
+    width: int = 256
+    data: DataSource = field(default_factory=DataSource)
+    drawings: int = 10_000
+    """Training drawings that are looked at."""
+    seed: int = 0
+
+
+def join(config: JoinConfig, options: RunOptions) -> JointEncoder:
+    """Make the encoder, save it under `options.directory/encoder`, and return it."""
+    saved = [read_encoder(name) for name in config.encoders_from]
+    encoder = JointEncoder(JointConfig(tuple(_convolutional(part) for part in saved), config.width)).eval()
+    for part, source in zip(encoder.parts, saved, strict=True):
+        load_weights(part, source.tensors, str(source.directory))
+    shown = config.data.load_training(encoder.config.image_size, "none").images
+    chosen = torch.randperm(len(shown), generator=torch.Generator().manual_seed(config.seed))[: config.drawings]
+    with torch.no_grad():
+        parts = [encoder.side_by_side(scale_bytes(shown[part])) for part in chosen.split(DRAWINGS_AT_ONCE)]
+        encoder.project.weight.copy_(main_directions(torch.cat(parts), config.width))
+    provenance = {
+        "trained_as": "several encoders joined",
+        "joining": to_json(config),
+        "split": config.data.split_name(),
+        "split_hash": config.data.split_hash(),
+        "steps": 0,
+        "seconds": 0,
+        "commit": current_commit(),
+        "validation": one_shot_accuracy(encoder, config.data.load("validation", encoder.config.image_size)),
+        "parts": [source.provenance for source in saved],
+    }
+    save_model(options.directory / "encoder", encoder, encoder.config, provenance, half=False)
+    return encoder
+
+
+def main_directions(vectors: Float[Tensor, "vector all"], count: int) -> Float[Tensor, "count all"]:
+    """The orthonormal directions that keep most of the vectors' lengths, and so of their scalar products."""
+    vectors = vectors.double()
+    if count > vectors.shape[1]:
+        raise ValueError(f"vectors of {vectors.shape[1]} numbers have no {count} directions")
+    _, directions = torch.linalg.eigh(vectors.T @ vectors)  # smallest first
+    return directions[:, -count:].flip(1).T.float()
+
+
+def _convolutional(saved: SavedEncoder) -> ConvConfig:
+    if not isinstance(saved.config, ConvConfig):
+        raise ValueError(f"{saved.directory} holds no convolutional encoder: it cannot be joined")
+    return saved.config
