@@ -120,3 +120,17 @@ def test_a_small_drawing_anywhere_on_a_large_sheet_is_found(drawing: np.ndarray,
     rows, columns = ink.any(1).nonzero()[0], ink.any(0).nonzero()[0]
     assert 0.5 <= (rows[-1] - rows[0]) / 56 <= 0.8
     assert abs((rows[0] + rows[-1]) / 2 - 28) < 3 and abs((columns[0] + columns[-1]) / 2 - 28) < 3
+
+
+def test_a_sheet_lit_from_one_side_shows_the_same_drawing(drawing: np.ndarray) -> None:
+    evenly = fit([read_image(drawing)], 28).float()
+    height, width = np.meshgrid(*(np.linspace(0, 1, side) for side in drawing.shape), indexing="ij")
+    light = 0.55 + 0.25 * height + 0.2 * width
+    lit = fit([read_image((light - 0.4 * drawing / 255).astype(np.float32))], 28).float()
+    assert float((lit - evenly).abs().mean()) < 4, "of 255"
+
+
+def test_ink_on_half_of_the_border_is_not_taken_for_light() -> None:
+    sheet = np.full((40, 40), 255, np.uint8)
+    sheet[:, :12] = 0
+    assert (read_image(sheet) == np.where(sheet == 0, 255, 0)).all()

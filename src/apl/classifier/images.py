@@ -32,6 +32,8 @@ SHEET_SIDE = 112
 LARGEST_PIXELS = 64_000_000
 FAINTEST_INK = 8 / 255
 """With less contrast than this there is nothing to see."""
+UNEVEN = 0.02
+"""A border is evenly lit if the middle half of its pixels lies this close to its median."""
 INK_THRESHOLD = 0.35
 """Share of the darkest ink from which a pixel counts as ink when the drawing's extent is measured."""
 EXTENT = 0.65
@@ -175,10 +177,7 @@ def _reduced(grey: Float[np.ndarray, "height width"]) -> Float[np.ndarray, "new_
 
 def _ink(grey: Float[np.ndarray, "height width"], ink: str) -> Float[np.ndarray, "height width"]:
     """How much ink there is in each pixel. The ground is what most of the border shows; ink departs from it."""
-    edge = max(1, min(grey.shape) // 16)
-    sides = (grey[:edge], grey[-edge:], grey[:, :edge], grey[:, -edge:])
-    border = np.sort(np.concatenate([side.ravel() for side in sides]))
-    ground = float(border[(len(border) - 1) // 2 :][: 2 - len(border) % 2].mean())
+    ground = _ground(grey)
     darker, lighter = (ground - grey).clip(0), (grey - ground).clip(0)
     if ink == "auto":
         ink = "dark" if darker.sum() >= lighter.sum() else "light"
@@ -188,6 +187,36 @@ def _ink(grey: Float[np.ndarray, "height width"], ink: str) -> Float[np.ndarray,
         told = "" if ink == "auto" else f" (looking for {ink} ink)"
         raise ValueError(f"the image is blank: nothing stands out from its ground{told}")
     return amount / strongest
+
+
+def _ground(grey: Float[np.ndarray, "height width"]) -> float | Float[np.ndarray, "height width"]:
+    """What the sheet shows where nothing is drawn: one value, the median of its border.
+
+    A photographed sheet is brighter towards the light: where a plane describes the border far better, it is the plane.
+    """
+    edge = max(1, min(grey.shape) // 16)
+    sides = (grey[:edge], grey[-edge:], grey[:, :edge], grey[:, -edge:])
+    border = np.sort(np.concatenate([side.ravel() for side in sides]))
+    count = len(border)
+    level = float(border[(count - 1) // 2 :][: 2 - count % 2].mean())
+    spread = float(border[3 * count // 4] - border[count // 4]) / 2
+    if spread < UNEVEN:
+        return level
+    height, width = (np.linspace(-1, 1, side, dtype=np.float32) for side in grey.shape)
+    places = np.stack([np.ones(grey.shape, np.float32), *np.meshgrid(height, width, indexing="ij")], -1)
+    inside = np.zeros(grey.shape, bool)
+    inside[edge:-edge, edge:-edge] = True
+    there, shown = places[~inside], grey[~inside]
+    near = np.ones(len(shown), bool)
+    for _ in range(3):  # what lies far from the plane is ink that reaches the border
+        plane = np.linalg.lstsq(there[near], shown[near], rcond=None)[0]
+        off = np.abs(shown - there @ plane)
+        near = off <= 3 * np.median(off) + UNEVEN
+    # Ink along the border makes two levels, light makes a slope.
+    bright = shown > shown.mean()
+    levels = np.where(bright, shown[bright].mean(), shown[~bright].mean())
+    tolerable = min(spread / 3, float(np.median(np.abs(shown - levels))))
+    return places @ plane if np.median(off) < tolerable else level
 
 
 # --- placing ----------------------------------------------------------------------------------------------------
