@@ -22,6 +22,12 @@ def test_the_threshold_grows_with_the_logarithm_of_the_number_of_classes() -> No
     assert math.isclose(controller.threshold_nats(100), 2 * controller.threshold_nats(10))
 
 
+def test_the_threshold_can_be_kept_from_growing_further() -> None:
+    controller = SurpriseController(ratio=0.5, most_nats=1.2)
+    assert math.isclose(controller.threshold_nats(10), 0.5 * math.log(10))
+    assert controller.threshold_nats(100) == 1.2
+
+
 def test_a_threshold_in_nats_does_not_depend_on_the_number_of_classes() -> None:
     controller = SurpriseController(sigma_nats=2.0)
     assert controller.threshold_nats(5) == controller.threshold_nats(1000) == 2.0

@@ -30,9 +30,11 @@ class SurpriseController:
     ratio: float = 0.75
     sigma_nats: float | None = None
     """A fixed threshold instead of the one proportional to ln N."""
+    most_nats: float = math.inf
+    """However many classes there are, σ is not higher than this."""
 
     def threshold_nats(self, way: int) -> float:
-        return self.ratio * math.log(way) if self.sigma_nats is None else self.sigma_nats
+        return min(self.ratio * math.log(way), self.most_nats) if self.sigma_nats is None else self.sigma_nats
 
     def choose(self, surprise_nats: Float[Tensor, "episode query"], way: int) -> Bool[Tensor, "episode query"]:
         return surprise_nats > self.threshold_nats(way)

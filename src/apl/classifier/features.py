@@ -46,8 +46,9 @@ class UnitKernel(nn.Module):
 def feature_learner(width: int) -> Learner:
     """A learner for vectors of this width, without trained weights."""
     config = LearnerConfig(IdentityConfig(width), DecoderConfig(kind="kernel"), k=FEATURE_NEIGHBOURS)
-    # A kernel's doubts are milder than a trained decoder's: what it does not hold more likely than not is written.
-    learner = Learner(config, SurpriseController(sigma_nats=math.log(2))).eval()
+    # A kernel's doubts are milder than a trained decoder's: what it does not hold more likely than not is written, and
+    # among a few classes more than that.
+    learner = Learner(config, SurpriseController(ratio=0.3, most_nats=math.log(2))).eval()
     learner.decoder = UnitKernel()
     return learner
 

@@ -49,7 +49,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
     model: a bundled model's name, a saved model's directory, or a `Learner`; None for vectors as inputs.
     memory: where the rows live: None (in RAM), a path, or a URL (see `apl.store`). `name` is the memory's name there.
     max_rows, max_rows_per_class: the budget; when it is reached, the row that matters least goes (`apl.classifier.eviction`).
-    sigma: the threshold of surprise in nats; None is the model's own (0.75 ln N).
+    sigma: the threshold of surprise in nats; None is the model's own.
     k: neighbours recalled; None is the model's own.
     ink: "dark" or "light" drawings, or "auto" to find out for each picture.
     keep_images: keep a small picture with each row, for explanations and for `apl memory reembed`.
