@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -15,17 +16,22 @@ def with_class_distance(query: Float[Tensor, "query embed"], neighbours: Neighbo
     """Another column: the query's distance from the mean of the recalled rows that share the row's label.
 
     A mean is shorter than what it is the mean of; it is drawn out to their length, so that classes with few
-    rows and with many are compared fairly.
+    rows and with many are compared fairly. Rows are constant: gradient flows into the query alone.
     """
-    rows = neighbours.columns["embedding"]
-    label = neighbours.columns["label"].masked_fill(~neighbours.mask, -1)
-    alike = (label[:, :, None] == label[:, None]).to(rows.dtype)
-    alike = alike / alike.sum(-1, keepdim=True)
+    rows, mask = neighbours.columns["embedding"].numpy(), neighbours.mask.numpy()
+    label = np.where(mask, neighbours.columns["label"].numpy(), -1)
+    alike = (label[:, :, None] == label[:, None]).astype(np.float32)
+    alike /= alike.sum(-1, keepdims=True)
     mean = alike @ rows
-    length = alike @ rows.norm(dim=-1, keepdim=True)
-    mean = mean * (length / mean.norm(dim=-1, keepdim=True).clamp(min=1e-6))
-    distance = (query[:, None] - mean).norm(dim=-1).masked_fill(~neighbours.mask, 0)
+    mean *= alike @ lengths(rows) / lengths(mean).clip(1e-6)
+    distance = (query[:, None] - torch.from_numpy(mean)).norm(dim=-1)
+    if not mask.all():
+        distance = distance.masked_fill(~neighbours.mask, 0)
     return replace(neighbours, columns={**neighbours.columns, "class_distance": distance})
+
+
+def lengths(vectors: Float[np.ndarray, "query row embed"]) -> Float[np.ndarray, "query row 1"]:
+    return np.sqrt(np.einsum("qrd,qrd->qr", vectors, vectors))[..., None]
 
 
 class NeighbourInputs(nn.Module):
