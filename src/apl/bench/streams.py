@@ -23,6 +23,7 @@ from apl.controller import Controller
 from apl.data.omniglot import Part, omniglot
 from apl.encoder import embed_all
 from apl.learner import Learner
+from apl.one_query import for_one_query
 from apl.store import open_store
 
 RESULTS = Path("results")
@@ -57,6 +58,7 @@ def new_world(
 ) -> OpenWorld:
     """An empty memory for embeddings of this learner."""
     twin = learner.on_embeddings()
+    twin.decoder = for_one_query(twin.decoder)
     if controller is not None:
         twin.controller = controller
     store = open_store(url, fingerprint=learner.fingerprint(), width=learner.encoder.width)
