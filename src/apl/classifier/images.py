@@ -16,6 +16,8 @@ keeps as a row's payload, and every key is computed from it, so that keys can be
 from __future__ import annotations
 
 import io
+import struct
+import zlib
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -83,9 +85,14 @@ def fit(sheets: Sequence[UInt8[np.ndarray, "_ _"]], size: int) -> UInt8[Tensor, 
 
 
 def to_png(sheet: UInt8[np.ndarray, "height width"]) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(sheet).save(buffer, "PNG")
-    return buffer.getvalue()
+    """A grey PNG, written by hand: `Image.save` takes six times as long, which `learn_one` would feel."""
+    height, width = sheet.shape
+    lines = np.zeros((height, 1 + width), np.uint8)  # each begins with the number of its filter: none
+    lines[:, 1:] = sheet
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    parts = (b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes())), (b"IEND", b"")
+    chunks = (struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in parts)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
 def from_png(png: bytes) -> UInt8[np.ndarray, "height width"]:
