@@ -33,6 +33,14 @@ def test_rotations_are_new_classes_turned_counter_clockwise() -> None:
     assert corners == [(0, 2), (0, 0), (2, 0), (2, 2)]
 
 
+def test_the_first_of_each_class_are_kept_and_the_classes_stay() -> None:
+    labels = torch.tensor([1, 0, 1, 1, 0, 3])
+    images = torch.arange(6, dtype=torch.uint8).view(6, 1, 1, 1)
+    few = LabelledImages(images, labels, ("a", "b", "c", "d")).first_of_each(2)
+    assert few.labels.tolist() == [0, 0, 1, 1, 3] and few.images.flatten().tolist() == [1, 4, 0, 2, 5]
+    assert few.class_names == ("a", "b", "c", "d")
+
+
 def test_labels_beyond_the_class_names_are_refused() -> None:
     images = torch.zeros(2, 1, 4, 4, dtype=torch.uint8)
     with pytest.raises(ValueError, match=r"0\.\.1.*0\.\.2"):

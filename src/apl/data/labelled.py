@@ -44,6 +44,13 @@ class LabelledImages:
         order = self.labels.argsort(stable=True)
         return LabelledImages(self.images[order], self.labels[order], self.class_names)
 
+    def first_of_each(self, count: int) -> LabelledImages:
+        """The first so many images of each class (all, where there are fewer), classes in order."""
+        data = self.sorted()
+        per_class = data.labels.bincount()
+        number = torch.arange(len(data)) - (per_class.cumsum(0) - per_class)[data.labels]
+        return LabelledImages(data.images[number < count], data.labels[number < count], data.class_names)
+
     def with_rotations(self) -> LabelledImages:
         """Rotations by 90, 180 and 270 degrees added as new classes (Santoro et al. 2016)."""
         turned = [torch.rot90(self.images, quarter, (2, 3)) for quarter in range(4)]

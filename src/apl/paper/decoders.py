@@ -14,7 +14,7 @@ def reproduce(quick: bool = False) -> None:
     rows = []
     with figure(figure_path("decoders", quick), columns=3, width=3.6) as panels:
         for axes, way in zip(panels, (20, 423, 1000), strict=True):
-            data = characters(way > 423)
+            data = characters(way > 423, quick=quick)
             episodes = {20: 50, 423: 4, 1000: 2}[way] if not quick else 1
             length = None if not quick else min(20 * way, 2000)
             for one, colour in zip(tested, PALETTE, strict=False):

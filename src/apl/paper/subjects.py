@@ -70,12 +70,20 @@ def is_bundled(name: str) -> bool:
     return (BUNDLED / name / "model.json").is_file()
 
 
+QUICK_DRAWINGS = 10
+"""Of the 20 drawings of each class, so many are looked at where a small version needs rotations too."""
+
+
 @cache
-def characters(rotations: bool, part: Part = "test", model: str = MODEL, views: int = 1) -> Embedded:
+def characters(
+    rotations: bool, part: Part = "test", model: str = MODEL, views: int = 1, quick: bool = False
+) -> Embedded:
     """Omniglot characters of the paper's split, embedded by a bundled model's encoder."""
     learner = Learner.load(model)
     source = DataSource(rotations=rotations)
     images = source.load(part, learner.config.encoder.image_size)
+    if quick and rotations:
+        images = images.first_of_each(QUICK_DRAWINGS)
     embeddings = embed_views(learner.encoder, images.images, views)
     return Embedded(embeddings, images.labels, source.split_name(), source.split_hash())
 
@@ -88,5 +96,6 @@ def embed_views(encoder: nn.Module, images: Tensor, views: int) -> Float[Tensor,
         # A part at a time: deformed copies are four times as large as bytes.
         for embedding, drawn in zip(embeddings.split(2048), images.split(2048), strict=True):
             embedding += embed_all(encoder, jitter(scale_bytes(drawn), SLIGHTLY, generator))
-    return F.layer_norm(embeddings, embeddings.shape[1:]) if views > 1 else embeddings
+    # A mean is shorter than what it is the mean of: back to the length that every embedding has.
+    return F.normalize(embeddings, dim=1) * encoder.width**0.5 if views > 1 else embeddings
 

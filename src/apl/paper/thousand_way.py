@@ -14,7 +14,7 @@ LOWER_SIGMAS = (0.5, 0.05)
 
 
 def reproduce(quick: bool = False) -> None:
-    data = characters(True)
+    data = characters(True, quick=quick)
     fixed = fixed_context(
         subject().learner, data.embeddings, data.labels, way=WAY, shot=5, episodes=2 if quick else 20, seed=SEED
     )
