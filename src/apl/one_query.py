@@ -67,7 +67,7 @@ class OneQueryDecoder(nn.Module):
         super().__init__()
         self.whole = decoder
         inputs, labels = decoder.inputs, decoder.labels
-        width = self.width = inputs.width
+        width = inputs.width
         project = inputs.project.weight.numpy()
         columns = [width, width, labels.codes.shape[1], 1, *([width] if inputs.compare else []), *([1] * inputs.class_means)]
         asked, recalled, code, distance, *more = np.split(project, np.cumsum(columns)[:-1], axis=1)
