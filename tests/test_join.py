@@ -17,7 +17,7 @@ from apl.join import JoinConfig, join, main_directions
 from apl.one_image import for_one_image
 from apl.presets import PRESETS
 from apl.run import RunOptions
-from apl.train import read_encoder
+from apl.saved_encoder import read_encoder
 
 FIRST = ConvConfig(image_size=14, stem_channels=8, stem_stride=2, groups=(Group(8, 1), Group(8, 1)))
 SECOND = replace(FIRST, stem_channels=4, groups=(Group(6, 2), Group(4, 1)))

@@ -25,7 +25,8 @@ from apl.learner import Learner, LearnerConfig
 from apl.pretrain import PretrainConfig, pretrain
 from apl.pretrain import learning_rate as pretraining_rate
 from apl.run import RunOptions
-from apl.train import TrainConfig, learning_rate, load_encoder, next_episode_cap, train, with_encoder_of
+from apl.saved_encoder import read_encoder
+from apl.train import TrainConfig, learning_rate, next_episode_cap, train, with_encoder_of
 
 ENCODER = ConvConfig(image_size=14, stem_channels=8, stem_stride=2, groups=(Group(8, 1), Group(8, 1)))
 DECODER = DecoderConfig(hidden=16, blocks=1, heads=2, label_width=8)
@@ -285,15 +286,17 @@ def test_training_starts_from_a_saved_encoder_and_freezes_it_if_asked(tmp_path: 
     assert {"training", "split", "split_hash", "steps", "seconds", "commit", "validation"} <= set(provenance)
     whole = with_encoder_of(TRAIN, tmp_path / "frozen" / "model")
     again = Learner(whole.learner)
-    load_encoder(again, str(tmp_path / "frozen" / "model"))
+    read_encoder(tmp_path / "frozen" / "model").load_into(again.encoder)
     torch.testing.assert_close(again.encoder.stem.weight, start["stem.weight"], atol=1e-3, rtol=1e-3)
+    on = replace(PRETRAIN, steps=1, learning_rate=0.0, encoder_from=str(tmp_path / "frozen" / "model"))
+    assert torch.equal(pretrain(on, RunOptions(tmp_path / "on")).stem.weight, again.encoder.stem.weight)
 
 
 def test_another_encoder_than_the_configuration_s_is_refused(tmp_path: Path) -> None:
     pretrain(replace(PRETRAIN, steps=1), RunOptions(tmp_path))
     other = replace(TRAIN.learner, encoder=replace(ENCODER, stem_channels=4))
     with pytest.raises(CheckpointError, match="holds another encoder than the configuration asks for"):
-        load_encoder(Learner(other), str(tmp_path / "encoder"))
+        read_encoder(tmp_path / "encoder").load_into(Learner(other).encoder)
 
 
 @pytest.mark.parametrize(

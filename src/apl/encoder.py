@@ -1,9 +1,9 @@
 """Encoders (paper, appendix "Omniglot"): an input x becomes a representation e, the key of the memory.
 
 Any `nn.Module` with an attribute `width` (the numbers in e) is an encoder. `ConvEncoder` is the paper's
-network and its wider relatives; `JointEncoder` lets several of them look at the same image; `IdentityEncoder` takes vectors as they are (features computed elsewhere,
-one-hot symbols, embeddings cached during evaluation); `PairEncoder` embeds a digit and a symbol side by
-side, each a key of its own.
+network and its wider relatives; `JointEncoder` lets several of them look at the same image; `IdentityEncoder`
+takes vectors as they are (features computed elsewhere, one-hot symbols, embeddings cached during evaluation);
+`PairEncoder` embeds a digit and a symbol side by side, each a key of its own.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class ConvEncoder(nn.Module):
 
 class JointEncoder(nn.Module):
     """Encoders trained apart err apart. Their embeddings, side by side, are brought down to `width` numbers by a linear
-    map that keeps distances as well as so many numbers can (`apl.pretrain.join`), and back to equal length."""
+    map that keeps distances as well as so many numbers can (`apl.join`), and back to equal length."""
 
     def __init__(self, config: JointConfig) -> None:
         super().__init__()

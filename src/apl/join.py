@@ -12,12 +12,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from apl.checkpoint import current_commit, load_weights, save_model, to_json
+from apl.checkpoint import current_commit, save_model, to_json
 from apl.data.source import DataSource
 from apl.encoder import ConvConfig, JointConfig, JointEncoder, scale_bytes
 from apl.pretrain import one_shot_accuracy
 from apl.run import RunOptions
-from apl.train import SavedEncoder, read_encoder
+from apl.saved_encoder import SavedEncoder, read_encoder
 
 DRAWINGS_AT_ONCE = 256
 
@@ -40,7 +40,7 @@ def join(config: JoinConfig, options: RunOptions) -> JointEncoder:
     saved = [read_encoder(name) for name in config.encoders_from]
     encoder = JointEncoder(JointConfig(tuple(_convolutional(part) for part in saved), config.width)).eval()
     for part, source in zip(encoder.parts, saved, strict=True):
-        load_weights(part, source.tensors, str(source.directory))
+        source.load_into(part)
     shown = config.data.load_training(encoder.config.image_size, "none").images
     chosen = torch.randperm(len(shown), generator=torch.Generator().manual_seed(config.seed))[: config.drawings]
     with torch.no_grad():

@@ -15,13 +15,14 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from apl.checkpoint import current_commit, find_model, load_weights, read_json, read_tensors, save_model, to_json
+from apl.checkpoint import current_commit, save_model, to_json
 from apl.data.compose import compose
 from apl.data.jitter import JitterConfig, jitter
 from apl.data.labelled import LabelledImages
 from apl.data.source import DataSource, Mirrored
 from apl.encoder import ConvConfig, ImageConfig, build_encoder, embed_all, scale_bytes
 from apl.run import LOG_EVERY_SECONDS, Run, RunOptions
+from apl.saved_encoder import read_encoder
 
 VALIDATE_EVERY_STEPS = 1000
 
@@ -74,8 +75,7 @@ def pretrain(config: PretrainConfig, options: RunOptions) -> nn.Module:
     validation = config.data.load("validation", config.encoder.image_size)
     model = CosineClassifier(config, len(train.class_names))
     if config.encoder_from is not None:
-        start = find_model(config.encoder_from)
-        load_weights(model.encoder, read_tensors(start / "model.safetensors"), str(start))
+        read_encoder(config.encoder_from).load_into(model.encoder)
         if not options.resume:
             point_at_class_means(model, train)
     optimiser = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=config.weight_decay, fused=True)
@@ -120,7 +120,7 @@ def pretrain(config: PretrainConfig, options: RunOptions) -> nn.Module:
             "validation": one_shot_accuracy(model.encoder, validation),
         }
         if config.encoder_from is not None:
-            provenance["started_from"] = read_json(find_model(config.encoder_from) / "model.json")["provenance"]
+            provenance["started_from"] = read_encoder(config.encoder_from).provenance
         save_model(options.directory / "encoder", model.encoder, config.encoder, provenance, half=False)
     return model.encoder
 

@@ -11,21 +11,19 @@ import math
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from apl.checkpoint import (
-    CheckpointError, current_commit, find_model, from_json, load_weights, read_json, read_tensors, to_json,
-)  # fmt: skip
+from apl.checkpoint import current_commit, to_json
 from apl.data.jitter import JitterConfig, jitter
 from apl.data.source import DataSource, Mirrored
-from apl.encoder import EncoderConfig, embed_all, scale_bytes
+from apl.encoder import embed_all, scale_bytes
 from apl.episode import EpisodeSampler, run_episode
 from apl.evaluate import fixed_context
 from apl.learner import Learner, LearnerConfig
 from apl.run import LOG_EVERY_SECONDS, Run, RunOptions
+from apl.saved_encoder import read_encoder
 
 VALIDATE_EVERY_SECONDS = 1200
 
@@ -69,7 +67,7 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
     torch.manual_seed(config.seed)
     learner = Learner(config.learner)
     if config.encoder_from is not None:
-        load_encoder(learner, config.encoder_from)
+        read_encoder(config.encoder_from).load_into(learner.encoder)
     size = getattr(config.learner.encoder, "image_size", None)
     if size is None:
         raise ValueError("training needs an encoder of images")
@@ -134,7 +132,7 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
             "validation": _validate(trained, validation_inputs, validation.labels, config),
         }
         if config.encoder_from is not None:
-            provenance["encoder"] = read_json(find_model(config.encoder_from) / "model.json")["provenance"]
+            provenance["encoder"] = read_encoder(config.encoder_from).provenance
         learner.save(options.directory / "model", provenance)
     return learner
 
@@ -159,33 +157,6 @@ def learning_rate(config: TrainConfig, step: int) -> float:
 def next_episode_cap(cap: float, mastered_after: int | None, shown: int) -> float:
     """Three times what it took to get a batch fully right; twice as long when that was not reached."""
     return 3.0 * mastered_after if mastered_after else 2.0 * min(cap, shown)
-
-
-@dataclass(frozen=True)
-class SavedEncoder:
-    """The encoder of a saved encoder or of a saved learner."""
-
-    directory: Path
-    config: EncoderConfig
-    tensors: dict[str, Tensor]
-    provenance: dict[str, Any]
-
-
-def read_encoder(name_or_dir: str | Path) -> SavedEncoder:
-    directory = find_model(name_or_dir)
-    described = read_json(directory / "model.json")
-    tensors, config, provenance = read_tensors(directory / "model.safetensors"), described["config"], described["provenance"]
-    if config["type"] == LearnerConfig.__name__:
-        config, provenance = config["encoder"], provenance.get("encoder", provenance)
-        tensors = {n.removeprefix("encoder."): t for n, t in tensors.items() if n.startswith("encoder.")}
-    return SavedEncoder(directory, from_json(EncoderConfig, config), tensors, provenance)
-
-
-def load_encoder(learner: Learner, name_or_dir: str) -> None:
-    saved = read_encoder(name_or_dir)
-    if saved.config != learner.config.encoder:
-        raise CheckpointError(f"{saved.directory} holds another encoder than the configuration asks for")
-    load_weights(learner.encoder, saved.tensors, str(saved.directory))
 
 
 def with_encoder_of(config: TrainConfig, name_or_dir: str | Path) -> TrainConfig:

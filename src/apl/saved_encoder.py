@@ -1,0 +1,37 @@
+"""The encoder of something saved: of an encoder alone (`apl train …-encoder` makes one) or of a whole learner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from apl.checkpoint import CheckpointError, find_model, from_json, load_weights, read_json, read_tensors
+from apl.encoder import EncoderConfig
+from apl.learner import LearnerConfig
+
+
+@dataclass(frozen=True)
+class SavedEncoder:
+    directory: Path
+    config: EncoderConfig
+    tensors: dict[str, Tensor]
+    provenance: dict[str, Any]
+
+    def load_into(self, encoder: nn.Module) -> None:
+        if self.config != encoder.config:
+            raise CheckpointError(f"{self.directory} holds another encoder than the configuration asks for")
+        load_weights(encoder, self.tensors, str(self.directory))
+
+
+def read_encoder(name_or_dir: str | Path) -> SavedEncoder:
+    """Of a bundled model by its name, or of a saved encoder or model by its directory."""
+    directory = find_model(name_or_dir)
+    described, tensors = read_json(directory / "model.json"), read_tensors(directory / "model.safetensors")
+    config, provenance = described["config"], described["provenance"]
+    if config["type"] == LearnerConfig.__name__:
+        config, provenance = config["encoder"], provenance.get("encoder", provenance)
+        tensors = {n.removeprefix("encoder."): t for n, t in tensors.items() if n.startswith("encoder.")}
+    return SavedEncoder(directory, from_json(EncoderConfig, config), tensors, provenance)
