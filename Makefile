@@ -24,6 +24,8 @@ demo: setup
 # One process per core and one thread per process: torch's threads would wait for each other.
 # A Milvus server starves beside the other tests, so those that need one come last and alone.
 test: .venv/.ready-test
+	.venv/bin/ruff check src tests
+	.venv/bin/ruff format --check src tests
 	.venv/bin/lint-imports
 	OMP_NUM_THREADS=1 .venv/bin/python -m pytest --numprocesses auto --dist loadgroup -m "not milvus"
 	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -m milvus tests/test_store_*.py

@@ -123,8 +123,11 @@ class Process:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "apl", "serve", "--port", "0", *arguments],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
         self.log: list[str] = []
         assert self.process.stdout is not None and self.process.stderr is not None
         self._reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr))

@@ -37,9 +37,7 @@ server.stop()
 
 
 def _skip(what: str, install: str, reason: object) -> None:
-    pytest.skip(
-        f"NOT TESTED: {what} could not be started ({reason}); pip install {install}", allow_module_level=True
-    )
+    pytest.skip(f"NOT TESTED: {what} could not be started ({reason}); pip install {install}", allow_module_level=True)
 
 
 @pytest.fixture(scope="session")
@@ -54,11 +52,7 @@ def postgres_url() -> Iterator[str]:
     # A short path: the name of a socket has at most 107 characters.
     folder = Path(tempfile.mkdtemp(prefix="apl-pg-"))
     # PostgreSQL refuses to run as root.
-    user = (
-        {"user": "nobody", "group": pwd.getpwnam("nobody").pw_gid, "extra_groups": []}
-        if os.geteuid() == 0
-        else {}
-    )
+    user = {"user": "nobody", "group": pwd.getpwnam("nobody").pw_gid, "extra_groups": []} if os.geteuid() == 0 else {}
     if user:
         os.chown(folder, pwd.getpwnam("nobody").pw_uid, user["group"])
 

@@ -37,10 +37,7 @@ def say(*words: object) -> None:
 
 def batch(label: str, size: int) -> list[NewRow]:
     """Rows that know how many they were: their source is the size of the batch."""
-    return [
-        NewRow(label, np.full(WIDTH, n, np.float32), source=str(size), payload=b"p" * 300)
-        for n in range(size)
-    ]
+    return [NewRow(label, np.full(WIDTH, n, np.float32), source=str(size), payload=b"p" * 300) for n in range(size)]
 
 
 def write_forever(path: str, seed: int) -> None:

@@ -12,8 +12,14 @@ import torch.nn.functional as F
 
 from apl.controller import WriteAll
 from apl.data.analogy import (
-    DIGITS, Analogies, AnalogySampler, AnalogyTask, Examples, digit_examples, symbol_examples,
-)  # fmt: skip
+    DIGITS,
+    Analogies,
+    AnalogySampler,
+    AnalogyTask,
+    Examples,
+    digit_examples,
+    symbol_examples,
+)
 from apl.data.analogy_solver import Differences, solve
 from apl.data.mnist import mnist_part
 from apl.decoder import DecoderConfig
@@ -23,8 +29,8 @@ from apl.evaluate import watch
 from apl.learner import Learner, LearnerConfig
 from apl.paper.analogy_facts import watch_with_facts
 from apl.paper.analogy_figures import shortest_proof
-from apl.run import RunOptions
-from apl.train_analogy import AnalogyConfig, embedded_sampler, train_analogy
+from apl.training.analogy import AnalogyConfig, embedded_sampler, train_analogy
+from apl.training.run import RunOptions
 
 TINY = ConvConfig(stem_channels=4, stem_stride=4, groups=(Group(4, 1),))
 PAIR = PairConfig(TINY, IdentityConfig(10, normalise=True))
@@ -67,7 +73,7 @@ def test_every_answer_is_the_sum_of_its_digit_and_symbol(level: str, lowest: int
     total = drawn.digit_value.gather(1, drawn.digit) + drawn.symbol_value.gather(1, drawn.symbol)
     assert torch.equal(drawn.episodes.label, total - lowest)
     assert task.way == DIGITS + highest - lowest
-    assert 0 <= int(drawn.episodes.label.min()) and int(drawn.episodes.label.max()) < task.way
+    assert int(drawn.episodes.label.min()) >= 0 and int(drawn.episodes.label.max()) < task.way
     assert int(drawn.symbol_value.min()) >= lowest and int(drawn.symbol_value.max()) <= highest
 
 
@@ -238,7 +244,7 @@ def test_neighbours_are_recalled_by_digit_and_by_symbol() -> None:
 
 def test_the_second_hop_recalls_the_link_between_two_facts() -> None:
     """a + j and i + b are recalled by a and b; i + j shares nothing with the question."""
-    twin, drawn = twin_and_episode(k=1, hops=1)
+    twin, _drawn = twin_and_episode(k=1, hops=1)
     digits, symbols = torch.tensor([0, 1, 1, 5, 6, 7]), torch.tensor([0, 1, 0, 5, 6, 7])
     pairs = torch.cat([noisy_digits(1).inputs[digits], one_hot_symbols().inputs[symbols]], -1)[None]
     asked = torch.cat([noisy_digits(1).inputs[:1], one_hot_symbols().inputs[1:2]], -1)[None]
@@ -297,14 +303,18 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
         width = learner.key_widths["digit"]
         return AnalogySampler(task, noisy_digits(width=width), one_hot_symbols(task.symbol_count), chance)
 
-    monkeypatch.setattr("apl.train_analogy.embedded_sampler", sampler)
-    monkeypatch.setattr("apl.train_analogy.validate", lambda learner, task: {})
+    monkeypatch.setattr("apl.training.analogy.embedded_sampler", sampler)
+    monkeypatch.setattr("apl.training.analogy.validate", lambda learner, task: {})
 
 
 SHORT = AnalogyConfig(
-    LearnerConfig(encoder=PAIR, decoder=DEDUCTION, k=8, hops=2, sigma_ratio=0.1), parallel=4, batch=5, steps=8,
-    longest_episode=20, warmup_steps=5,
-)  # fmt: skip
+    LearnerConfig(encoder=PAIR, decoder=DEDUCTION, k=8, hops=2, sigma_ratio=0.1),
+    parallel=4,
+    batch=5,
+    steps=8,
+    longest_episode=20,
+    warmup_steps=5,
+)
 
 
 def test_training_makes_answers_less_surprising(made_up: None, tmp_path: Path) -> None:

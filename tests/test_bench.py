@@ -11,8 +11,8 @@ import torch
 from apl.bench.growth import ROW_BYTES, growth
 from apl.bench.search import FaissFlat, NumpyScan, OurStore, check_same_answers, compare
 from apl.bench.streams import Characters
+from apl.bench.timing import Contender, ratio, take_turns, threads
 from apl.bench.training_step import training_step
-from apl.bench.turns import Contender, ratio, take_turns, threads
 from apl.classifier.new_class import NewClassRule
 from apl.decoder import DecoderConfig
 from apl.encoder import IdentityConfig

@@ -9,13 +9,21 @@ import torch
 from torch import nn
 
 from apl.checkpoint import (
-    CheckpointError, find_model, from_json, load_weights, read_json, read_tensors, save_model, to_json, write_json,
+    CheckpointError,
+    find_model,
+    from_json,
+    load_weights,
+    read_json,
+    read_tensors,
+    save_model,
+    to_json,
+    write_json,
     write_tensors,
-)  # fmt: skip
+)
 from apl.decoder import DecoderConfig
 from apl.encoder import ConvConfig, EncoderConfig, Group, IdentityConfig
 from apl.learner import Learner, LearnerConfig
-from apl.presets import PRESETS, preset
+from apl.training.presets import PRESETS, preset
 
 TINY = LearnerConfig(
     encoder=ConvConfig(image_size=8, stem_channels=4, groups=(Group(4, 1),)),

@@ -219,7 +219,7 @@ def test_forgetting_a_row_a_class_a_source(classifier, pictures) -> None:
     fresh = classifier.learn_one(pictures["box"][0], "box")
     assert fresh.row > later.row
     assert sorted(classifier.store.load().ids.tolist()) == sorted(
-        id for label in classifier.counts() for id in classifier._opened.world.memory.ids_of(label)
+        id for label in classifier.counts() for id in classifier._current.world.memory.ids_of(label)
     )
     with pytest.raises(ValueError, match="label=, row= or source="):
         classifier.forget()
@@ -287,8 +287,9 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
         "for n in range(10**6):\n"
         "    print(c.learn_one(r.normal(size=4), int(n % 5)).row, flush=True)\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True,
-                               env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
     acknowledged = [line for line, _ in zip(process.stdout, range(25), strict=False)]
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -308,7 +309,7 @@ def test_threads_take_turns(learner, pictures) -> None:
             for picture in pictures[name][:4]:
                 classifier.learn_one(picture, name)
                 classifier.predict_one(picture)
-        except Exception as error:  # noqa: BLE001 - reported below
+        except Exception as error:
             errors.append(error)
 
     threads = [threading.Thread(target=work, args=(name,)) for name in pictures]
@@ -382,7 +383,7 @@ def test_every_public_name_is_there() -> None:
     for name in apl.__all__:
         assert getattr(apl, name) is not None
     with pytest.raises(AttributeError):
-        apl.nothing_of_this_name
+        _ = apl.nothing_of_this_name
 
 
 def test_a_decoder_of_fixed_labels_cannot_meet_new_classes(learner: Learner) -> None:

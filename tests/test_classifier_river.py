@@ -7,9 +7,9 @@ import itertools
 import pytest
 
 pytest.importorskip("river")
-from river import checks, datasets  # noqa: E402
+from river import checks, datasets
 
-from apl.classifier.river import RiverClassifier  # noqa: E402
+from apl.classifier.river import RiverClassifier
 
 CANNOT_APPLY = {
     "check_bounded_memory_growth": "wants a stream of thousands; `max_rows` is tested by counting rows instead",

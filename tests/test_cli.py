@@ -60,7 +60,9 @@ def test_a_fixed_context_is_measured_and_reported_as_one_json_object(
     capsys: pytest.CaptureFixture[str], model: Path
 ) -> None:
     result = evaluated(capsys, model, "--protocol", "fixed", "--shot", "2", "--seed", "7")
-    assert {"accuracy", "ci95", "way", "shot", "episodes", "split", "split_hash", "seed", "protocol", "k"} <= set(result)
+    assert {"accuracy", "ci95", "way", "shot", "episodes", "split", "split_hash", "seed", "protocol", "k"} <= set(
+        result
+    )
     assert (result["way"], result["shot"], result["episodes"], result["seed"]) == (5, 2, 3, 7)
     assert result["protocol"] == "fixed" and result["split"] == "glyphs" and result["k"] == 3
     assert 0 <= result["accuracy"] <= 1 and result["ci95"] >= 0
@@ -70,23 +72,25 @@ def test_a_fixed_context_is_measured_and_reported_as_one_json_object(
 
 def test_an_online_episode_is_measured_with_what_it_stored(capsys: pytest.CaptureFixture[str], model: Path) -> None:
     result = evaluated(capsys, model, "--protocol", "online")
-    assert {"accuracy", "ci95", "accuracy_last", "stored", "stored_per_class", "way", "episodes", "split"} <= set(result)
+    assert {"accuracy", "ci95", "accuracy_last", "stored", "stored_per_class", "way", "episodes", "split"} <= set(
+        result
+    )
     assert result["stored"] == pytest.approx(5 * result["stored_per_class"])
     assert 5 <= result["stored"] <= result["examples"] == 100
     short = evaluated(capsys, model, "--protocol", "online", "--length", "12", "--sigma", "0")
     assert short["examples"] == short["stored"] == 12, "at a threshold of zero everything is written"
 
 
-def test_k_decoder_and_rotations_can_be_changed_for_an_evaluation(capsys: pytest.CaptureFixture[str], model: Path) -> None:
+def test_k_decoder_and_rotations_can_be_changed_for_an_evaluation(
+    capsys: pytest.CaptureFixture[str], model: Path
+) -> None:
     result = evaluated(capsys, model, "--k", "1", "--decoder", "nearest", "--rotations", "True", "--way", "50")
     assert result["k"] == 1 and result["decoder"] == "nearest" and result["rotations"] is True and result["way"] == 50
     assert evaluated(capsys, model, "--way", "60")["rotations"] is True, "more classes than characters need rotations"
 
 
 def test_results_are_readable_by_people_too(capsys: pytest.CaptureFixture[str], model: Path) -> None:
-    code, out, _ = said(
-        capsys, "evaluate", "--model", str(model), "--data", "glyphs", "--way", "5", "--episodes", "2"
-    )
+    code, out, _ = said(capsys, "evaluate", "--model", str(model), "--data", "glyphs", "--way", "5", "--episodes", "2")
     assert code == 0 and any(line.split()[0] == "accuracy" for line in out.splitlines())
 
 
@@ -127,7 +131,9 @@ def test_a_damaged_or_foreign_model_is_one_sentence_and_a_failure(
             write_json(directory / "model.json", {"config": {"type": "LearnerConfig", "k": 3}})
     code, out, err = said(capsys, "evaluate", "--model", str(directory), "--data", "glyphs")
     assert code != 0 and out == "" and len(err.strip().splitlines()) == 1
-    assert {"weights": "is damaged", "description": "not valid JSON", "architecture": "another architecture"}[damage] in err
+    assert {"weights": "is damaged", "description": "not valid JSON", "architecture": "another architecture"}[
+        damage
+    ] in err
 
 
 @pytest.mark.parametrize(
@@ -157,7 +163,7 @@ def test_an_encoder_then_a_learner_are_trained_and_never_overwritten(
     def measured_shortly(*given: Any, episodes: int, **options: Any) -> Estimate:
         return fixed_context(*given, episodes=2, **options)
 
-    monkeypatch.setattr("apl.train.fixed_context", measured_shortly)
+    monkeypatch.setattr("apl.training.episodic.fixed_context", measured_shortly)
     code, out, err = said(capsys, "train", "glyphs-encoder", "--steps", "1", "--directory", "first", "--json")
     assert code == 0, err
     assert json.loads(out)["saved"] == "first/encoder" and json.loads(out)["steps"] == 1

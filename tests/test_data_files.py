@@ -40,9 +40,7 @@ def published(*urls: str, md5: str = hashlib.md5(CONTENT).hexdigest()) -> Publis
     return PublishedFile("set", "drawings.zip", md5, urls)
 
 
-def test_apl_data_comes_before_the_cache(
-    own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_apl_data_comes_before_the_cache(own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for directory in (own_cache / "set", tmp_path / "supplied" / "set"):
         directory.mkdir(parents=True)
         (directory / "drawings.zip").write_bytes(b"")
@@ -72,9 +70,7 @@ def test_a_mirror_that_fails_gives_way_to_the_next(own_cache: Path, mirror: str)
     assert path.read_bytes() == CONTENT
 
 
-def test_a_download_with_another_checksum_is_refused_and_nothing_is_left(
-    own_cache: Path, mirror: str
-) -> None:
+def test_a_download_with_another_checksum_is_refused_and_nothing_is_left(own_cache: Path, mirror: str) -> None:
     with pytest.raises(DataError, match="checksum .* is published"):
         find_file(published(f"{mirror}/drawings.zip", md5="0" * 32))
     assert not [path for path in own_cache.rglob("*") if path.is_file()]

@@ -80,9 +80,7 @@ def test_images_come_in_the_size_asked_for_and_each_size_has_its_own_cache(folde
     assert load_omniglot(28, archives=ARCHIVES).images.shape[-2:] == (28, 28)
 
 
-def test_a_second_start_does_not_open_the_pictures_again(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_start_does_not_open_the_pictures_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = load_omniglot(archives=ARCHIVES)
     monkeypatch.delattr("apl.data.omniglot._read_drawing")
     second = load_omniglot(archives=ARCHIVES)

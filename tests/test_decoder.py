@@ -19,7 +19,9 @@ TRAINED = ("relational", "working_memory", "lstm")
 FORMS = get_args(LabelForm)
 PARAMETER_FREE = ("kernel", "nearest")
 KINDS = (*TRAINED, *PARAMETER_FREE)
-EVERY_DECODER = [(kind, form) for kind in TRAINED for form in FORMS] + [(kind, "neighbourhood") for kind in PARAMETER_FREE]
+EVERY_DECODER = [(kind, form) for kind in TRAINED for form in FORMS] + [
+    (kind, "neighbourhood") for kind in PARAMETER_FREE
+]
 every_decoder = pytest.mark.parametrize("kind,form", EVERY_DECODER)
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -35,7 +37,9 @@ def decoder_of(kind: DecoderKind, form: LabelForm = "neighbourhood", compare: bo
     return decoder
 
 
-def neighbourhood(labels: list[list[int]], distance: list[list[float]] | None = None, valid: int | None = None) -> Neighbours:
+def neighbourhood(
+    labels: list[list[int]], distance: list[list[float]] | None = None, valid: int | None = None
+) -> Neighbours:
     label = torch.tensor(labels)
     k = label.shape[1]
     generator = torch.Generator().manual_seed(1)
@@ -53,8 +57,10 @@ def query(count: int) -> Tensor:
 def narrowed(neighbours: Neighbours, k: int) -> Neighbours:
     return Neighbours(
         {name: column[:, :k] for name, column in neighbours.columns.items()},
-        neighbours.distance[:, :k], neighbours.mask[:, :k], neighbours.row[:, :k],
-    )  # fmt: skip
+        neighbours.distance[:, :k],
+        neighbours.mask[:, :k],
+        neighbours.row[:, :k],
+    )
 
 
 LABELS = [[0, 1, 0, 2], [3, 3, 3, 3], [4, 1, 2, 0]]
@@ -217,7 +223,11 @@ def test_decoders_that_could_not_work_are_not_made() -> None:
 def test_labels_are_numbered_by_first_appearance() -> None:
     labels = torch.tensor([[7, 2, 7, 9, 2], [4, 4, 4, 4, 4], [5, 6, 5, 8, 6]])
     mask = torch.tensor([[True] * 5, [True] * 5, [True, True, True, False, False]])
-    assert number_by_first_appearance(labels.numpy(), mask.numpy()).tolist() == [[0, 1, 0, 2, 1], [0] * 5, [0, 1, 0, 0, 0]]
+    assert number_by_first_appearance(labels.numpy(), mask.numpy()).tolist() == [
+        [0, 1, 0, 2, 1],
+        [0] * 5,
+        [0, 1, 0, 0, 0],
+    ]
     assert first_with_same_label(labels.numpy(), mask.numpy())[0].tolist() == [0, 1, 0, 3, 1]
 
 
@@ -270,8 +280,10 @@ def test_class_distance_is_that_from_the_mean_of_the_recalled_rows_of_the_class(
     rows = torch.tensor([[3.0, 4.0], [5.0, 0.0], [0.0, 5.0]])
     found = Neighbours(
         {"embedding": rows[None], "label": torch.tensor([[7, 7, 2]])},
-        torch.zeros(1, 3), torch.tensor([[True, True, True]]), torch.arange(3)[None],
-    )  # fmt: skip
+        torch.zeros(1, 3),
+        torch.tensor([[True, True, True]]),
+        torch.arange(3)[None],
+    )
     mean = torch.tensor([4.0, 2.0]) * 5 / 20**0.5  # as long as the two rows are
     asked = torch.tensor([[1.0, 1.0]])
     near, far = (float((asked[0] - place).norm()) for place in (mean, rows[2]))
@@ -289,8 +301,10 @@ def between_two() -> tuple[Tensor, Neighbours]:
     asked = torch.tensor([[0.7, 0.714]])
     found = Neighbours(
         {"embedding": rows[None], "label": torch.tensor([[1, 0, 0]])},
-        (asked - rows).norm(dim=1)[None], torch.ones(1, 3, dtype=torch.bool), torch.arange(3)[None],
-    )  # fmt: skip
+        (asked - rows).norm(dim=1)[None],
+        torch.ones(1, 3, dtype=torch.bool),
+        torch.arange(3)[None],
+    )
     return asked, with_class_distance(asked, found)
 
 

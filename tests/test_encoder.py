@@ -5,8 +5,15 @@ import torch
 from torch import nn
 
 from apl.encoder import (
-    ConvConfig, ConvEncoder, Group, IdentityConfig, IdentityEncoder, build_encoder, embed_all, scale_bytes,
-)  # fmt: skip
+    ConvConfig,
+    ConvEncoder,
+    Group,
+    IdentityConfig,
+    IdentityEncoder,
+    build_encoder,
+    embed_all,
+    scale_bytes,
+)
 from apl.one_image import for_one_image
 
 SMALL = ConvConfig(image_size=12, stem_channels=4, groups=(Group(4, 2), Group(6, 2)))

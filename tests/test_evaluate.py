@@ -121,7 +121,9 @@ def test_the_last_examples_alone_make_the_last_accuracy() -> None:
     correct = torch.tensor([[0.0, 0.0, 1.0, 1.0], [0.0, 1.0, 0.0, 1.0]])
     zeros = torch.zeros(2, 4, dtype=torch.int64)
     result = OnlineResult(correct, correct, zeros, zeros, correct, way=2)
-    assert result.accuracy().mean == 0.5 and result.accuracy_last(2).mean == 0.75 and result.accuracy_last(1).mean == 1.0
+    assert (
+        result.accuracy().mean == 0.5 and result.accuracy_last(2).mean == 0.75 and result.accuracy_last(1).mean == 1.0
+    )
 
 
 def test_a_learner_in_training_is_measured_in_evaluation_mode() -> None:

@@ -88,8 +88,15 @@ def test_what_is_not_even_an_array_is_a_type_error(image: object) -> None:
 
 def test_a_batch_is_a_batch_and_one_is_one(drawing: np.ndarray) -> None:
     three = np.stack([drawing] * 3)
-    for batch in (three, three[:, None], three[..., None], torch.from_numpy(three), torch.from_numpy(three)[:, None],
-                  list(three), [Image.fromarray(drawing)] * 3):  # fmt: skip
+    for batch in (
+        three,
+        three[:, None],
+        three[..., None],
+        torch.from_numpy(three),
+        torch.from_numpy(three)[:, None],
+        list(three),
+        [Image.fromarray(drawing)] * 3,
+    ):
         assert len(read_images(batch)) == 3
     for one in (drawing, Image.fromarray(drawing)):
         with pytest.raises(ValueError, match="_one"):

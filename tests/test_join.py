@@ -13,11 +13,11 @@ from apl.checkpoint import save_model
 from apl.cli import main
 from apl.data.source import DataSource
 from apl.encoder import ConvConfig, ConvEncoder, Group, JointEncoder, build_encoder
-from apl.join import JoinConfig, join, main_directions
 from apl.one_image import for_one_image
-from apl.presets import PRESETS
-from apl.run import RunOptions
-from apl.saved_encoder import read_encoder
+from apl.training.join import JoinConfig, join, main_directions
+from apl.training.presets import PRESETS
+from apl.training.run import RunOptions
+from apl.training.saved_encoder import read_encoder
 
 FIRST = ConvConfig(image_size=14, stem_channels=8, stem_stride=2, groups=(Group(8, 1), Group(8, 1)))
 SECOND = replace(FIRST, stem_channels=4, groups=(Group(6, 2), Group(4, 1)))
@@ -32,7 +32,9 @@ def parts(tmp_path: Path) -> tuple[str, ...]:
     return str(tmp_path / "0"), str(tmp_path / "1")
 
 
-def test_as_wide_as_its_parts_it_measures_angles_as_they_do_side_by_side(parts: tuple[str, ...], tmp_path: Path) -> None:
+def test_as_wide_as_its_parts_it_measures_angles_as_they_do_side_by_side(
+    parts: tuple[str, ...], tmp_path: Path
+) -> None:
     width = 8 * 4 + 4 * 4
     joined = join(JoinConfig(parts, width, GLYPHS, drawings=100), RunOptions(tmp_path / "joined"))
     images = torch.rand(6, 1, 14, 14)

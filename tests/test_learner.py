@@ -31,10 +31,15 @@ every_controller = pytest.mark.parametrize("controller", CONTROLLERS, ids=lambda
 
 
 def learner_of(
-    kind: DecoderKind = "relational", form: LabelForm = "neighbourhood", controller: Controller | None = None, **changes: Any
+    kind: DecoderKind = "relational",
+    form: LabelForm = "neighbourhood",
+    controller: Controller | None = None,
+    **changes: Any,
 ) -> Learner:
     torch.manual_seed(0)
-    decoder = DecoderConfig(kind, form, WAY if form == "fixed" else None, 16, blocks=2, unroll=2, heads=4, label_width=8)
+    decoder = DecoderConfig(
+        kind, form, WAY if form == "fixed" else None, 16, blocks=2, unroll=2, heads=4, label_width=8
+    )
     learner = Learner(LearnerConfig(encoder=TINY, decoder=decoder, k=3, **changes), controller)
     with torch.no_grad():
         for parameter in learner.decoder.parameters():
@@ -239,7 +244,7 @@ def test_inputs_that_are_not_numbers_are_refused_and_nothing_is_written(bad: flo
 def test_wrong_shapes_and_numbers_say_what_was_expected() -> None:
     learner = learner_of()
     memory = learner.new_memory(2)
-    x, y = examples(2)
+    x, _y = examples(2)
     with pytest.raises(ValueError, match=r"expected images of shape \[any, 1, 8, 8\]"):
         learner.predict(memory, torch.rand(2, 3, 1, 9, 9), WAY)
     with pytest.raises(ValueError, match=r"expected inputs of shape \[episode, query, \.\.\.\]"):
@@ -267,7 +272,9 @@ def test_vectors_can_be_learnt_from_without_an_encoder() -> None:
 
 
 @pytest.mark.parametrize("kind", ["relational", "working_memory", "lstm", "kernel", "nearest"])
-def test_untrained_with_neighbourhood_labels_a_surprising_example_is_believed_once_it_was_seen(kind: DecoderKind) -> None:
+def test_untrained_with_neighbourhood_labels_a_surprising_example_is_believed_once_it_was_seen(
+    kind: DecoderKind,
+) -> None:
     torch.manual_seed(0)
     config = DecoderConfig(kind, "neighbourhood", hidden=16, blocks=2, unroll=2, heads=4)
     learner = Learner(LearnerConfig(IdentityConfig(8), config, k=3)).eval()

@@ -17,8 +17,11 @@ def memory_of(
     """One episode for each tensor of keys; the label of a row is its place in its episode."""
     memory = Memory(
         {"embedding": Column((keys[0].shape[1],)), "label": Column((), torch.int64)},
-        ("embedding",), episodes=len(keys), capacity=capacity, metric=metric,
-    )  # fmt: skip
+        ("embedding",),
+        episodes=len(keys),
+        capacity=capacity,
+        metric=metric,
+    )
     longest = max(len(k) for k in keys)
     padded = torch.stack([torch.cat([k, torch.zeros(longest - len(k), k.shape[1])]) for k in keys])
     label = torch.arange(longest).expand(len(keys), -1)
@@ -266,7 +269,9 @@ def test_clearing_forgets_everything() -> None:
     memory = memory_of(torch.full((30, WIDTH), 1e4))
     memory.clear()
     assert len(memory) == 0 and not memory.nearest("embedding", torch.zeros(1, 1, WIDTH), 3).mask.any()
-    memory.write({"embedding": torch.ones(1, 1, WIDTH), "label": torch.ones(1, 1, dtype=torch.int64)}, torch.ones(1, 1) > 0)
+    memory.write(
+        {"embedding": torch.ones(1, 1, WIDTH), "label": torch.ones(1, 1, dtype=torch.int64)}, torch.ones(1, 1) > 0
+    )
     found = memory.nearest("embedding", torch.zeros(1, 1, WIDTH), 3)
     assert found.mask.tolist() == [[[True, False, False]]] and found.columns["label"][0, 0, 0] == 1
 

@@ -74,8 +74,21 @@ def test_the_readme_shows_the_table_that_the_result_files_give(name: str, monkey
 
 @pytest.mark.parametrize("path", OMNIGLOT_RESULTS, ids=lambda p: p.stem)
 def test_every_row_says_what_was_measured_on_what_and_with_which_weights(path: Path):
-    wanted = {"method", "decoder", "labels", "way", "shot", "split", "split_hash", "episodes", "seed", "accuracy",
-              "ci95", "checkpoint", "commit"}  # fmt: skip
+    wanted = {
+        "method",
+        "decoder",
+        "labels",
+        "way",
+        "shot",
+        "split",
+        "split_hash",
+        "episodes",
+        "seed",
+        "accuracy",
+        "ci95",
+        "checkpoint",
+        "commit",
+    }
     rows = json.loads(path.read_text())["rows"]
     assert rows
     for row in rows:

@@ -222,7 +222,9 @@ def test_archives_that_are_not_a_memory(unharmed: httpx.Client) -> None:
         description, rows = made.read("memory.json"), made.read("rows.safetensors")
     other = json.loads(description) | {"fingerprint": "0" * 16}
     bad = {
-        "nothing": b"", "text": b"hello", "half": good[: len(good) // 2],
+        "nothing": b"",
+        "text": b"hello",
+        "half": good[: len(good) // 2],
         "path": archive(__memory_json=description, rows_safetensors=rows),
         "extra": archive(memory_json=description, rows_safetensors=rows, evil_pkl=b"cos\nsystem\n"),
         "no rows": archive(memory_json=description, rows_safetensors=b""),
@@ -231,7 +233,7 @@ def test_archives_that_are_not_a_memory(unharmed: httpx.Client) -> None:
         "labels": archive(memory_json=description.replace(b"sign 0", b"sign 0\\u0000"), rows_safetensors=rows),
         "bomb": archive(memory_json=b" " * 3_000_000, rows_safetensors=rows),
         "other model": archive(memory_json=json.dumps(other).encode(), rows_safetensors=rows),
-    }  # fmt: skip
+    }
     for name, content in bad.items():
         answer = unharmed.post(f"{HOME}/import", content=content, headers={"content-type": "application/zip"})
         assert answer.status_code in (409, 413, 422), (name, answer.text)
@@ -311,8 +313,13 @@ def test_tokens_and_their_scopes(model: Path, tmp_path: Path) -> None:
         return {"authorization": f"Bearer {made[name]}"}
 
     with running(settings(tmp_path / "m.apl", model, tokens=str(file))) as client:
-        for headers in ({}, {"authorization": "Bearer nonsense"}, {"authorization": f"Basic {made['chief']}"},
-                        {"authorization": "Bearer"}, {"authorization": "Bearer " + "x" * 5000}):  # fmt: skip
+        for headers in (
+            {},
+            {"authorization": "Bearer nonsense"},
+            {"authorization": f"Basic {made['chief']}"},
+            {"authorization": "Bearer"},
+            {"authorization": "Bearer " + "x" * 5000},
+        ):
             answer = client.get(HOME, headers=headers)
             refused(answer, 401)
             assert answer.headers["www-authenticate"] == "Bearer"

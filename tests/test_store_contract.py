@@ -169,9 +169,7 @@ def test_an_id_is_never_given_twice(lasting: Home) -> None:
 
 def test_rows_are_deleted_by_id_label_and_source(home: Home) -> None:
     store = home.open()
-    a, b, c, d, e = store.append(
-        [row("7"), row(7), row(7, source="x"), row("b", source="x"), row("b", source="y")]
-    )
+    a, b, c, d, e = store.append([row("7"), row(7), row(7, source="x"), row("b", source="x"), row("b", source="y")])
     assert store.delete_label(7) == [b, c]
     assert store.delete_label(7) == [] and store.delete_label("nothing") == []
     assert store.delete_source("x") == [d] and store.delete_source("nowhere") == []
@@ -281,9 +279,7 @@ def test_the_nearest_rows_are_the_true_ones_and_the_older_first_among_equals(hom
         found = store.nearest(query, 100)
         assert found.ids.tolist() == ids[kept][expected].tolist()
         np.testing.assert_allclose(found.distances, distance[expected], rtol=1e-4)
-        assert store.nearest(query, 6).distances.tolist() == pytest.approx(
-            distance[expected[:6]].tolist(), rel=1e-4
-        )
+        assert store.nearest(query, 6).distances.tolist() == pytest.approx(distance[expected[:6]].tolist(), rel=1e-4)
     with pytest.raises(ValueError, match="at least 1"):
         store.nearest(keys[0], 0)
     with pytest.raises(ValueError, match="4 numbers"):
@@ -400,9 +396,7 @@ def test_urls_say_where_a_memory_lives(tmp_path: Path, monkeypatch: pytest.Monke
         open_store("x.apl", approximate=True, **made)
 
 
-@pytest.mark.parametrize(
-    ("url", "module"), [("postgresql://h/d", "psycopg"), ("milvus+http://h", "pymilvus")]
-)
+@pytest.mark.parametrize(("url", "module"), [("postgresql://h/d", "psycopg"), ("milvus+http://h", "pymilvus")])
 def test_a_missing_extra_is_named(url: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 

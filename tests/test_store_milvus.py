@@ -47,9 +47,7 @@ def test_rows_of_a_write_that_never_ended_do_not_count(url: str, monkeypatch: py
     with opened(url) as store:
         assert store.load().labels == ["a", "b"]
         assert store.append([row("e")])[0] > torn
-        assert [r.label for r in store.rows()] == ["a", "b", "e"] and len(
-            store._query("batch > 0", ["id"])
-        ) == 3
+        assert [r.label for r in store.rows()] == ["a", "b", "e"] and len(store._query("batch > 0", ["id"])) == 3
 
 
 def test_a_writer_that_failed_once_goes_on_where_it_was(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,15 +94,11 @@ def test_a_journal_whose_maker_died_before_it_was_loaded_can_be_used(
 def test_what_milvus_cannot_hold_is_refused_whole(url: str) -> None:
     with opened(url) as store:
         store.append([row("c", payload=b"x" * 49_000)])
-        with pytest.raises(
-            StoreError, match="payload of 50000 bytes is too large for Milvus; nothing was written"
-        ):
+        with pytest.raises(StoreError, match="payload of 50000 bytes is too large for Milvus; nothing was written"):
             store.append([row("d"), row("e", payload=b"x" * 50_000)])
         with pytest.raises(StoreError, match="settings .*too large for Milvus; nothing was written"):
             store.append([row("f")], settings={"x": "y" * 70_000})
-        assert (
-            store.load().labels == ["a", "b", "c"] and len(store.payload(int(store.load().ids[2]))) == 49_000
-        )
+        assert store.load().labels == ["a", "b", "c"] and len(store.payload(int(store.load().ids[2]))) == 49_000
 
 
 def test_a_newer_schema_is_refused(url: str) -> None:

@@ -82,9 +82,7 @@ def make(path: Path, rows: int = 3) -> list[int]:
         return store.append([row(number, payload=b"p" * 100) for number in range(rows)])
 
 
-def test_whatever_was_acknowledged_survives_kill_9_and_no_batch_is_cut_in_two(
-    tmp_path: Path, victims: Victims
-) -> None:
+def test_whatever_was_acknowledged_survives_kill_9_and_no_batch_is_cut_in_two(tmp_path: Path, victims: Victims) -> None:
     chance = random.Random(0)
     acknowledged: dict[str, list[int]] = {}
     gone: set[str] = set()
@@ -199,9 +197,7 @@ def test_two_memories_of_a_file_are_written_at_the_same_time(path: Path) -> None
     assert [(info.name, info.rows) for info in list_memories(path)] == [("one", 20), ("two", 20)]
 
 
-def test_on_a_full_disk_a_write_is_refused_whole_and_all_before_it_stays(
-    path: Path, victims: Victims
-) -> None:
+def test_on_a_full_disk_a_write_is_refused_whole_and_all_before_it_stays(path: Path, victims: Victims) -> None:
     victims.start("fill_the_disk", str(path), 400_000)
     *refusals, (_, readable), (_, acknowledged) = victims.rest()
     assert len(refusals) == 3
@@ -288,9 +284,7 @@ def test_a_newer_schema_is_refused_and_left_alone(path: Path) -> None:
     connection.close()
     content = path.read_bytes()
     for read_only in (False, True):
-        with pytest.raises(
-            NewerSchema, match="later version of apl .schema 99.*upgrade apl; the file was not touched"
-        ):
+        with pytest.raises(NewerSchema, match="later version of apl .schema 99.*upgrade apl; the file was not touched"):
             open_store(path, fingerprint="e", width=WIDTH, read_only=read_only)
     assert path.read_bytes() == content and [p.name for p in path.parent.iterdir()] == [path.name]
 

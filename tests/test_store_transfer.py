@@ -113,9 +113,7 @@ def test_merging_copies_what_is_missing_and_merging_again_nothing(store: Store) 
     other.append(
         [
             row("a", 1.0, source="s", surprise_nats=9.0),  # the same row, learnt at another time
-            row(
-                "7", 2.0, payload=b"p", written_at=5.0, surprise_nats=1.5
-            ),  # text, where the other is a number
+            row("7", 2.0, payload=b"p", written_at=5.0, surprise_nats=1.5),  # text, where the other is a number
             row("a", 1.5, source="s"),
             row(7, 2.0),
             row(7, 2.0),  # one copy more than there is

@@ -22,11 +22,11 @@ from apl.decoder import DecoderConfig
 from apl.encoder import ConvConfig, Group, IdentityConfig
 from apl.evaluate import fixed_context
 from apl.learner import Learner, LearnerConfig
-from apl.pretrain import PretrainConfig, pretrain
-from apl.pretrain import learning_rate as pretraining_rate
-from apl.run import RunOptions
-from apl.saved_encoder import read_encoder
-from apl.train import TrainConfig, learning_rate, next_episode_cap, train, with_encoder_of
+from apl.training.episodic import TrainConfig, learning_rate, next_episode_cap, train, with_encoder_of
+from apl.training.pretrain import PretrainConfig, pretrain
+from apl.training.pretrain import learning_rate as pretraining_rate
+from apl.training.run import RunOptions
+from apl.training.saved_encoder import read_encoder
 
 ENCODER = ConvConfig(image_size=14, stem_channels=8, stem_stride=2, groups=(Group(8, 1), Group(8, 1)))
 DECODER = DecoderConfig(hidden=16, blocks=1, heads=2, label_width=8)
@@ -34,8 +34,14 @@ GLYPHS = DataSource("glyphs", rotations=False, glyph_classes=12)
 PRETRAIN = PretrainConfig(encoder=ENCODER, data=GLYPHS, steps=5, batch=8, warmup_steps=2)
 TRAIN = TrainConfig(
     learner=LearnerConfig(encoder=ENCODER, decoder=DECODER, k=3),
-    data=GLYPHS, ways=(4,), parallel=2, batch=4, longest_episode=3, steps=9, learning_rate=1e-3,
-)  # fmt: skip
+    data=GLYPHS,
+    ways=(4,),
+    parallel=2,
+    batch=4,
+    longest_episode=3,
+    steps=9,
+    learning_rate=1e-3,
+)
 END_TO_END = replace(TRAIN, jitter=JitterConfig())
 VARIANTS = {
     "end to end": END_TO_END,
@@ -100,7 +106,9 @@ def test_the_same_seed_trains_the_same_and_another_seed_something_else(tmp_path:
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
         pretrain(replace(short, seed=seed), RunOptions(tmp_path / name))
     assert_same_state(tmp_path / "a", tmp_path / "b")
-    assert not torch.equal(final_state(tmp_path / "a")["module.directions"], final_state(tmp_path / "c")["module.directions"])
+    assert not torch.equal(
+        final_state(tmp_path / "a")["module.directions"], final_state(tmp_path / "c")["module.directions"]
+    )
 
 
 def test_when_the_time_is_up_the_run_is_saved_and_can_go_on(tmp_path: Path) -> None:
@@ -171,18 +179,18 @@ CHILD = """
 import sys
 from pathlib import Path
 import torch
-import apl.pretrain, apl.run, apl.train
+import apl.training.pretrain, apl.training.run, apl.training.episodic
 from apl.checkpoint import from_json, read_json
-from apl.run import RunOptions, process_group
+from apl.training.run import RunOptions, process_group
 
 torch.set_num_threads(1)
-apl.pretrain.LOG_EVERY_SECONDS = apl.run.SAVE_EVERY_SECONDS = 0
+apl.training.pretrain.LOG_EVERY_SECONDS = apl.training.run.SAVE_EVERY_SECONDS = 0
 directory = Path(sys.argv[1])
 described = read_json(Path(sys.argv[2]))
-module = {"PretrainConfig": apl.pretrain, "TrainConfig": apl.train}[described["type"]]
+module = {"PretrainConfig": apl.training.pretrain, "TrainConfig": apl.training.episodic}[described["type"]]
 config = from_json(getattr(module, described["type"]), described)
 with process_group():
-    trained = (apl.pretrain.pretrain if module is apl.pretrain else apl.train.train)(config, RunOptions(directory))
+    trained = (apl.training.pretrain.pretrain if module is apl.training.pretrain else apl.training.episodic.train)(config, RunOptions(directory))
     rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
     numbers = [float(p.double().sum()) for p in trained.parameters()] + [float(p.double().norm()) for p in trained.parameters()]
     (directory / f"rank{rank}.txt").write_text(repr(numbers))
@@ -194,8 +202,11 @@ def child(tmp_path: Path, config: PretrainConfig | TrainConfig, *launcher: str) 
     (tmp_path / "asked.json").write_text(json.dumps(to_json(config)))
     return subprocess.Popen(
         [sys.executable, *launcher, str(tmp_path / "child.py"), str(tmp_path / "run"), str(tmp_path / "asked.json")],
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def wait_for(path: Path, process: subprocess.Popen[str], seconds: float = 300) -> None:
@@ -306,7 +317,10 @@ def test_another_encoder_than_the_configuration_s_is_refused(tmp_path: Path) -> 
         ({"ways": (1,)}, "way must lie between 2 and the 12 classes"),
         ({"ways": (13,)}, "way must lie between 2 and the 12 classes"),
         ({"learner": replace(TRAIN.learner, decoder=DecoderConfig("nearest"))}, "nothing to train"),
-        ({"learner": replace(TRAIN.learner, decoder=DecoderConfig("kernel")), "freeze_encoder": True}, "nothing to train"),
+        (
+            {"learner": replace(TRAIN.learner, decoder=DecoderConfig("kernel")), "freeze_encoder": True},
+            "nothing to train",
+        ),
     ],
 )
 def test_what_cannot_be_trained_is_refused_before_anything_is_written(
@@ -325,7 +339,7 @@ def test_an_encoder_can_be_trained_through_the_kernel_decoder(tmp_path: Path) ->
 
 
 def test_tensorboard_files_are_written_if_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("apl.pretrain.LOG_EVERY_SECONDS", 0)
+    monkeypatch.setattr("apl.training.pretrain.LOG_EVERY_SECONDS", 0)
     pretrain(replace(PRETRAIN, steps=1), RunOptions(tmp_path, tensorboard=True))
     assert list((tmp_path / "tensorboard").glob("events.*"))
 
@@ -336,9 +350,14 @@ def test_a_small_learner_learns_to_tell_apart_characters_it_has_never_seen(tmp_p
     first = PretrainConfig(encoder=encoder, data=glyphs, steps=150, batch=48, warmup_steps=20)
     pretrain(first, RunOptions(tmp_path / "encoder"))
     config = TrainConfig(
-        learner=LearnerConfig(encoder=encoder, decoder=replace(DECODER, hidden=32)), data=glyphs,
-        freeze_encoder=True, ways=(5, 20), longest_episode=3, steps=40, learning_rate=1e-3,
-    )  # fmt: skip
+        learner=LearnerConfig(encoder=encoder, decoder=replace(DECODER, hidden=32)),
+        data=glyphs,
+        freeze_encoder=True,
+        ways=(5, 20),
+        longest_episode=3,
+        steps=40,
+        learning_rate=1e-3,
+    )
     trained = train(with_encoder_of(config, tmp_path / "encoder" / "encoder"), RunOptions(tmp_path / "learner"))
     torch.manual_seed(0)
     untrained = Learner(config.learner)

@@ -22,6 +22,9 @@ from torch import Tensor, nn
 
 BUNDLED = Path(__file__).parent / "weights"
 
+RETIRED = ("labels.score.bias",)
+"""Ends of the names of parameters that earlier versions had and that never had an effect."""
+
 
 class CheckpointError(RuntimeError):
     """A checkpoint is missing, damaged, or of another architecture."""
@@ -46,7 +49,9 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     except FileNotFoundError:
         raise CheckpointError(f"{path} does not exist") from None
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} is damaged or not a safetensors file ({error}); restore it or train again") from None
+        raise CheckpointError(
+            f"{path} is damaged or not a safetensors file ({error}); restore it or train again"
+        ) from None
 
 
 def read_json(path: Path) -> Any:
@@ -85,7 +90,9 @@ def from_json(kind: Any, value: Any) -> Any:
         hints = typing.get_type_hints(kind)
         unknown = set(value) - set(hints) - {"type"}
         if unknown:
-            raise CheckpointError(f"{kind.__name__} has no field {min(unknown)!r}: the checkpoint is of another version")
+            raise CheckpointError(
+                f"{kind.__name__} has no field {min(unknown)!r}: the checkpoint is of another version"
+            )
         needed = {f.name for f in dataclasses.fields(kind) if f.default is f.default_factory is dataclasses.MISSING}
         if needed - set(value):
             raise CheckpointError(f"a {kind.__name__} needs the field {min(needed - set(value))!r}, which is missing")
@@ -112,10 +119,10 @@ def load_weights(module: nn.Module, tensors: Mapping[str, Tensor], whose: str) -
         if tensors[name].shape != expected[name].shape:
             found, wanted = list(tensors[name].shape), list(expected[name].shape)
             raise CheckpointError(f"{whose} is of another architecture: {name!r} is {found}, expected {wanted}")
-    extra = set(tensors) - set(expected)
+    extra = {name for name in tensors if not name.endswith(RETIRED)} - set(expected)
     if extra:
         raise CheckpointError(f"{whose} is of another architecture: unexpected tensor {min(extra)!r}")
-    module.load_state_dict({name: t.to(expected[name].dtype) for name, t in tensors.items()})
+    module.load_state_dict({name: tensors[name].to(t.dtype) for name, t in expected.items()})
 
 
 def find_model(name_or_dir: str | Path) -> Path:
@@ -135,11 +142,13 @@ def read_description(directory: Path) -> dict[str, Any]:
     """What model.json says: the model's configuration under "config", where it came from under "provenance"."""
     described = read_json(directory / "model.json")
     if not isinstance(described, dict) or not isinstance(described.get("config"), dict):
-        raise CheckpointError(f"{directory / 'model.json'} does not describe a model: it has no \"config\"")
+        raise CheckpointError(f'{directory / "model.json"} does not describe a model: it has no "config"')
     return {"provenance": {}, **described}
 
 
-def save_model(directory: Path, module: nn.Module, config: Any, provenance: Mapping[str, Any], half: bool = True) -> None:
+def save_model(
+    directory: Path, module: nn.Module, config: Any, provenance: Mapping[str, Any], half: bool = True
+) -> None:
     """Save weights (as fp16 by default), configuration and where they came from."""
     directory.mkdir(parents=True, exist_ok=True)
     tensors = module.state_dict()
@@ -154,8 +163,11 @@ def current_commit() -> str:
     try:
         described = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=12"],
-            cwd=Path(__file__).parent, capture_output=True, text=True, check=True,
-        )  # fmt: skip
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return described.stdout.strip()

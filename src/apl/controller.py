@@ -15,9 +15,7 @@ from torch import Tensor
 class Controller(Protocol):
     """Chooses what to write from the surprise -ln p(y) of each example and the number of classes."""
 
-    def choose(
-        self, surprise_nats: Float[Tensor, "episode query"], way: int
-    ) -> Bool[Tensor, "episode query"]: ...
+    def choose(self, surprise_nats: Float[Tensor, "episode query"], way: int) -> Bool[Tensor, "episode query"]: ...
 
 
 @dataclass(frozen=True)

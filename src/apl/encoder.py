@@ -129,7 +129,7 @@ class ConvEncoder(nn.Module):
 
 class JointEncoder(nn.Module):
     """Encoders trained apart err apart. Their embeddings, side by side, are brought down to `width` numbers by a linear
-    map that keeps distances as well as so many numbers can (`apl.join`), and back to equal length."""
+    map that keeps distances as well as so many numbers can (`apl.training.join`), and back to equal length."""
 
     def __init__(self, config: JointConfig) -> None:
         super().__init__()

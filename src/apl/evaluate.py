@@ -94,7 +94,9 @@ def fixed_context(
         twin.write(memory, embeddings[stored.example], stored.label, everything)
         right = []
         for example, label in zip(
-            contexts.asked.example.split(QUERIES_AT_ONCE, 1), contexts.asked.label.split(QUERIES_AT_ONCE, 1), strict=True
+            contexts.asked.example.split(QUERIES_AT_ONCE, 1),
+            contexts.asked.label.split(QUERIES_AT_ONCE, 1),
+            strict=True,
         ):
             right.append(twin.predict(memory, embeddings[example], way).label == label)
         accuracies.extend(torch.cat(right, 1).float().mean(1))

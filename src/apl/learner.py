@@ -159,9 +159,7 @@ class Learner(nn.Module):
             cells.masked_fill_(~mask.view(*mask.shape, *[1] * (cells.ndim - 3)), 0)
         return Neighbours(columns, distance.masked_fill(~mask, 0), mask, row.masked_fill(~mask, -1))
 
-    def decode(
-        self, embedding: Float[Tensor, "episode query embed"], neighbours: Neighbours, way: int
-    ) -> Prediction:
+    def decode(self, embedding: Float[Tensor, "episode query embed"], neighbours: Neighbours, way: int) -> Prediction:
         """Step 3."""
         queries, recalled = embedding.flatten(0, 1), neighbours.flatten()
         if self.config.decoder.class_means:

@@ -95,7 +95,9 @@ class Memory:
     ) -> None:
         missing = [key for key in keys if key not in columns]
         if missing or not keys:
-            raise ValueError(f"key column {missing[0]!r} is not a column" if missing else "at least one key column is needed")
+            raise ValueError(
+                f"key column {missing[0]!r} is not a column" if missing else "at least one key column is needed"
+            )
         if any(len(columns[key].shape) != 1 for key in keys):
             raise ValueError("a key column holds one vector per row: its shape must have one axis")
         if episodes < 1 or (capacity is not None and capacity < 1):
@@ -127,9 +129,7 @@ class Memory:
         self._index = {key: SearchIndex(self._columns[key], self.counts, self.metric) for key in self.keys}
 
     @torch.no_grad()
-    def write(
-        self, rows: Mapping[str, Tensor], chosen: Bool[Tensor, "episode query"]
-    ) -> Int[Tensor, "episode query"]:
+    def write(self, rows: Mapping[str, Tensor], chosen: Bool[Tensor, "episode query"]) -> Int[Tensor, "episode query"]:
         """Append the chosen rows; returns where each went, -1 for those not chosen.
 
         Values are detached: nothing in the memory carries a gradient.
@@ -179,9 +179,7 @@ class Memory:
         self._count(left)
         self._reindex()
 
-    def nearest(
-        self, key: str, query: Float[Tensor, "episode query embed"], k: int
-    ) -> Neighbours:
+    def nearest(self, key: str, query: Float[Tensor, "episode query embed"], k: int) -> Neighbours:
         """The k nearest rows by one key column, with true distances; fewer rows than k is no error.
 
         The distance carries gradient into `query`; everything recalled is constant.
@@ -198,7 +196,9 @@ class Memory:
 
         return self._nearest(key, measured(query, self.metric), k, *SPARE_CANDIDATES)
 
-    def _nearest(self, key: str, query: Float[Tensor, "episode query embed"], k: int, spare: int, *more: int) -> Neighbours:
+    def _nearest(
+        self, key: str, query: Float[Tensor, "episode query embed"], k: int, spare: int, *more: int
+    ) -> Neighbours:
         constant = query.detach()
         take = min(k + spare, self._longest)
         proposal = self._index[key].propose(constant, take, self._longest)

@@ -14,7 +14,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-
 CAN_PACK = (
     platform.machine().lower() in ("x86_64", "amd64")
     and torch.backends.mkldnn.is_available()
@@ -50,9 +49,7 @@ class PackedConv(nn.Module):
             weight = self.conv.weight.detach().to_mkldnn()
             self.packed = torch._C._nn.mkldnn_reorder_conv2d_weight(weight, *self.geometry, list(x.shape))
         # What torch's own compiler calls for packed weights: no operation is fused with the convolution.
-        return torch.ops.mkldnn._convolution_pointwise(
-            x, self.packed, self.conv.bias, *self.geometry, "none", [], ""
-        )
+        return torch.ops.mkldnn._convolution_pointwise(x, self.packed, self.conv.bias, *self.geometry, "none", [], "")
 
 
 @torch.no_grad()

@@ -21,7 +21,7 @@ class Linear:
 
     def __init__(self, layer: nn.Linear) -> None:
         self.weight = np.ascontiguousarray(layer.weight.numpy().T)
-        self.bias = layer.bias.numpy()
+        self.bias = 0.0 if layer.bias is None else layer.bias.numpy()
 
     def __call__(self, x: Float[np.ndarray, "states width"]) -> Float[np.ndarray, "states new_width"]:
         y = x @ self.weight
@@ -69,7 +69,14 @@ class OneQueryDecoder(nn.Module):
         inputs, labels = decoder.inputs, decoder.labels
         width = inputs.width
         project = inputs.project.weight.numpy()
-        columns = [width, width, labels.codes.shape[1], 1, *([width] if inputs.compare else []), *([1] * inputs.class_means)]
+        columns = [
+            width,
+            width,
+            labels.codes.shape[1],
+            1,
+            *([width] if inputs.compare else []),
+            *([1] * inputs.class_means),
+        ]
         asked, recalled, code, distance, *more = np.split(project, np.cumsum(columns)[:-1], axis=1)
         # The query's share of every row's state, and the state that stands for "none of these".
         self.ask = np.ascontiguousarray(np.concatenate([inputs.none.weight.numpy(), asked]).T)
@@ -113,9 +120,7 @@ class OneQueryDecoder(nn.Module):
         return _share_out(logits, label[0], first_with_same_label(label, mask)[0], way)
 
 
-def _share_out(
-    logits: Float[np.ndarray, " states"], label: np.ndarray, first: np.ndarray, way: int
-) -> Posterior:
+def _share_out(logits: Float[np.ndarray, " states"], label: np.ndarray, first: np.ndarray, way: int) -> Posterior:
     """`apl.decoder.labels.share_out` for one query."""
     is_first = first == np.arange(len(first))
     absent = way - int(is_first.sum())

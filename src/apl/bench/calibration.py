@@ -65,13 +65,21 @@ def ask(learner: Learner, characters: Characters, known: int, queries: int, gene
     for part in asked.split(256):
         belief = world.believe(characters.embeddings[part])
         best = belief.known.max(1)
-        recalled = [len(set(l[m].tolist())) for l, m in zip(
-            belief.prediction.neighbours.columns["label"][0], belief.prediction.neighbours.mask[0], strict=True
-        )]  # fmt: skip
-        parts.append(Asked(
-            belief.prediction.log_none[0], known - torch.tensor(recalled), torch.zeros(len(part), dtype=torch.bool),
-            best.values, classes[best.indices] == characters.labels[part],
-        ))  # fmt: skip
+        recalled = [
+            len(set(label[m].tolist()))
+            for label, m in zip(
+                belief.prediction.neighbours.columns["label"][0], belief.prediction.neighbours.mask[0], strict=True
+            )
+        ]
+        parts.append(
+            Asked(
+                belief.prediction.log_none[0],
+                known - torch.tensor(recalled),
+                torch.zeros(len(part), dtype=torch.bool),
+                best.values,
+                classes[best.indices] == characters.labels[part],
+            )
+        )
     whole = Asked.join(parts)
     is_new = torch.arange(len(asked)) >= len(old)
     return Asked(whole.log_none, whole.not_recalled, is_new, whole.confidence, whole.correct)
@@ -113,14 +121,18 @@ def run(model: str = "omniglot", seed: int = 1) -> Path:
         asked = Asked.join([ask(learner, characters, known, 500, generator) for _ in range(draws)])
         p_new = rule.probability(asked.log_none, asked.not_recalled)
         old = ~asked.is_new
-        rows.append({
-            "known_classes": known, "draws": draws, "queries": len(p_new),
-            "accuracy": float(asked.correct[old].float().mean()),
-            "ece": calibration_error(asked.confidence[old], asked.correct[old]),
-            "mean_confidence": float(asked.confidence[old].mean()),
-            "auroc_new": float(roc_auc_score(asked.is_new.numpy(), p_new.numpy())),
-            "ece_new": calibration_error(p_new, asked.is_new),
-            "new_called_new": float((p_new[asked.is_new] > 0.5).float().mean()),
-            "known_called_new": float((p_new[old] > 0.5).float().mean()),
-        })  # fmt: skip
+        rows.append(
+            {
+                "known_classes": known,
+                "draws": draws,
+                "queries": len(p_new),
+                "accuracy": float(asked.correct[old].float().mean()),
+                "ece": calibration_error(asked.confidence[old], asked.correct[old]),
+                "mean_confidence": float(asked.confidence[old].mean()),
+                "auroc_new": float(roc_auc_score(asked.is_new.numpy(), p_new.numpy())),
+                "ece_new": calibration_error(p_new, asked.is_new),
+                "new_called_new": float((p_new[asked.is_new] > 0.5).float().mean()),
+                "known_called_new": float((p_new[old] > 0.5).float().mean()),
+            }
+        )
     return save_result("calibration", rows, model=model, seed=seed, split="paper", part="test", rule=asdict(rule))

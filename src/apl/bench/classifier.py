@@ -16,9 +16,9 @@ import numpy as np
 import torch
 
 from apl.bench.streams import report, save_result
-from apl.bench.turns import Contender, ratio, take_turns
+from apl.bench.timing import Contender, ratio, take_turns
+from apl.classifier.durable_memory import DurableMemory
 from apl.classifier.features import feature_learner
-from apl.classifier.lasting import LastingMemory
 from apl.classifier.online import OnlineClassifier
 from apl.store import NewRow, open_store
 
@@ -38,11 +38,11 @@ def beside_the_encoder(model: str, directory: Path, rounds: int) -> list[dict[st
     for home in ("ram", "file"):
         url = None if home == "ram" else directory / "speed.apl"
         with OnlineClassifier.from_pretrained(model, memory=url) as classifier:
-            width, size = classifier.store.width, classifier._opened.learner.config.encoder.image_size
+            width, size = classifier.store.width, classifier._current.learner.config.encoder.image_size
             keys = random.normal(size=(ROWS, width)).astype(np.float32)
             classifier.adopt([NewRow(f"class {n % 423}", key) for n, key in enumerate(keys)])
             pictures = [drawing(random, size) for _ in range(16)]
-            encoder = classifier._opened.learner.encoder
+            encoder = classifier._current.learner.encoder
             tensors = [torch.from_numpy(p)[None, None].float() / 255 for p in pictures]
             turn = iter(range(10**9))
 
@@ -50,19 +50,25 @@ def beside_the_encoder(model: str, directory: Path, rounds: int) -> list[dict[st
                 with torch.inference_mode():
                     encoder(tensors[next(turn) % 16])
 
-            seconds = take_turns({
-                "encoder": Contender(bare),
-                "predict_one": Contender(lambda: classifier.predict_one(pictures[next(turn) % 16])),
-                "learn_one": Contender(
-                    lambda: classifier.learn_one(pictures[next(turn) % 16], f"class {next(turn) % 423}")
-                ),
-            }, rounds)  # fmt: skip
+            seconds = take_turns(
+                {
+                    "encoder": Contender(bare),
+                    "predict_one": Contender(lambda: classifier.predict_one(pictures[next(turn) % 16])),
+                    "learn_one": Contender(
+                        lambda: classifier.learn_one(pictures[next(turn) % 16], f"class {next(turn) % 423}")
+                    ),
+                },
+                rounds,
+            )
         for verb in ("predict_one", "learn_one"):
             where = "RAM" if home == "ram" else "a file"
-            rows.append({
-                "what": f"{verb} at {ROWS:,} rows, memory in {where}", "against": "encoder forward of one image",
-                **compared(seconds[verb], seconds["encoder"]),
-            })  # fmt: skip
+            rows.append(
+                {
+                    "what": f"{verb} at {ROWS:,} rows, memory in {where}",
+                    "against": "encoder forward of one image",
+                    **compared(seconds[verb], seconds["encoder"]),
+                }
+            )
             report(rows[-1])
     return rows
 
@@ -87,7 +93,7 @@ def durable(directory: Path, rounds: int) -> list[dict[str, Any]]:
             store.append([NewRow(n % 1000, keys[n]) for n in range(start, start + 10_000)])
     with open_store(path, fingerprint=learner.fingerprint(), width=WIDTH) as store:
         started = time.perf_counter()
-        memory = LastingMemory(learner, store)
+        memory = DurableMemory(learner, store)
         opening = time.perf_counter() - started
         norms = (keys**2).sum(1)
         queries = random.normal(size=(BATCH, WIDTH)).astype(np.float32)
@@ -109,18 +115,34 @@ def durable(directory: Path, rounds: int) -> list[dict[str, Any]]:
             asked = torch.from_numpy(queries[:count])[None]
             return lambda: memory.tensors.nearest("embedding", asked, NEIGHBOURS)
 
-        seconds = take_turns({
-            "scan": Contender(scan), "insert_then_search": Contender(insert_then_search),
-            "one": Contender(search(1)), "batch": Contender(search(BATCH)),
-        }, rounds)  # fmt: skip
+        seconds = take_turns(
+            {
+                "scan": Contender(scan),
+                "insert_then_search": Contender(insert_then_search),
+                "one": Contender(search(1)),
+                "batch": Contender(search(BATCH)),
+            },
+            rounds,
+        )
     rows = [
-        {"what": f"durable insert, then search, at {DURABLE_ROWS:,} rows", "against": "numpy scan of the same rows",
-         **compared(seconds["insert_then_search"], seconds["scan"])},
-        {"what": f"search for {BATCH} queries at once, per query", "against": "search for one query",
-         **compared([s / BATCH for s in seconds["batch"]], seconds["one"])},
-        {"what": f"opening a file of {DURABLE_ROWS:,} rows", "against": None, "ms": 1000 * opening,
-         "against_ms": None, "ratio": None},
-    ]  # fmt: skip
+        {
+            "what": f"durable insert, then search, at {DURABLE_ROWS:,} rows",
+            "against": "numpy scan of the same rows",
+            **compared(seconds["insert_then_search"], seconds["scan"]),
+        },
+        {
+            "what": f"search for {BATCH} queries at once, per query",
+            "against": "search for one query",
+            **compared([s / BATCH for s in seconds["batch"]], seconds["one"]),
+        },
+        {
+            "what": f"opening a file of {DURABLE_ROWS:,} rows",
+            "against": None,
+            "ms": 1000 * opening,
+            "against_ms": None,
+            "ratio": None,
+        },
+    ]
     for row in rows:
         report(row)
     return rows

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from apl.bench.streams import accuracy, counted, embedded, new_world, report, save_result
-from apl.classifier.lasting import LastingMemory
+from apl.classifier.durable_memory import DurableMemory
 from apl.classifier.new_class import NewClassRule
 from apl.controller import SurpriseController
 from apl.learner import Learner
@@ -23,12 +23,12 @@ CLASSES, SHOWN, ASKED, GROUPS = 40, 10, 8, 5
 SIGMA_NATS = 0.05
 
 
-class OldestGoes(LastingMemory):
+class OldestGoes(DurableMemory):
     def victim(self, among: Tensor) -> int:
         return int(among.nonzero()[0, 0])
 
 
-class RandomGoes(LastingMemory):
+class RandomGoes(DurableMemory):
     _chance = torch.Generator().manual_seed(0)
 
     def victim(self, among: Tensor) -> int:
@@ -36,7 +36,7 @@ class RandomGoes(LastingMemory):
         return int(allowed[torch.randint(len(allowed), (), generator=self._chance)])
 
 
-RULES = {"least important": LastingMemory, "random": RandomGoes, "oldest": OldestGoes}
+RULES = {"least important": DurableMemory, "random": RandomGoes, "oldest": OldestGoes}
 
 
 def run(model: str = "omniglot", seeds: int = 10, part: str = "test") -> Path:
@@ -62,18 +62,30 @@ def run(model: str = "omniglot", seeds: int = 10, part: str = "test") -> Path:
                     while_learning.append(right / len(shown))
                     at_end.append(accuracy(world, characters, asked))
                     evictions.append(gone)
-                rows.append({
-                    "stream": stream, "max_rows": max_rows, "rule": name, "accuracy": mean(at_end),
-                    "ci95": 1.96 * stdev(at_end) / seeds**0.5 if seeds > 1 else None,
-                    "accuracy_while_learning": mean(while_learning), "evictions": mean(evictions),
-                })  # fmt: skip
+                rows.append(
+                    {
+                        "stream": stream,
+                        "max_rows": max_rows,
+                        "rule": name,
+                        "accuracy": mean(at_end),
+                        "ci95": 1.96 * stdev(at_end) / seeds**0.5 if seeds > 1 else None,
+                        "accuracy_while_learning": mean(while_learning),
+                        "evictions": mean(evictions),
+                    }
+                )
                 report(rows[-1])
-    about = {"classes": CLASSES, "shown_per_class": SHOWN, "asked_per_class": ASKED, "seeds": seeds, "part": part,
-             "sigma_nats": SIGMA_NATS}  # fmt: skip
+    about = {
+        "classes": CLASSES,
+        "shown_per_class": SHOWN,
+        "asked_per_class": ASKED,
+        "seeds": seeds,
+        "part": part,
+        "sigma_nats": SIGMA_NATS,
+    }
     return save_result("eviction", rows, model=model, **about)
 
 
-def stream_of(characters, stream: str, generator: torch.Generator) -> tuple[Tensor, Tensor]:  # noqa: ANN001
+def stream_of(characters, stream: str, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """The examples in the order shown, and others of the same classes to ask about."""
     classes = torch.randperm(characters.classes, generator=generator)[:CLASSES].tolist()
     shown, asked = [], []

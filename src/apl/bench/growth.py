@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from apl.bench.search import QUERIES, WIDTH, OurStore
-from apl.bench.turns import Contender, ratio, take_turns
+from apl.bench.timing import Contender, ratio, take_turns
 
 STEP_ROWS = (300, 3_000, 30_000)
 MEMORY_ROWS = 100_000

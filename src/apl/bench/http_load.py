@@ -48,9 +48,12 @@ class Load:
             return 1000 * ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else float("nan")
 
         return {
-            "requests": len(ordered), "errors": len(self.errors), "per_second": len(ordered) / self.seconds,
-            "p50_ms": quantile(0.5), "p99_ms": quantile(0.99),
-        }  # fmt: skip
+            "requests": len(ordered),
+            "errors": len(self.errors),
+            "per_second": len(ordered) / self.seconds,
+            "p50_ms": quantile(0.5),
+            "p99_ms": quantile(0.99),
+        }
 
 
 async def load(

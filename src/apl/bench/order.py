@@ -34,11 +34,19 @@ def run(model: str = "omniglot", orders: int = 8, seed: int = 0) -> Path:
             stored.append(len(world.memory))
         right = [float((answer == characters.labels[asked]).float().mean()) for answer in given]
         agreement = [float((a == b).float().mean()) for a, b in combinations(given, 2)]
-        rows.append({
-            "way": way, "shown_per_class": SHOWN, "orders": orders,
-            "accuracy": mean(right), "accuracy_std": stdev(right),
-            "accuracy_min": min(right), "accuracy_max": max(right), "agreement": mean(agreement),
-            "rows": mean(stored), "rows_std": stdev(stored),
-        })  # fmt: skip
+        rows.append(
+            {
+                "way": way,
+                "shown_per_class": SHOWN,
+                "orders": orders,
+                "accuracy": mean(right),
+                "accuracy_std": stdev(right),
+                "accuracy_min": min(right),
+                "accuracy_max": max(right),
+                "agreement": mean(agreement),
+                "rows": mean(stored),
+                "rows_std": stdev(stored),
+            }
+        )
         report(rows[-1])
     return save_result("order", rows, model=model, seed=seed, split="paper", part="test")

@@ -141,12 +141,18 @@ def run(model: str = "omniglot", seed: int = 0, per_class: int = PER_CLASS, only
             right.append(method.answer_and_learn(vector, label) == label)
         seconds = time.process_time() - started
         last = len(right) // 4
-        rows.append({
-            "method": name, "accuracy": float(np.mean(right)), "accuracy_seen": float(np.mean(np.array(right)[seen])),
-            "accuracy_last_quarter": float(np.mean(right[-last:])),
-            "rows": method.rows(), "rows_per_class": method.rows() / characters.classes,
-            "bytes": method.rows() * (4 * width + 8), "ms_per_example": 1000 * seconds / len(y),
-        })  # fmt: skip
+        rows.append(
+            {
+                "method": name,
+                "accuracy": float(np.mean(right)),
+                "accuracy_seen": float(np.mean(np.array(right)[seen])),
+                "accuracy_last_quarter": float(np.mean(right[-last:])),
+                "rows": method.rows(),
+                "rows_per_class": method.rows() / characters.classes,
+                "bytes": method.rows() * (4 * width + 8),
+                "ms_per_example": 1000 * seconds / len(y),
+            }
+        )
         report(rows[-1])
     about = {"classes": characters.classes, "examples": len(y), "seed": seed, "split": "paper", "part": "test"}
     return save_result("peers", rows, model=model, **about)

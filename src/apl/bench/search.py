@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from apl.bench.turns import Contender, ratio, take_turns
+from apl.bench.timing import Contender, ratio, take_turns
 from apl.memory import Column, Memory
 
 WIDTH, QUERIES = 256, 32
@@ -124,8 +124,10 @@ def compare(rows: int, k: int, rounds: int) -> dict[str, Any]:
     labels = torch.randint(20, (rows,), generator=generator)
     query = torch.randn(QUERIES, WIDTH, generator=generator)
     stores: dict[str, Store] = {
-        "memory": OurStore(), "faiss": FaissFlat(rows + QUERIES), "numpy": NumpyScan(rows + QUERIES),
-    }  # fmt: skip
+        "memory": OurStore(),
+        "faiss": FaissFlat(rows + QUERIES),
+        "numpy": NumpyScan(rows + QUERIES),
+    }
     contenders = {}
     for name, store in stores.items():
         native = name == "memory"

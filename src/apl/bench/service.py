@@ -50,9 +50,10 @@ class Running:
 
     def post(self, request: Sent) -> Any:
         made = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}{request.path}", request.body,
+            f"http://127.0.0.1:{self.port}{request.path}",
+            request.body,
             {"content-type": "application/json", **request.headers},
-        )  # fmt: skip
+        )
         with urllib.request.urlopen(made, timeout=60) as answer:
             return json.load(answer)
 
@@ -156,17 +157,18 @@ def measure(model: str, seconds: float) -> dict[str, Any]:
                 if kind == "learn":
                     row["share_written"] = sum(a["written"] for _, a in found.answered) / max(1, len(found.answered))
                 table[str(clients)] = row
-                print(f"{kind:<10} {clients:>3} clients  {row['per_second']:7.1f}/s  p50 {row['p50_ms']:7.1f} ms  "
-                      f"p99 {row['p99_ms']:7.1f} ms  errors {row['errors']}", file=sys.stderr)  # fmt: skip
+                print(
+                    f"{kind:<10} {clients:>3} clients  {row['per_second']:7.1f}/s  p50 {row['p50_ms']:7.1f} ms  "
+                    f"p99 {row['p99_ms']:7.1f} ms  errors {row['errors']}",
+                    file=sys.stderr,
+                )
             table["speedup_32_over_1"] = table["32"]["per_second"] / table["1"]["per_second"]
             result[kind] = table
         result["bare_encoder_ms_after"] = bare_encoder_ms(learner, 1)
     return result
 
 
-def kill_under_load(
-    model: str, memory: Path, kills: int, clients: int = 32, lessons: int = 40
-) -> dict[str, Any]:
+def kill_under_load(model: str, memory: Path, kills: int, clients: int = 32, lessons: int = 40) -> dict[str, Any]:
     """Kill the server after some lessons, in the middle of others; start it again and look for what it acknowledged."""
     examples = drawings(Learner.load(model).config.encoder.image_size, seed=1)
     stream = requests("learn_new", examples)

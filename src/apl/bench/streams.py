@@ -16,7 +16,7 @@ from rich.progress import track
 from torch import Tensor
 
 from apl.checkpoint import current_commit, write_json
-from apl.classifier.lasting import LastingMemory
+from apl.classifier.durable_memory import DurableMemory
 from apl.classifier.new_class import NewClassRule
 from apl.classifier.open_world import OpenWorld
 from apl.controller import Controller
@@ -53,7 +53,7 @@ def new_world(
     *,
     controller: Controller | None = None,
     max_rows: int | None = None,
-    memory: type[LastingMemory] = LastingMemory,
+    memory: type[DurableMemory] = DurableMemory,
     url: str | Path | None = None,
 ) -> OpenWorld:
     """An empty memory for embeddings of this learner."""
@@ -69,9 +69,7 @@ def accuracy(world: OpenWorld, characters: Characters, examples: Int[Tensor, " e
     return float((answers(world, characters, examples) == characters.labels[examples]).float().mean())
 
 
-def answers(
-    world: OpenWorld, characters: Characters, examples: Int[Tensor, " example"]
-) -> Int[Tensor, " example"]:
+def answers(world: OpenWorld, characters: Characters, examples: Int[Tensor, " example"]) -> Int[Tensor, " example"]:
     """The most probable class of each example."""
     classes = torch.tensor(world.memory.classes)
     parts = [world.believe(characters.embeddings[part]).best for part in examples.split(256)]
@@ -93,7 +91,12 @@ def save_result(name: str, rows: Iterable[Mapping[str, Any]], **extra: Any) -> P
     """results/NAME.json, with the commit, the machine's kind and the versions."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
-    context = {"commit": current_commit(), "machine": platform.machine(), "threads": torch.get_num_threads(),
-               "torch": torch.__version__, "python": platform.python_version()}  # fmt: skip
+    context = {
+        "commit": current_commit(),
+        "machine": platform.machine(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
     write_json(path, {"name": name, **context, **extra, "rows": list(rows)})
     return path

@@ -12,15 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from apl.bench.turns import Contender, ratio, take_turns
+from apl.bench.timing import Contender, ratio, take_turns
 from apl.data.glyphs import draw_glyphs
 from apl.data.jitter import jitter
 from apl.encoder import scale_bytes
 from apl.episode import EpisodeSampler, Step, run_episode
 from apl.learner import Learner
-from apl.presets import PRESETS
-from apl.run import Run, RunOptions
-from apl.train import TrainConfig, Window, descend, learning_rate
+from apl.training.episodic import TrainConfig, Window, descend, learning_rate
+from apl.training.presets import PRESETS
+from apl.training.run import Run, RunOptions
 
 CLASSES, DRAWINGS = 60, 20
 
@@ -70,9 +70,7 @@ class WholeStep:
         while True:
             episodes = self.sampler.online(way, way * DRAWINGS, self.config.parallel)
             self.memory = self.learner.new_memory(self.config.parallel)
-            yield from run_episode(
-                self.learner, self.memory, self.images, episodes, self.config.batch, self._prepare
-            )
+            yield from run_episode(self.learner, self.memory, self.images, episodes, self.config.batch, self._prepare)
 
     def _prepare(self, images: Tensor) -> Tensor:
         self.shown = images

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from jaxtyping import Float
 from torch import Tensor
 
-from apl.classifier.lasting import LastingMemory
+from apl.classifier.durable_memory import DurableMemory
 from apl.classifier.open_world import OpenWorld
-from apl.classifier.opened import Opened
+from apl.classifier.session import Session
 from apl.controller import SurpriseController
 from apl.store import Label, open_store
 
@@ -19,7 +19,7 @@ BISECTIONS = 12
 
 
 def sigma_for_budget(
-    opened: Opened, embeddings: Float[Tensor, "example embed"], labels: Sequence[Label], rows: int
+    session: Session, embeddings: Float[Tensor, "example embed"], labels: Sequence[Label], rows: int
 ) -> float:
     """The smallest threshold in nats, to within rounding, under which this stream leaves at most `rows` rows."""
     classes = len(set(labels))
@@ -27,11 +27,11 @@ def sigma_for_budget(
         raise ValueError(f"{rows} rows cannot hold {classes} classes: a class needs at least one row")
     # The surprise of a coin's toss among so many classes, and as much again: above it only first examples are kept.
     low, high = 0.0, 2 * math.log(max(2, classes)) + 10.0
-    if stored_rows(opened, embeddings, labels, low) <= rows:
+    if stored_rows(session, embeddings, labels, low) <= rows:
         return low
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        if stored_rows(opened, embeddings, labels, middle) <= rows:
+        if stored_rows(session, embeddings, labels, middle) <= rows:
             high = middle
         else:
             low = middle
@@ -39,15 +39,15 @@ def sigma_for_budget(
 
 
 def stored_rows(
-    opened: Opened, embeddings: Float[Tensor, "example embed"], labels: Sequence[Label], sigma_nats: float
+    session: Session, embeddings: Float[Tensor, "example embed"], labels: Sequence[Label], sigma_nats: float
 ) -> int:
     """How many rows a fresh memory keeps of this stream."""
-    learner = opened.world.learner.on_embeddings()
-    learner.config = opened.world.learner.config
+    learner = session.world.learner.on_embeddings()
+    learner.config = session.world.learner.config
     learner.controller = SurpriseController(sigma_nats=sigma_nats)
     learner.decoder = copy.deepcopy(learner.decoder)
-    with open_store(None, fingerprint=learner.fingerprint(), width=opened.store.width) as store:
-        world = OpenWorld(learner, LastingMemory(learner, store), opened.world.rule)
+    with open_store(None, fingerprint=learner.fingerprint(), width=session.store.width) as store:
+        world = OpenWorld(learner, DurableMemory(learner, store), session.world.rule)
         for embedding, label in zip(embeddings, labels, strict=True):
             world.learn(embedding, label)
         return len(world.memory)

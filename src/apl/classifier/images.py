@@ -91,7 +91,9 @@ def to_png(sheet: UInt8[np.ndarray, "height width"]) -> bytes:
     lines[:, 1:] = sheet
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     parts = (b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes())), (b"IEND", b"")
-    chunks = (struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in parts)
+    chunks = (
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in parts
+    )
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 

@@ -56,9 +56,7 @@ class NewClassRule:
             raise CheckpointError(f"{path} is damaged ({error!r}): restore it or fit it anew") from None
 
 
-def features(
-    log_none: Float[Tensor, " query"], not_recalled: Int[Tensor, " query"]
-) -> Float[np.ndarray, "query 3"]:
+def features(log_none: Float[Tensor, " query"], not_recalled: Int[Tensor, " query"]) -> Float[np.ndarray, "query 3"]:
     # In numpy: a single query is asked often, and ten calls of torch for three numbers would take longer.
     share = np.exp(log_none.numpy()).clip(MOST_CERTAIN, 1 - MOST_CERTAIN)
     crowd = np.log1p(not_recalled.numpy(), dtype=np.float32)

@@ -35,7 +35,7 @@ from apl.classifier.examples import (
     sorted_order,
 )
 from apl.classifier.images import Ink, from_png
-from apl.classifier.opened import EXAMPLES_AT_ONCE, Opened, open_opened, recorded_parameters
+from apl.classifier.session import EXAMPLES_AT_ONCE, Session, open_session, recorded_parameters
 from apl.learner import Learner
 from apl.store import Label, NewRow, Store, StoreError
 
@@ -58,7 +58,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
     read_only: open the memory for predictions alone; somebody else may be writing it.
     """
 
-    _opened: Opened | None = None
+    _current: Session | None = None
 
     def __init__(
         self,
@@ -113,9 +113,9 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
 
     def close(self) -> None:
         """Let go of the memory's home, so that others may write it. A memory in RAM ends here."""
-        if self._opened is not None:
-            self._opened.store.close()
-            self._opened = None
+        if self._current is not None:
+            self._current.store.close()
+            self._current = None
 
     def __enter__(self) -> OnlineClassifier:
         return self.open()
@@ -133,9 +133,9 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
     def predict_one(self, x: Any, *, new_above: float | None = None) -> Label | None:
         """The most probable known class. None if nothing is known, or if P(new class) exceeds `new_above`."""
         example = self._one(x)
-        opened = self._session(example)
-        embedding = opened.embed(example)
-        with opened.alone() as world:
+        session = self._session(example)
+        embedding = session.embed(example)
+        with session.alone() as world:
             belief = world.believe(embedding)
             if new_above is not None and float(belief.new) > new_above:
                 return None
@@ -144,17 +144,17 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
     def predict_proba_one(self, x: Any) -> Probabilities:
         """{label: probability}, and the probability of a new class apart in `.new_class`."""
         example = self._one(x)
-        opened = self._session(example)
-        embedding = opened.embed(example)
-        with opened.alone() as world:
+        session = self._session(example)
+        embedding = session.embed(example)
+        with session.alone() as world:
             return world.probabilities(world.believe(embedding))
 
     def explain(self, x: Any) -> Explanation:
         """The neighbours that made the answer, and what simpler readers of them would have said."""
         example = self._one(x)
-        opened = self._session(example)
-        embedding = opened.embed(example)
-        with opened.alone() as world:
+        session = self._session(example)
+        embedding = session.embed(example)
+        with session.alone() as world:
             return world.explain(embedding[0])
 
     # --- many at a time ------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: Any, y: Any) -> OnlineClassifier:
         """Start over and learn these examples, in their order. Refuses to erase a memory that lasts."""
         examples, labels = self._told(X, y, reset=True)
-        if self._opened is not None:
+        if self._current is not None:
             if len(self) and self.memory not in (None, "ram:"):
                 raise StoreError(
                     f"fit starts over and would erase {len(self)} rows that were meant to last: "
@@ -209,9 +209,9 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
     @property
     def classes_(self) -> np.ndarray:
         """The known labels, sorted (integers before text)."""
-        if self._opened is None or not len(self):
+        if self._current is None or not len(self):
             raise AttributeError("no class is known yet: learn an example first")
-        classes = self._opened.world.memory.classes
+        classes = self._current.world.memory.classes
         return label_array([classes[i] for i in sorted_order(classes)])
 
     # --- looking after the memory --------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
 
     def __len__(self) -> int:
         """Rows in memory."""
-        return 0 if self._opened is None else len(self._opened.world.memory)
+        return 0 if self._current is None else len(self._current.world.memory)
 
     def __bool__(self) -> bool:
         return True
@@ -253,9 +253,9 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
 
     def adopt(self, rows: Sequence[NewRow], settings: dict[str, Any] | None = None) -> list[int]:
         """Take over rows whose keys this encoder made, as they are and without asking whether they surprise."""
-        opened = self._session()
-        with opened.alone() as world:
-            ids = opened.store.append(rows, settings=settings)
+        session = self._session()
+        with session.alone() as world:
+            ids = session.store.append(rows, settings=settings)
             world.reload()
         return ids
 
@@ -270,23 +270,23 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
         labels, examples = plain_labels(y), self._many(X)
         if len(examples) != len(labels):
             raise ValueError(f"{len(examples)} examples and {len(labels)} labels")
-        opened = self._session(examples)
-        self.sigma = sigma_for_budget(opened, opened.embed(examples), labels, rows)
+        session = self._session(examples)
+        self.sigma = sigma_for_budget(session, session.embed(examples), labels, rows)
         self._session()
         return self.sigma
 
     # --- inside --------------------------------------------------------------------------------------------------
 
-    def _session(self, examples: Examples | None = None) -> Opened:
+    def _session(self, examples: Examples | None = None) -> Session:
         width = examples.values.shape[1] if isinstance(examples, Vectors) else None
-        if self._opened is None:
-            self._opened = open_opened(self.get_params(deep=False), width)
-        elif width is not None and width != self._opened.store.width:
-            raise ValueError(f"expected vectors of {self._opened.store.width} numbers, got {width}")
-        self._opened.adjust(
+        if self._current is None:
+            self._current = open_session(self.get_params(deep=False), width)
+        elif width is not None and width != self._current.store.width:
+            raise ValueError(f"expected vectors of {self._current.store.width} numbers, got {width}")
+        self._current.adjust(
             max_rows=self.max_rows, max_rows_per_class=self.max_rows_per_class, sigma=self.sigma, k=self.k
         )
-        return self._opened
+        return self._current
 
     def _one(self, x: Any) -> Examples:
         return one_vector(x) if self.model is None else one_picture(x, self.ink)
@@ -309,9 +309,9 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
         if self.model is None and hasattr(self, "n_features_in_"):
             X = validate_data(self, X, reset=False, dtype=np.float32)
         examples = self._many(X)
-        opened = self._session(examples)
-        embeddings = opened.embed(examples)
-        with opened.alone() as world:
+        session = self._session(examples)
+        embeddings = session.embed(examples)
+        with session.alone() as world:
             beliefs = [world.believe(part) for part in embeddings.split(EXAMPLES_AT_ONCE)]
             order = sorted_order(world.memory.classes)
         known = [belief.known[:, order].double().numpy() for belief in beliefs]
@@ -320,15 +320,15 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
         return np.concatenate(known or [np.zeros((0, width))]), np.concatenate(new or [np.zeros(0)])
 
     def __sklearn_is_fitted__(self) -> bool:
-        return self._opened is not None and len(self) > 0
+        return self._current is not None and len(self) > 0
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and processes of joblib take a memory in RAM along; one that lasts is opened again where they wake."""
         state = dict(super().__getstate__())
-        opened = state.pop("_opened", None)
-        if opened is not None and self.memory in (None, "ram:"):
-            rows = [(r.label, r.key, r.surprise_nats, r.written_at, r.source, r.payload) for r in opened.store.rows()]
-            state["_carried"] = (opened.store.width, rows, opened.store.settings())
+        session = state.pop("_current", None)
+        if session is not None and self.memory in (None, "ram:"):
+            rows = [(r.label, r.key, r.surprise_nats, r.written_at, r.source, r.payload) for r in session.store.rows()]
+            state["_carried"] = (session.store.width, rows, session.store.settings())
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -336,5 +336,5 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
         super().__setstate__(state)
         if carried is not None:
             width, rows, settings = carried
-            self._opened = open_opened(self.get_params(deep=False), width)
+            self._current = open_session(self.get_params(deep=False), width)
             self.adopt([NewRow(*row) for row in rows], settings)

@@ -19,8 +19,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from apl.classifier.answers import Explanation, Probabilities, RecalledRow, Receipt
+from apl.classifier.durable_memory import DurableMemory
 from apl.classifier.features import UnitKernel, measure_unit
-from apl.classifier.lasting import LastingMemory
 from apl.classifier.new_class import NewClassRule
 from apl.controller import SurpriseController
 from apl.decoder.kernel import KernelDecoder
@@ -47,7 +47,7 @@ class Belief:
 
     @cached_property
     def known(self) -> Float[Tensor, "query known"]:
-        """Probabilities of the known classes, in the order of `LastingMemory.classes`; rows sum to 1."""
+        """Probabilities of the known classes, in the order of `DurableMemory.classes`; rows sum to 1."""
         return self.prediction.log_probs[0, :, : self.classes].double().softmax(-1)
 
     @cached_property
@@ -64,7 +64,7 @@ class Belief:
 class OpenWorld:
     """A learner of embeddings with its lasting memory and its rule for new classes."""
 
-    def __init__(self, learner: Learner, memory: LastingMemory, rule: NewClassRule) -> None:
+    def __init__(self, learner: Learner, memory: DurableMemory, rule: NewClassRule) -> None:
         self.learner = learner
         self.memory = memory
         self.rule = rule

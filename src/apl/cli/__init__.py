@@ -49,8 +49,15 @@ def usage() -> str:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {what}" for name, what in COMMANDS.items()]
     return "\n".join(
-        ["usage: apl COMMAND [options]", "", "Few-shot learning with a surprise-based memory.", "", *lines]
-        + ["", "`apl COMMAND --help` tells a command's options."]
+        [
+            "usage: apl COMMAND [options]",
+            "",
+            "Few-shot learning with a surprise-based memory.",
+            "",
+            *lines,
+            "",
+            "`apl COMMAND --help` tells a command's options.",
+        ]
     )
 
 

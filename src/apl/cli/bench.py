@@ -33,8 +33,8 @@ class Command:
             raise RuntimeError("FAISS is not installed: pip install 'apl[bench]'") from None
         from apl.bench.growth import growth
         from apl.bench.search import search
+        from apl.bench.timing import threads
         from apl.bench.training_step import training_step
-        from apl.bench.turns import threads
         from apl.checkpoint import current_commit, write_json
 
         if self.rounds < 1 or self.threads < 1:

@@ -28,7 +28,7 @@ class Command:
     """Print the results as one JSON object."""
 
     def run(self) -> None:
-        from apl.bench.turns import threads
+        from apl.bench.timing import threads
 
         if self.fit and self.what != "calibration":
             raise ValueError("--fit belongs to calibration")

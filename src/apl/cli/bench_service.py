@@ -36,10 +36,15 @@ class Command:
 
         load = os.getloadavg()[0]
         result = {
-            **bench(self.model, self.seconds, self.kills), "model": self.model, "seconds": self.seconds,
-            "threads": torch.get_num_threads(), "cores": os.cpu_count(), "load_average_before": load,
-            "versions": {"torch": torch.__version__}, "commit": current_commit(),
-        }  # fmt: skip
+            **bench(self.model, self.seconds, self.kills),
+            "model": self.model,
+            "seconds": self.seconds,
+            "threads": torch.get_num_threads(),
+            "cores": os.cpu_count(),
+            "load_average_before": load,
+            "versions": {"torch": torch.__version__},
+            "commit": current_commit(),
+        }
         self.output.parent.mkdir(parents=True, exist_ok=True)
         write_json(self.output, result)
         print(json_format.dumps(result) if self.json else readable(result))

@@ -60,11 +60,15 @@ class Command:
                 met.add(truth)
                 show(right, stored, len(met))
         summary = {
-            "way": self.way, "examples": len(right), "accuracy": sum(right) / len(right),
+            "way": self.way,
+            "examples": len(right),
+            "accuracy": sum(right) / len(right),
             "accuracy_on_classes_met_before": sum(on_known) / len(on_known),
             "accuracy_last_100": sum(right[-100:]) / len(right[-100:]),
-            "stored": stored[-1], "stored_per_class": stored[-1] / self.way, "picture": str(self.picture),
-        }  # fmt: skip
+            "stored": stored[-1],
+            "stored_per_class": stored[-1] / self.way,
+            "picture": str(self.picture),
+        }
         _draw(self.picture, glyphs, right, stored, self.way)
         if self.json:
             print(json_format.dumps(summary))

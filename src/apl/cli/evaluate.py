@@ -59,32 +59,58 @@ class Command:
             source = DataSource(name=self.data, split=self.split, rotations=True)
             data = source.load(self.part, size)
         result = {
-            "model": self.model, "protocol": self.protocol, "way": self.way, "shot": self.shot,
-            "episodes": self.episodes, "seed": self.seed, "split": source.split_name(),
-            "split_hash": source.split_hash(), "part": self.part, "rotations": source.rotations,
-            "k": learner.config.k, "decoder": learner.config.decoder.kind, "labels": learner.config.decoder.labels,
-        }  # fmt: skip
+            "model": self.model,
+            "protocol": self.protocol,
+            "way": self.way,
+            "shot": self.shot,
+            "episodes": self.episodes,
+            "seed": self.seed,
+            "split": source.split_name(),
+            "split_hash": source.split_hash(),
+            "part": self.part,
+            "rotations": source.rotations,
+            "k": learner.config.k,
+            "decoder": learner.config.decoder.kind,
+            "labels": learner.config.decoder.labels,
+        }
         with progress("episodes", self.episodes) as done:
             if self.protocol == "fixed":
                 estimate = fixed_context(
-                    learner, data.images, data.labels, way=self.way, shot=self.shot, episodes=self.episodes,
-                    seed=self.seed, progress=done,
-                )  # fmt: skip
+                    learner,
+                    data.images,
+                    data.labels,
+                    way=self.way,
+                    shot=self.shot,
+                    episodes=self.episodes,
+                    seed=self.seed,
+                    progress=done,
+                )
                 result |= {"accuracy": estimate.mean, "ci95": estimate.ci95}
             else:
                 del result["shot"]
                 outcome = online(
-                    learner, data.images, data.labels, way=self.way, episodes=self.episodes, seed=self.seed,
-                    length=self.length, progress=done,
-                )  # fmt: skip
+                    learner,
+                    data.images,
+                    data.labels,
+                    way=self.way,
+                    episodes=self.episodes,
+                    seed=self.seed,
+                    length=self.length,
+                    progress=done,
+                )
                 last = min(100, outcome.correct.shape[1])
                 accuracy, tail, stored = outcome.accuracy(), outcome.accuracy_last(last), outcome.stored_at_end()
                 result |= {
-                    "accuracy": accuracy.mean, "ci95": accuracy.ci95,
-                    "accuracy_last": tail.mean, "accuracy_last_ci95": tail.ci95, "last": last,
-                    "stored": stored.mean, "stored_ci95": stored.ci95, "stored_per_class": stored.mean / self.way,
+                    "accuracy": accuracy.mean,
+                    "ci95": accuracy.ci95,
+                    "accuracy_last": tail.mean,
+                    "accuracy_last_ci95": tail.ci95,
+                    "last": last,
+                    "stored": stored.mean,
+                    "stored_ci95": stored.ci95,
+                    "stored_per_class": stored.mean / self.way,
                     "examples": outcome.correct.shape[1],
-                }  # fmt: skip
+                }
         if self.json:
             print(json_format.dumps(result))
         else:

@@ -42,15 +42,22 @@ class Command:
             payloads = [classifier.store.payload(neighbour.row) for neighbour in explanation.neighbours]
         draw(read_image(picture, self.ink), explanation, payloads, out)
         if self.json:
-            print(json_format.dumps({"image": str(self.image), "picture": str(out), **explanation.to_dict()},
-                                    ensure_ascii=False))  # fmt: skip
+            print(
+                json_format.dumps(
+                    {"image": str(self.image), "picture": str(out), **explanation.to_dict()}, ensure_ascii=False
+                )
+            )
             return
         kernel = next(iter(explanation.kernel), None)
-        print(f"{explanation.predicted}  (kernel: {kernel}, nearest row: {explanation.nearest}, "
-              f"new class: {explanation.probability_new:.3f})")  # fmt: skip
+        print(
+            f"{explanation.predicted}  (kernel: {kernel}, nearest row: {explanation.nearest}, "
+            f"new class: {explanation.probability_new:.3f})"
+        )
         for neighbour in explanation.neighbours:
-            print(f"  row {neighbour.row:<6} weight {neighbour.weight:.3f}  distance {neighbour.distance:7.3f}  "
-                  f"{neighbour.label}  {neighbour.source or ''}".rstrip())  # fmt: skip
+            print(
+                f"  row {neighbour.row:<6} weight {neighbour.weight:.3f}  distance {neighbour.distance:7.3f}  "
+                f"{neighbour.label}  {neighbour.source or ''}".rstrip()
+            )
         print(out)
 
 

@@ -48,8 +48,12 @@ class Command:
         files = find_pictures(self.directory)
         parameters = {name: value for name in ("max_rows", "sigma") if (value := getattr(self, name)) is not None}
         with open_classifier(self.memory, self.name, self.model, ink=self.ink, **parameters) as classifier:
-            seen = {mark for key, marks in classifier.store.settings().items() if key.startswith(SEEN_SETTING)
-                    for mark in marks}  # fmt: skip
+            seen = {
+                mark
+                for key, marks in classifier.store.settings().items()
+                if key.startswith(SEEN_SETTING)
+                for mark in marks
+            }
             fresh = [(path, label, mark) for path, label in files if (mark := self._mark(path, label)) not in seen]
             result = {"learnt": 0, "written": 0, "evicted": 0, "unreadable": 0}
             result["already_known"] = len(files) - len(fresh)
@@ -103,15 +107,17 @@ def find_pictures(directory: Path) -> list[tuple[Path, str]]:
         raise ValueError(f"{directory} is not a directory")
     found = [
         (path, folder.name)
-        for folder in sorted(directory.iterdir()) if folder.is_dir()
-        for path in sorted(folder.rglob("*")) if path.suffix.lower() in SUFFIXES and path.is_file()
-    ]  # fmt: skip
+        for folder in sorted(directory.iterdir())
+        if folder.is_dir()
+        for path in sorted(folder.rglob("*"))
+        if path.suffix.lower() in SUFFIXES and path.is_file()
+    ]
     if not found:
         raise ValueError(f"no pictures in {directory}: expected {directory}/LABEL/picture.png")
     return found
 
 
-def open_picture(path: Path):  # noqa: ANN201 - a PIL image; PIL is imported late
+def open_picture(path: Path):
     from PIL import Image, UnidentifiedImageError
 
     from apl.classifier.images import read_image

@@ -60,14 +60,25 @@ class Show:
         every = [
             {"row": int(id), "label": label, "surprise_nats": float(surprise), "written": _when(when), "source": source}
             for id, label, surprise, when, source in zip(
-                snapshot.ids, snapshot.labels, snapshot.surprise_nats, snapshot.written_at, snapshot.sources,
+                snapshot.ids,
+                snapshot.labels,
+                snapshot.surprise_nats,
+                snapshot.written_at,
+                snapshot.sources,
                 strict=True,
-            )  # fmt: skip
+            )
         ]
         model = settings.get("classifier", {}).get("model")
         if self.json:
-            result = {"name": info.name, "rows": info.rows, "width": info.width, "encoder": info.fingerprint,
-                      "model": model, "classes": classes, **({"every_row": every} if self.rows else {})}  # fmt: skip
+            result = {
+                "name": info.name,
+                "rows": info.rows,
+                "width": info.width,
+                "encoder": info.fingerprint,
+                "model": model,
+                "classes": classes,
+                **({"every_row": every} if self.rows else {}),
+            }
             show(result, True)
         else:
             print(f"{info.name}: {info.rows} rows of {len(classes)} classes, model {model}, encoder {info.fingerprint}")
@@ -126,13 +137,13 @@ class Merge:
         from apl.store import open_store
         from apl.store.transfer import merge
 
-        with open_store(self.source, self.source_name, read_only=True) as source:
-            with open_store(
-                self.target, self.target_name, fingerprint=source.fingerprint, width=source.width
-            ) as target:
-                if not target.settings():
-                    target.update_settings(source.settings())
-                show(vars(merge(source, target)), self.json)
+        with (
+            open_store(self.source, self.source_name, read_only=True) as source,
+            open_store(self.target, self.target_name, fingerprint=source.fingerprint, width=source.width) as target,
+        ):
+            if not target.settings():
+                target.update_settings(source.settings())
+            show(vars(merge(source, target)), self.json)
         return 0
 
 

@@ -43,11 +43,18 @@ class Command:
                 label, probability = next(iter(probabilities.items()), (None, 0.0))
                 is_new = self.new_above is not None and probabilities.new_class > self.new_above
                 if self.json:
-                    best = [{"label": l, "probability": p} for l, p in islice(probabilities.items(), self.top)]
-                    print(json_format.dumps({
-                        "image": str(path), "label": None if is_new else label, "probabilities": best,
-                        "probability_new": probabilities.new_class,
-                    }, ensure_ascii=False))  # fmt: skip
+                    best = [{"label": label, "probability": p} for label, p in islice(probabilities.items(), self.top)]
+                    print(
+                        json_format.dumps(
+                            {
+                                "image": str(path),
+                                "label": None if is_new else label,
+                                "probabilities": best,
+                                "probability_new": probabilities.new_class,
+                            },
+                            ensure_ascii=False,
+                        )
+                    )
                 else:
                     answer = "(new)" if is_new or label is None else label
                     print(f"{path}\t{answer}\t{probability:.3f}\tnew {probabilities.new_class:.3f}")

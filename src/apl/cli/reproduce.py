@@ -11,9 +11,19 @@ from typing import Annotated, Literal
 import tyro
 
 Name = Literal[
-    "table1", "online", "posterior", "per-class", "thousand-way", "mnist", "decoders", "sigma", "continual", "analogy",
-    "report", "all",
-]  # fmt: skip
+    "table1",
+    "online",
+    "posterior",
+    "per-class",
+    "thousand-way",
+    "mnist",
+    "decoders",
+    "sigma",
+    "continual",
+    "analogy",
+    "report",
+    "all",
+]
 
 
 @dataclass

@@ -52,12 +52,18 @@ class Command:
 
         return serve(
             Settings(
-                model=self.model, memory=self.memory, host=self.host, port=self.port, workers=self.workers,
-                max_rows=self.max_rows, tokens=None if self.tokens is None else str(self.tokens),
-                allowed_hosts=self.allow_host, allowed_origins=self.allow_origin,
+                model=self.model,
+                memory=self.memory,
+                host=self.host,
+                port=self.port,
+                workers=self.workers,
+                max_rows=self.max_rows,
+                tokens=None if self.tokens is None else str(self.tokens),
+                allowed_hosts=self.allow_host,
+                allowed_origins=self.allow_origin,
                 limits=Limits(rate_per_second=self.rate, rate_burst=2 * self.rate),
             )
-        )  # fmt: skip
+        )
 
     def _make_token(self) -> int:
         from apl.service.tokens import add_to_file, make_token

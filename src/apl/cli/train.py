@@ -47,12 +47,12 @@ class Command:
         import torch
 
         from apl.checkpoint import read_json
-        from apl.join import JoinConfig, join
-        from apl.presets import preset
-        from apl.pretrain import PretrainConfig, pretrain
-        from apl.run import RunOptions, process_group
-        from apl.train import train, with_encoder_of
-        from apl.train_analogy import AnalogyConfig, train_analogy
+        from apl.training.analogy import AnalogyConfig, train_analogy
+        from apl.training.episodic import train, with_encoder_of
+        from apl.training.join import JoinConfig, join
+        from apl.training.presets import preset
+        from apl.training.pretrain import PretrainConfig, pretrain
+        from apl.training.run import RunOptions, process_group
 
         if self.steps is not None and self.steps < 1:
             raise ValueError(f"steps must be at least 1, got {self.steps}")

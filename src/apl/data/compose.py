@@ -42,7 +42,9 @@ def compose(data: LabelledImages, classes: int, generator: torch.Generator) -> L
                 continue
             first, second = (data.images[chosen[these, i].flatten()] for i in (0, 1))
             back = (-shift[0], -shift[1])
-            images[these] = torch.maximum(_place(first, scale, back), _place(second, scale, shift)).view_as(images[these])
+            images[these] = torch.maximum(_place(first, scale, back), _place(second, scale, shift)).view_as(
+                images[these]
+            )
     labels = torch.arange(classes).repeat_interleave(drawings)
     return LabelledImages(images.flatten(0, 1), labels, tuple(made.values()))
 

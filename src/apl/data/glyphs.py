@@ -44,9 +44,7 @@ def draw_glyphs(classes: int, drawings: int, generator: torch.Generator, size: i
         raise ValueError(f"size must be at least 8 pixels for strokes to be told apart, not {size}")
     programs = invent(classes, generator)
     labels = torch.arange(classes).repeat_interleave(drawings)
-    images = [
-        render(*_by_hand(programs[chunk], generator, size), size) for chunk in labels.split(DRAWINGS_AT_ONCE)
-    ]
+    images = [render(*_by_hand(programs[chunk], generator, size), size) for chunk in labels.split(DRAWINGS_AT_ONCE)]
     # Another generator invents other characters, so their names must differ too.
     tag = int(torch.randint(16**6, (), generator=generator))
     names = tuple(f"invented-{tag:06x}/character{number + 1:02d}" for number in range(classes))
@@ -167,9 +165,7 @@ def _unlike(looks: Float[Tensor, "glyph look"], seen: Float[Tensor, "other look"
     return torch.cat(fresh)
 
 
-def _by_hand(
-    programs: Programs, generator: torch.Generator, size: int
-) -> tuple[Programs, Float[Tensor, " glyph"]]:
+def _by_hand(programs: Programs, generator: torch.Generator, size: int) -> tuple[Programs, Float[Tensor, " glyph"]]:
     """The programs as a hand carries them out, and the half width of the pen in pixels."""
     control = programs.control
     count = len(control)

@@ -22,7 +22,9 @@ class LabelledImages:
         if len(self.images) != len(self.labels):
             raise ValueError(f"{len(self.images)} images but {len(self.labels)} labels")
         if len(self.labels) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.class_names):
-            raise ValueError(f"labels must lie in 0..{len(self.class_names) - 1}, found {int(self.labels.min())}..{int(self.labels.max())}")
+            raise ValueError(
+                f"labels must lie in 0..{len(self.class_names) - 1}, found {int(self.labels.min())}..{int(self.labels.max())}"
+            )
 
     def __len__(self) -> int:
         return len(self.images)

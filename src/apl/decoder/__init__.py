@@ -24,7 +24,7 @@ DecoderKind = Literal["relational", "working_memory", "lstm", "kernel", "class_m
 WITHOUT_WEIGHTS: tuple[DecoderKind, ...] = ("kernel", "class_mean", "nearest")
 LabelForm = Literal["fixed", "neighbourhood"]
 
-__all__ = ["DecoderConfig", "WITHOUT_WEIGHTS", "DecoderKind", "LabelForm", "Posterior", "build_decoder"]
+__all__ = ["WITHOUT_WEIGHTS", "DecoderConfig", "DecoderKind", "LabelForm", "Posterior", "build_decoder"]
 
 
 @dataclass(frozen=True)

@@ -68,9 +68,15 @@ class DeductionDecoder(nn.Module):
     """`rounds` applications of one block to the query and the rows recalled for it."""
 
     def __init__(
-        self, key_widths: tuple[int, ...], labels: FixedLabels | NeighbourhoodLabels, label_width: int, hidden: int,
-        rounds: int, heads: int, content: bool,
-    ) -> None:  # fmt: skip
+        self,
+        key_widths: tuple[int, ...],
+        labels: FixedLabels | NeighbourhoodLabels,
+        label_width: int,
+        hidden: int,
+        rounds: int,
+        heads: int,
+        content: bool,
+    ) -> None:
         super().__init__()
         self.labels = labels
         self.rounds = rounds

@@ -44,7 +44,12 @@ class NeighbourInputs(nn.Module):
     """
 
     def __init__(
-        self, width: int, label_width: int, hidden: int, compare: bool, key_widths: tuple[int, ...] = (),
+        self,
+        width: int,
+        label_width: int,
+        hidden: int,
+        compare: bool,
+        key_widths: tuple[int, ...] = (),
         class_means: bool = False,
     ) -> None:
         super().__init__()

@@ -50,8 +50,10 @@ class NearestDecoder(nn.Module):
     def forward(self, query: Float[Tensor, "query embed"], neighbours: Neighbours, way: int) -> Posterior:
         nearest = Neighbours(
             {name: column[:, :1] for name, column in neighbours.columns.items()},
-            neighbours.distance[:, :1], neighbours.mask[:, :1], neighbours.row[:, :1],
-        )  # fmt: skip
+            neighbours.distance[:, :1],
+            neighbours.mask[:, :1],
+            neighbours.row[:, :1],
+        )
         odds = math.log(self.CONFIDENCE / (1 - self.CONFIDENCE))
         posterior = share_out(torch.full_like(nearest.distance, odds), torch.zeros(len(query)), nearest, way)
         weight = torch.cat([posterior.weight, torch.zeros_like(neighbours.distance[:, 1:])], 1)

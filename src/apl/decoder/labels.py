@@ -83,9 +83,9 @@ class NeighbourhoodLabels(nn.Module):
         codes = torch.randn(self.SLOTS, width, generator=torch.Generator().manual_seed(0))
         self.register_buffer("codes", codes, persistent=False)
         # Untrained, it answers as a kernel of the distance would; training moves it from there.
-        self.score = nn.Linear(hidden, 1)
+        # No bias: it would shift all shares alike, which changes nothing.
+        self.score = nn.Linear(hidden, 1, bias=False)
         nn.init.zeros_(self.score.weight)
-        nn.init.zeros_(self.score.bias)
         self.sharpness = nn.Parameter(torch.tensor(10.0))
         self.none_distance = nn.Parameter(torch.tensor(1.0))
         self.class_sharpness = nn.Parameter(torch.tensor(10.0)) if class_means else None

@@ -23,14 +23,14 @@ from apl.learner import Learner
 from apl.paper.analogy_facts import watch_with_facts
 from apl.paper.analogy_figures import draw_curves, draw_episode
 from apl.paper.results import Row, figure_path, save_rows
-from apl.train_analogy import around, embedded_sampler
+from apl.training.analogy import around, embedded_sampler
 
 SEED = 1
 SEEN = (5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95)
 PARALLEL = 50
 BEST = "analogy-shuffled"
 SIGMAS = (0.05, 1.0, 2.25)
-COMPARED = tuple(f"analogy-relational-k{k}" for k in (2, 4, 8, 16)) + ("analogy-working-memory-k16", "analogy-lstm-k16")
+COMPARED = (*tuple(f"analogy-relational-k{k}" for k in (2, 4, 8, 16)), "analogy-working-memory-k16", "analogy-lstm-k16")
 
 
 @dataclass(frozen=True)
@@ -112,11 +112,19 @@ def about(name: str, learner: Learner) -> Row:
     task, config = task_of(name), learner.config
     return {
         "method": "ours" if config.decoder.kind == "deduction" else "ours, the paper's decoder",
-        "level": task.level, "symbols": task.symbols, "decoder": config.decoder.kind, "k": config.k,
-        "hops": config.hops, "sigma_nats": threshold_nats(learner, task.way), "checkpoint": name, "seed": SEED,
-        "split": "mnist test", "training_steps": provenance["steps"], "training_seconds": provenance["seconds"],
+        "level": task.level,
+        "symbols": task.symbols,
+        "decoder": config.decoder.kind,
+        "k": config.k,
+        "hops": config.hops,
+        "sigma_nats": threshold_nats(learner, task.way),
+        "checkpoint": name,
+        "seed": SEED,
+        "split": "mnist test",
+        "training_steps": provenance["steps"],
+        "training_seconds": provenance["seconds"],
         "encoder_training_seconds": before,
-    }  # fmt: skip
+    }
 
 
 def threshold_nats(learner: Learner, way: int) -> float:
@@ -140,9 +148,15 @@ def fixed_row(name: str, episodes: int) -> Row:
         right.append(twin.predict(memory, pairs[:, shown:], task.way).label == label[:, shown:])
     accuracy = Estimate.of(torch.cat(right).float().mean(1))
     return {
-        **about(name, learner), "seen": shown, "stored": float(shown), "accuracy": accuracy.mean, "ci95": accuracy.ci95,
-        "episodes": episodes, "solver": 1.0, "one_shot": shown / task.combinations,
-    }  # fmt: skip
+        **about(name, learner),
+        "seen": shown,
+        "stored": float(shown),
+        "accuracy": accuracy.mean,
+        "ci95": accuracy.ci95,
+        "episodes": episodes,
+        "solver": 1.0,
+        "one_shot": shown / task.combinations,
+    }
 
 
 def curve_rows(name: str, learner: Learner, played: Played, **more: object) -> list[Row]:
@@ -151,12 +165,21 @@ def curve_rows(name: str, learner: Learner, played: Played, **more: object) -> l
     for seen in SEEN:
         accuracy = Estimate.of(around(played.result.correct, seen))
         solver, on_stored = (float(around(k, seen).mean()) for k in (played.solver, played.solver_on_stored))
-        rows.append({
-            **about(name, learner), "seen": seen, "stored": float(played.result.stored[:, seen - 1].float().mean()),
-            "accuracy": accuracy.mean, "ci95": accuracy.ci95, "episodes": len(played.solver),
-            "one_shot": seen / task_of(name).combinations, "solver": solver,
-            "share_of_solver": accuracy.mean / solver if solver else None, "solver_on_stored": on_stored, **more,
-        })  # fmt: skip
+        rows.append(
+            {
+                **about(name, learner),
+                "seen": seen,
+                "stored": float(played.result.stored[:, seen - 1].float().mean()),
+                "accuracy": accuracy.mean,
+                "ci95": accuracy.ci95,
+                "episodes": len(played.solver),
+                "one_shot": seen / task_of(name).combinations,
+                "solver": solver,
+                "share_of_solver": accuracy.mean / solver if solver else None,
+                "solver_on_stored": on_stored,
+                **more,
+            }
+        )
     return rows
 
 

@@ -16,7 +16,7 @@ from apl.episode import run_episode
 from apl.evaluate import OnlineResult
 from apl.learner import Learner, Prediction
 from apl.paper.plot import OTHER, OURS, PALETTE, QUIET, THIRD, figure, plt, smooth
-from apl.train_analogy import embedded_sampler
+from apl.training.analogy import embedded_sampler
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "*", "X", "h", "p")
 COLOURS = plt.get_cmap("tab10").colors
@@ -28,11 +28,15 @@ def draw_curves(results: Mapping[str, OnlineResult], solver: Float[Tensor, "epis
     ours = [name for name in results if "-k" not in name]
     by_k = [name for name in results if "relational" in name]
     by_decoder = [name for name in results if name.endswith("-k16")]
-    panels = [(names, title) for names, title in (
-        (ours, "our best"),
-        (by_k, "relational decoder, one hop"),
-        (by_decoder, "the paper's decoders, k = 16, one hop"),
-    ) if names]  # fmt: skip
+    panels = [
+        (names, title)
+        for names, title in (
+            (ours, "our best"),
+            (by_k, "relational decoder, one hop"),
+            (by_decoder, "the paper's decoders, k = 16, one hop"),
+        )
+        if names
+    ]
     time = torch.arange(solver.shape[1])
     with figure(path, columns=len(panels)) as axes:
         for panel, (names, title) in zip(axes, panels, strict=True):
@@ -137,9 +141,15 @@ def draw_episode(learner: Learner, path: Path, seed: int = 3) -> None:
         bars.bar(values, moment.prediction.log_probs[0, 0].exp(), color=colours)
         bars.set(ylim=(0, 1), yticks=(0, 1), xticks=values[::2], title="what the learner answers")
         bars.spines[["top", "right"]].set_visible(False)
-        legend = [plt.Line2D([], [], color=c, linewidth=5, label=text) for c, text in (
-            (BY_DIGIT, "same digit"), (BY_SYMBOL, "same symbol"), (LINK, "link between them"), (QUIET, "recalled too"),
-        )]  # fmt: skip
+        legend = [
+            plt.Line2D([], [], color=c, linewidth=5, label=text)
+            for c, text in (
+                (BY_DIGIT, "same digit"),
+                (BY_SYMBOL, "same symbol"),
+                (LINK, "link between them"),
+                (QUIET, "recalled too"),
+            )
+        ]
         canvas.legend(handles=legend, loc="upper right", ncols=4, frameon=False, fontsize=9)
         hidden = "No digit means its usual value here, and what symbols mean must be found out."
         canvas.text(0.01, 0.955, hidden, style="italic")

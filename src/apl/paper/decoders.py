@@ -19,12 +19,20 @@ def reproduce(quick: bool = False) -> None:
             length = None if not quick else min(20 * way, 2000)
             for one, colour in zip(tested, PALETTE, strict=False):
                 result = online(
-                    one.learner, data.embeddings, data.labels, way=way, episodes=episodes, seed=SEED, length=length,
+                    one.learner,
+                    data.embeddings,
+                    data.labels,
+                    way=way,
+                    episodes=episodes,
+                    seed=SEED,
+                    length=length,
                     batch=1 if way == 20 else 16,
-                )  # fmt: skip
+                )
                 rows.append(one.row(data, **summary(result, episodes, last=100 if way == 20 else 1000)))
                 span = max(10, way // 2)
-                axes.plot(result.stored.float().mean(0), smooth(result.correct.mean(0), span), color=colour, label=one.decoder)
+                axes.plot(
+                    result.stored.float().mean(0), smooth(result.correct.mean(0), span), color=colour, label=one.decoder
+                )
                 save_rows("decoders", rows, quick)
             axes.set(xlabel="items written", ylim=(0, 1.02), title=f"{way}-way")
         panels[0].set_ylabel("accuracy (running mean)")

@@ -26,9 +26,15 @@ def reproduce(quick: bool = False) -> None:
         tested = subject(decoder)
         for shot in (1, 5):
             estimate = fixed_context(
-                tested.learner, embeddings, digits.labels, way=WAY, shot=shot, episodes=50 if quick else 1000, seed=SEED,
+                tested.learner,
+                embeddings,
+                digits.labels,
+                way=WAY,
+                shot=shot,
+                episodes=50 if quick else 1000,
+                seed=SEED,
                 queries=5,
-            )  # fmt: skip
+            )
             figures = {"way": WAY, "shot": shot, "episodes": 50 if quick else 1000, "seed": SEED}
             rows.append(tested.row(data, **figures, accuracy=estimate.mean, ci95=estimate.ci95))
     tested = subject()
@@ -48,7 +54,9 @@ def reproduce(quick: bool = False) -> None:
     with figure(figure_path("mnist", quick)) as (axes,):
         axes.plot(smooth(result.correct.mean(0), 200), color=OURS, label="accuracy (mean of last 200)")
         axes.axhline(0.86, color=QUIET, ls="--", label="paper, 45 stored per class")
-        axes.set(xlabel="digits seen", ylabel="accuracy", ylim=(0.4, 1.0), title="MNIST, model trained on Omniglot only")
+        axes.set(
+            xlabel="digits seen", ylabel="accuracy", ylim=(0.4, 1.0), title="MNIST, model trained on Omniglot only"
+        )
         memory = axes.twinx()
         memory.plot(result.stored.float().mean(0) / WAY, color=OTHER, label="stored per class")
         memory.set(ylabel="stored per class", ylim=(0, None))

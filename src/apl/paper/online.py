@@ -51,11 +51,20 @@ def summary(result: OnlineResult, episodes: int, last: int) -> dict[str, float |
     """The figures every online row carries."""
     accuracy, tail, stored = result.accuracy(), result.accuracy_last(last), result.stored_at_end()
     return {
-        "way": result.way, "shot": 0, "episodes": episodes, "seed": SEED, "examples": result.correct.shape[1],
-        "accuracy": accuracy.mean, "ci95": accuracy.ci95, f"accuracy_last_{last}": tail.mean,
-        f"accuracy_last_{last}_ci95": tail.ci95, "stored": stored.mean, "stored_ci95": stored.ci95,
-        "stored_per_class": stored.mean / result.way, **_seen_before(result),
-    }  # fmt: skip
+        "way": result.way,
+        "shot": 0,
+        "episodes": episodes,
+        "seed": SEED,
+        "examples": result.correct.shape[1],
+        "accuracy": accuracy.mean,
+        "ci95": accuracy.ci95,
+        f"accuracy_last_{last}": tail.mean,
+        f"accuracy_last_{last}_ci95": tail.ci95,
+        "stored": stored.mean,
+        "stored_ci95": stored.ci95,
+        "stored_per_class": stored.mean / result.way,
+        **_seen_before(result),
+    }
 
 
 def _seen_before(result: OnlineResult) -> dict[str, float]:

@@ -10,10 +10,10 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-import matplotlib.pyplot as plt  # noqa: E402
-import torch  # noqa: E402
-from jaxtyping import Float  # noqa: E402
-from torch import Tensor  # noqa: E402
+import matplotlib.pyplot as plt
+import torch
+from jaxtyping import Float
+from torch import Tensor
 
 OURS, OTHER, THIRD, QUIET = "#c8443c", "#33658a", "#5b8c5a", "#8a8a8a"
 PALETTE = (OURS, OTHER, THIRD, "#d9a441", "#8c6bb1", QUIET)

@@ -32,19 +32,28 @@ def reproduce(quick: bool = False) -> None:
     posterior = torch.stack(history)
     rows = [
         tested.row(
-            data, way=WAY, shot=0, episodes=1, seed=SEED, input=i, class_first_seen_at=first_seen[i] + 1,
-            accuracy=float(posterior[-1, i].argmax() == truth[i]), ci95=None,
+            data,
+            way=WAY,
+            shot=0,
+            episodes=1,
+            seed=SEED,
+            input=i,
+            class_first_seen_at=first_seen[i] + 1,
+            accuracy=float(posterior[-1, i].argmax() == truth[i]),
+            ci95=None,
             probability_of_truth=[round(float(p), 4) for p in posterior[:, i, truth[i]]],
             highest_at_start=float(posterior[0, i].max()),
         )
         for i in range(INPUTS)
-    ]  # fmt: skip
+    ]
     save_rows("posterior", rows, quick)
     with figure(figure_path("posterior", quick), columns=INPUTS, width=3.4, height=3.0) as panels:
         for i, axes in enumerate(panels):
             for c in range(WAY):
                 true = c == truth[i]
-                axes.plot(posterior[:, i, c], color=OURS if true else QUIET, lw=2 if true else 0.7, zorder=3 if true else 1)
+                axes.plot(
+                    posterior[:, i, c], color=OURS if true else QUIET, lw=2 if true else 0.7, zorder=3 if true else 1
+                )
             axes.axvline(first_seen[i] + 1, color="black", lw=0.8, ls=":")
             axes.set(xlabel="examples seen", ylim=(0, 1.02), title=f"input {i + 1} (dotted: its class first seen)")
         panels[0].set_ylabel("probability of each class")

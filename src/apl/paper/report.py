@@ -20,8 +20,26 @@ table { border-collapse: collapse; font-size: 13px } td, th { padding: .25rem .6
 td:first-child, th:first-child { text-align: left } tr + tr { border-top: 1px solid #eee }
 img { max-width: 100% } .paper { color: #666 } .wide { overflow-x: auto }
 """
-SHOWN = ("method", "level", "decoder", "labels", "k", "task", "way", "shot", "seen", "sigma_nats", "stored",
-         "stored_per_class", "accuracy", "ci95", "episodes", "seed", "split", "checkpoint")  # fmt: skip
+SHOWN = (
+    "method",
+    "level",
+    "decoder",
+    "labels",
+    "k",
+    "task",
+    "way",
+    "shot",
+    "seen",
+    "sigma_nats",
+    "stored",
+    "stored_per_class",
+    "accuracy",
+    "ci95",
+    "episodes",
+    "seed",
+    "split",
+    "checkpoint",
+)
 
 
 def table1_cells(rows: list[Row]) -> dict[str, dict[tuple[int, int], str]]:
@@ -125,9 +143,16 @@ def _analogy(rows: list[Row]) -> str:
 
 
 OUTCOMES = {
-    "online": _online, "posterior": _posterior, "per-class": _online, "thousand-way": _thousand_way, "mnist": _mnist,
-    "decoders": _decoders, "sigma": _sigma, "continual": _continual, "analogy": _analogy,
-}  # fmt: skip
+    "online": _online,
+    "posterior": _posterior,
+    "per-class": _online,
+    "thousand-way": _thousand_way,
+    "mnist": _mnist,
+    "decoders": _decoders,
+    "sigma": _sigma,
+    "continual": _continual,
+    "analogy": _analogy,
+}
 
 
 def readme_part(name: str) -> str:
@@ -147,10 +172,12 @@ def write_readme_tables(readme: Path = Path("README.md")) -> None:
 
 def write_report(quick: bool = False) -> Path:
     """results/report.html, with all figures inside."""
-    parts = [f"<!doctype html><meta charset=utf-8><title>apl: the paper beside ours</title><style>{STYLE}</style>",
-             "<h1>Adaptive Posterior Learning: the paper beside ours</h1>",
-             "<p>Every number comes from a result file that <code>apl reproduce NAME</code> writes. Accuracy as a "
-             "fraction, with the half-width of its 95 % interval.</p>"]  # fmt: skip
+    parts = [
+        f"<!doctype html><meta charset=utf-8><title>apl: the paper beside ours</title><style>{STYLE}</style>",
+        "<h1>Adaptive Posterior Learning: the paper beside ours</h1>",
+        "<p>Every number comes from a result file that <code>apl reproduce NAME</code> writes. Accuracy as a "
+        "fraction, with the half-width of its 95 % interval.</p>",
+    ]
     for name, experiment in EXPERIMENTS.items():
         rows = load_rows(name, quick)
         if not rows:

@@ -27,7 +27,9 @@ def reproduce(quick: bool = False) -> None:
         save_rows("sigma", rows, quick)
     sigmas = [row["sigma_nats"] for row in rows]
     with figure(figure_path("sigma", quick)) as (axes,):
-        axes.plot(sigmas, [row["accuracy_last_100"] for row in rows], "o-", color=OURS, label="accuracy of the last 100")
+        axes.plot(
+            sigmas, [row["accuracy_last_100"] for row in rows], "o-", color=OURS, label="accuracy of the last 100"
+        )
         axes.set(xlabel="σ (nats)", ylabel="accuracy", ylim=(0, 1.02), title="200-way, 2000 items")
         axes.axvline(math.log(WAY), color=QUIET, ls=":", label="ln 200")
         memory = axes.twinx()

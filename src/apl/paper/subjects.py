@@ -52,9 +52,15 @@ class Subject:
     def row(self, data: Embedded, **figures: object) -> dict[str, object]:
         """The part of a result row that says what was tested on what."""
         return {
-            "method": self.method, "decoder": self.decoder, "labels": self.labels, "checkpoint": self.checkpoint,
-            "split": data.split, "split_hash": data.split_hash, "k": self.learner.config.k, **figures,
-        }  # fmt: skip
+            "method": self.method,
+            "decoder": self.decoder,
+            "labels": self.labels,
+            "checkpoint": self.checkpoint,
+            "split": data.split,
+            "split_hash": data.split_hash,
+            "k": self.learner.config.k,
+            **figures,
+        }
 
 
 def subject(decoder: DecoderKind = "relational", *, k: int | None = None, sigma_nats: float | None = None) -> Subject:
@@ -98,4 +104,3 @@ def embed_views(encoder: nn.Module, images: Tensor, views: int) -> Float[Tensor,
             embedding += embed_all(encoder, jitter(scale_bytes(drawn), SLIGHTLY, generator))
     # A mean is shorter than what it is the mean of: back to the length that every embedding has.
     return F.normalize(embeddings, dim=1) * encoder.width**0.5 if views > 1 else embeddings
-

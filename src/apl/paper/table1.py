@@ -24,10 +24,16 @@ PAPER = {
     "MAML": {(5, 1): 98.7, (5, 5): 99.9, (20, 1): 95.8, (20, 5): 98.9},
     "SNAIL": {(5, 1): 99.07, (5, 5): 99.78, (20, 1): 97.64, (20, 5): 99.35},
     "APL (paper)": {
-        (5, 1): 97.9, (5, 5): 99.9, (20, 1): 97.2, (20, 5): 97.6,
-        (423, 1): 73.5, (423, 5): 88.0, (1000, 1): 68.9, (1000, 5): 78.9,
+        (5, 1): 97.9,
+        (5, 5): 99.9,
+        (20, 1): 97.2,
+        (20, 5): 97.6,
+        (423, 1): 73.5,
+        (423, 5): 88.0,
+        (1000, 1): 68.9,
+        (1000, 5): 78.9,
     },
-}  # fmt: skip
+}
 """The published numbers, in percent."""
 
 
@@ -57,8 +63,14 @@ def measured(quick: bool) -> Iterator[dict]:
 def _cell(tested: Subject, data: Embedded, way: int, shot: int, quick: bool) -> dict:
     episodes = (1000 if way <= 20 else 20) // (20 if quick else 1)
     estimate = fixed_context(
-        tested.learner, data.embeddings, data.labels, way=way, shot=shot, episodes=episodes, seed=SEED,
+        tested.learner,
+        data.embeddings,
+        data.labels,
+        way=way,
+        shot=shot,
+        episodes=episodes,
+        seed=SEED,
         queries=QUERIES,
-    )  # fmt: skip
+    )
     figures = {"way": way, "shot": shot, "episodes": episodes, "seed": SEED}
     return tested.row(data, **figures, accuracy=estimate.mean, ci95=estimate.ci95)

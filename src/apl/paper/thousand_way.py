@@ -19,21 +19,37 @@ def reproduce(quick: bool = False) -> None:
         subject().learner, data.embeddings, data.labels, way=WAY, shot=5, episodes=2 if quick else 20, seed=SEED
     )
     rows = [
-        subject().row(data, way=WAY, shot=5, episodes=2 if quick else 20, seed=SEED, accuracy=fixed.mean,
-                      ci95=fixed.ci95, stored=5 * WAY)
-    ]  # fmt: skip
+        subject().row(
+            data,
+            way=WAY,
+            shot=5,
+            episodes=2 if quick else 20,
+            seed=SEED,
+            accuracy=fixed.mean,
+            ci95=fixed.ci95,
+            stored=5 * WAY,
+        )
+    ]
     with figure(figure_path("thousand-way", quick)) as (axes,):
         for sigma, colour in zip((None, *LOWER_SIGMAS), PALETTE, strict=False):
             tested = subject(sigma_nats=sigma)
             episodes, length = (1, 4000) if quick else (5 if sigma is None else 2, None)
             result = online(
-                tested.learner, data.embeddings, data.labels, way=WAY, episodes=episodes, seed=SEED, length=length,
+                tested.learner,
+                data.embeddings,
+                data.labels,
+                way=WAY,
+                episodes=episodes,
+                seed=SEED,
+                length=length,
                 batch=16,
-            )  # fmt: skip
+            )
             stored, accuracy = result.stored.float().mean(0), smooth(result.correct.mean(0), 500)
             points = range(250, result.correct.shape[1], 250)
-            curve = {"stored_curve": [round(float(stored[t]), 1) for t in points],
-                     "accuracy_curve": [round(float(accuracy[t]), 4) for t in points]}  # fmt: skip
+            curve = {
+                "stored_curve": [round(float(stored[t]), 1) for t in points],
+                "accuracy_curve": [round(float(accuracy[t]), 4) for t in points],
+            }
             nats = tested.learner.controller.threshold_nats(WAY)
             rows.append(tested.row(data, **summary(result, episodes, last=1000), sigma_nats=nats, **curve))
             save_rows("thousand-way", rows, quick)

@@ -20,15 +20,15 @@ from starlette.staticfiles import StaticFiles
 from apl.decoder import WITHOUT_WEIGHTS
 from apl.encoder import ImageConfig
 from apl.learner import Learner
-from apl.service import records
+from apl.service import responses
 from apl.service.guard import Guard, Refused
 from apl.service.memories import FIRST
-from apl.service.parts import Parts
 from apl.service.requests import MODELS
 from apl.service.routes import router
 from apl.service.settings import Settings
+from apl.service.state import ServiceState
+from apl.service.telemetry import Metrics, log
 from apl.service.tokens import Tokens
-from apl.service.watch import Metrics, log
 from apl.store import StoreError
 
 PAGE = Path(__file__).parent / "page"
@@ -51,7 +51,7 @@ def create_app(settings: Settings, learner: Learner | None = None) -> FastAPI:
     @asynccontextmanager
     async def running(app: FastAPI) -> AsyncIterator[None]:
         try:
-            app.state.parts = await Parts.open(settings, learner, metrics)
+            app.state.parts = await ServiceState.open(settings, learner, metrics)
         except Refused as refusal:
             app.state.failure = refusal.message
             raise
@@ -63,38 +63,44 @@ def create_app(settings: Settings, learner: Learner | None = None) -> FastAPI:
             log.info("stopped")
 
     app = FastAPI(
-        title="apl", summary="Adaptive Posterior Learning over HTTP", description=ABOUT, version="1",
-        lifespan=running, docs_url=None, redoc_url=None, exception_handlers=_HANDLERS,
-    )  # fmt: skip
+        title="apl",
+        summary="Adaptive Posterior Learning over HTTP",
+        description=ABOUT,
+        version="1",
+        lifespan=running,
+        docs_url=None,
+        redoc_url=None,
+        exception_handlers=_HANDLERS,
+    )
     app.include_router(router)
     _add_health(app, metrics)
     app.mount("/", StaticFiles(directory=PAGE, html=True))
     app.openapi = lambda: _openapi(app, settings)  # type: ignore[method-assign]
     if settings.allowed_origins:
         app.add_middleware(
-            CORSMiddleware, allow_origins=list(settings.allowed_origins), allow_methods=["*"],
+            CORSMiddleware,
+            allow_origins=list(settings.allowed_origins),
+            allow_methods=["*"],
             allow_headers=["authorization", "content-type", "idempotency-key"],
-        )  # fmt: skip
+        )
     app.add_middleware(Guard, settings=settings, tokens=tokens, metrics=metrics)
     return app
 
 
 def _add_health(app: FastAPI, metrics: Metrics) -> None:
-    @app.get("/healthz", response_model=records.Status, tags=["service"])
+    @app.get("/healthz", response_model=responses.Status, tags=["service"])
     async def health() -> Response:
         """The process answers."""
         return _json({"status": "alive"}, 200)
 
-    @app.get("/readyz", response_model=records.Status, responses={503: {"model": records.Status}}, tags=["service"])
+    @app.get("/readyz", response_model=responses.Status, responses={503: {"model": responses.Status}}, tags=["service"])
     async def ready(request: Request) -> Response:
         """The model is loaded, the memories are open, and no stop has been asked for."""
-        parts: Parts | None = getattr(request.app.state, "parts", None)
+        parts: ServiceState | None = getattr(request.app.state, "parts", None)
         is_ready = parts is not None and not parts.stopping
         return _json({"status": "ready" if is_ready else "stopping"}, 200 if is_ready else 503)
 
-    @app.get(
-        "/metrics", response_class=Response, tags=["service"], responses={200: {"content": {"text/plain": {}}}}
-    )
+    @app.get("/metrics", response_class=Response, tags=["service"], responses={200: {"content": {"text/plain": {}}}})
     async def show_metrics(request: Request) -> Response:
         """For Prometheus. Scope: read for every memory."""
         if not request.state.client.may("read", "*"):

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from apl.learner import Learner
 from apl.service.guard import Refused
-from apl.service.watch import Metrics
+from apl.service.telemetry import Metrics
 
 AT_ONCE = 64
 

@@ -46,9 +46,13 @@ def play(learner: Learner, way: int, drawings: int, seed: int) -> Iterator[dict[
         yield record
     length = stream.label.shape[1]
     yield {
-        "event": "end", "accuracy": right / length, "accuracy_on_known": known_right / max(known, 1),
-        "stored": int(memory.counts[0]), "way": way, "length": length,
-    }  # fmt: skip
+        "event": "end",
+        "accuracy": right / length,
+        "accuracy_on_known": known_right / max(known, 1),
+        "stored": int(memory.counts[0]),
+        "way": way,
+        "length": length,
+    }
 
 
 async def as_events(
@@ -81,14 +85,19 @@ def _record(step: Step, way: int) -> dict[str, Any]:
         for place in neighbours.mask[0, 0].nonzero()[:, 0].tolist()
     ]
     return {
-        "event": "step", "seen": step.seen, "truth": truth, "answer": answer, "right": truth == answer,
+        "event": "step",
+        "seen": step.seen,
+        "truth": truth,
+        "answer": answer,
+        "right": truth == answer,
         "posterior": [
             {"label": label, "probability": p}
             for label, p in zip(best.indices.tolist(), best.values.tolist(), strict=True)
         ],
-        "surprise_nats": min(float(observation.surprise_nats[0, 0]), 1e6), "written": bool(observation.written[0, 0]),
+        "surprise_nats": min(float(observation.surprise_nats[0, 0]), 1e6),
+        "written": bool(observation.written[0, 0]),
         "neighbours": recalled,
-    }  # fmt: skip
+    }
 
 
 def _picture(image: torch.Tensor) -> str:

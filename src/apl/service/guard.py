@@ -17,8 +17,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from apl.service.settings import Settings, is_loopback
+from apl.service.telemetry import Metrics, log
 from apl.service.tokens import ANYBODY, Client, Tokens
-from apl.service.watch import Metrics, log
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -95,9 +95,11 @@ class Guard:
             raise Refused(429, "too_many_requests", "too many requests, slow down", **{"retry-after": f"{wait:.0f}"})
         if client is None:
             raise Refused(
-                401, "unauthorized", "this service needs a token: Authorization: Bearer …",
+                401,
+                "unauthorized",
+                "this service needs a token: Authorization: Bearer …",
                 **{"www-authenticate": "Bearer"},
-            )  # fmt: skip
+            )
         return client
 
     def _check_host(self, header: str) -> None:
@@ -164,7 +166,9 @@ class Guard:
                     if not message.get("more_body", False):
                         break
         except TimeoutError:
-            raise Refused(408, "too_slow", f"the body took more than {limits.body_seconds:g} s", connection="close")
+            raise Refused(
+                408, "too_slow", f"the body took more than {limits.body_seconds:g} s", connection="close"
+            ) from None
         if size > most:
             raise too_large
         return _given({"type": "http.request", "body": b"".join(parts), "more_body": False}, receive)
@@ -175,10 +179,14 @@ class Guard:
         self.metrics.requests.labels(scope["method"] if route != "other" else "other", route, str(status)).inc()
         self.metrics.latency.labels(route).observe(seconds)
         fields = {
-            "request": answer.id, "method": scope["method"], "path": scope["path"][:200], "status": status,
-            "ms": round(1000 * seconds, 2), "client": client.name if client else None,
+            "request": answer.id,
+            "method": scope["method"],
+            "path": scope["path"][:200],
+            "status": status,
+            "ms": round(1000 * seconds, 2),
+            "client": client.name if client else None,
             "address": (scope.get("client") or ["unknown"])[0],
-        }  # fmt: skip
+        }
         log.info("request", extra={"fields": fields})
 
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from apl.classifier.new_class import NewClassRule
-from apl.classifier.opened import CLASSIFIER_SETTING, Opened, recorded
+from apl.classifier.session import CLASSIFIER_SETTING, Session, recorded
 from apl.learner import Learner
-from apl.service.desk import Desk
 from apl.service.guard import Refused
+from apl.service.memory_worker import MemoryWorker
 from apl.service.settings import Settings
-from apl.service.watch import Metrics
+from apl.service.telemetry import Metrics
 from apl.store import FingerprintMismatch, StoreBusy, delete_memory, list_memories, open_store
 from apl.store.errors import StoreError
 from apl.store.rows import checked_name
@@ -44,7 +44,7 @@ class Memories:
         self.fingerprint = learner.fingerprint()
         self.rule = NewClassRule.of_model(settings.model)
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="memory")
-        self._desks: dict[str, Desk] = {}
+        self._workers: dict[str, MemoryWorker] = {}
         self._known: dict[str, Listed] = {}
         self._changing = asyncio.Lock()
 
@@ -61,28 +61,28 @@ class Memories:
         if FIRST not in self._known:
             await self.make(FIRST)
         elif self._known[FIRST].usable:
-            await self.desk(FIRST)
+            await self.worker(FIRST)
 
     async def close(self) -> None:
         async with self._changing:
-            for desk in list(self._desks.values()):
-                await desk.close()
-            self._desks.clear()
+            for worker in list(self._workers.values()):
+                await worker.close()
+            self._workers.clear()
         self.threads.shutdown()
 
     def list(self) -> list[Listed]:
         def current(known: Listed) -> Listed:
-            desk = self._desks.get(known.name)
-            rows = known.rows if desk is None else len(desk.world.memory)
+            worker = self._workers.get(known.name)
+            rows = known.rows if worker is None else len(worker.world.memory)
             return Listed(known.name, rows, known.created, known.usable)
 
         return [current(self._known[name]) for name in sorted(self._known)]
 
-    async def desk(self, name: str) -> Desk:
+    async def worker(self, name: str) -> MemoryWorker:
         """An existing memory, open."""
-        desk = self._desks.get(name)
-        if desk is not None:
-            return desk
+        worker = self._workers.get(name)
+        if worker is not None:
+            return worker
         self._require(name)
         async with self._changing:
             self._require(name)
@@ -99,20 +99,20 @@ class Memories:
                 raise Refused(409, "too_many_memories", f"there are {most} memories, and no more are allowed")
             self._known[name] = Listed(name, 0, 0.0, True)
             try:
-                desk = await self._open(name)
+                worker = await self._open(name)
             except BaseException:
                 del self._known[name]
                 raise
-            self._known[name] = Listed(name, 0, desk.opened.store.created, True)
+            self._known[name] = Listed(name, 0, worker.session.store.created, True)
             return True
 
     async def delete(self, name: str) -> None:
         self._require(name)
         async with self._changing:
             self._require(name)
-            desk = self._desks.pop(name, None)
-            if desk is not None:
-                await desk.close()
+            worker = self._workers.pop(name, None)
+            if worker is not None:
+                await worker.close()
             if self.settings.memory not in (None, "ram:"):
                 with plain_refusals():
                     await self._in_thread(lambda: delete_memory(self.settings.memory, name))
@@ -124,25 +124,30 @@ class Memories:
         if name not in self._known:
             raise Refused(404, "no_such_memory", f"there is no memory {name!r}")
 
-    async def _open(self, name: str) -> Desk:
-        if name not in self._desks:
+    async def _open(self, name: str) -> MemoryWorker:
+        if name not in self._workers:
             with plain_refusals():
-                opened = await self._in_thread(lambda: self._open_store(name))
-            self._desks[name] = Desk(opened, self.threads, self.settings.limits.rows, self.metrics)
-        return self._desks[name]
+                session = await self._in_thread(lambda: self._open_store(name))
+            self._workers[name] = MemoryWorker(session, self.threads, self.settings.limits.rows, self.metrics)
+        return self._workers[name]
 
-    def _open_store(self, name: str) -> Opened:
+    def _open_store(self, name: str) -> Session:
         settings, learner = self.settings, self.learner
         store = open_store(settings.memory, name, fingerprint=self.fingerprint, width=learner.encoder.width)
         try:
             parameters = {
-                "model": settings.model, "decoder_of": None, "max_rows": settings.max_rows, "max_rows_per_class": None,
-                "sigma": None, "k": None, "ink": "auto",
-            }  # fmt: skip
+                "model": settings.model,
+                "decoder_of": None,
+                "max_rows": settings.max_rows,
+                "max_rows_per_class": None,
+                "sigma": None,
+                "k": None,
+                "ink": "auto",
+            }
             store.update_settings({CLASSIFIER_SETTING: recorded(parameters, learner)})
-            opened = Opened(learner, self.rule, store)
-            opened.adjust(max_rows=settings.max_rows, max_rows_per_class=None, sigma=None, k=None)
-            return opened
+            session = Session(learner, self.rule, store)
+            session.adjust(max_rows=settings.max_rows, max_rows_per_class=None, sigma=None, k=None)
+            return session
         except BaseException:
             store.close()
             raise

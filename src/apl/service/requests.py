@@ -22,7 +22,7 @@ from apl.store import Label
 Text = Annotated[StrictStr, Field(min_length=1, max_length=LABEL_CHARACTERS)]
 LabelField = Annotated[
     Text | Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)],
-    Field(description="Text or a 64-bit integer; 7 and \"7\" are different classes."),
+    Field(description='Text or a 64-bit integer; 7 and "7" are different classes.'),
 ]
 Pixel = Annotated[StrictInt, Field(ge=0, le=255)] | Annotated[float, Field(ge=0, le=1, strict=True)]
 Body = TypeVar("Body", bound=BaseModel)

@@ -11,13 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from apl.classifier.images import fit
-from apl.service import bundle, look, records
-from apl.service.describe import Name, RetryKey, RowId, body, errors
-from apl.service.desk import Desk
+from apl.service import bundle, responses, views
 from apl.service.episodes import as_events, play
 from apl.service.guard import Refused
 from apl.service.memories import valid_name
-from apl.service.parts import Parts
+from apl.service.memory_worker import MemoryWorker
+from apl.service.openapi import Name, RetryKey, RowId, body, errors
 from apl.service.requests import (
     Example,
     Forgetting,
@@ -31,6 +30,7 @@ from apl.service.requests import (
     read_json,
     read_pictures,
 )
+from apl.service.state import ServiceState
 
 router = APIRouter(prefix="/v1", responses=errors())
 
@@ -38,19 +38,23 @@ router = APIRouter(prefix="/v1", responses=errors())
 # --- memories -------------------------------------------------------------------------------------
 
 
-@router.get("/service", response_model=records.ServiceInfo, tags=["service"])
+@router.get("/service", response_model=responses.ServiceInfo, tags=["service"])
 async def service(request: Request) -> Response:
     """What runs here, and who is asking."""
     parts, client = _parts(request), request.state.client
     return _json(
         {
-            "version": parts.version, "model": parts.model_name, "fingerprint": parts.memories.fingerprint,
-            "image_size": parts.image_size, "client": client.name, "admin": client.may("admin", "*"),
+            "version": parts.version,
+            "model": parts.model_name,
+            "fingerprint": parts.memories.fingerprint,
+            "image_size": parts.image_size,
+            "client": client.name,
+            "admin": client.may("admin", "*"),
         }
-    )  # fmt: skip
+    )
 
 
-@router.get("/memories", response_model=records.Memories, tags=["memories"])
+@router.get("/memories", response_model=responses.Memories, tags=["memories"])
 async def list_memories(request: Request) -> Response:
     """The memories this client may read."""
     visible = [vars(m) for m in _parts(request).memories.list() if request.state.client.may("read", m.name)]
@@ -58,22 +62,26 @@ async def list_memories(request: Request) -> Response:
 
 
 @router.put(
-    "/memories/{name}", response_model=records.MemoryState, tags=["memories"],
-    responses={201: {"model": records.MemoryState}, **errors(409, 507)},
-)  # fmt: skip
+    "/memories/{name}",
+    response_model=responses.MemoryState,
+    tags=["memories"],
+    responses={201: {"model": responses.MemoryState}, **errors(409, 507)},
+)
 async def make_memory(request: Request, name: Name) -> Response:
     """Make a memory; one that is there already stays as it is. Scope: admin."""
     _allow(request, "admin", name)
     made = await _parts(request).memories.make(name)
-    desk = await _parts(request).memories.desk(name)
-    return _json(await desk.run(lambda: look.state(desk)), 201 if made else 200)
+    worker = await _parts(request).memories.worker(name)
+    return _json(await worker.run(lambda: views.state(worker)), 201 if made else 200)
 
 
-@router.get("/memories/{name}", response_model=records.MemoryState, responses=errors(404, 409, 507), tags=["memories"])
+@router.get(
+    "/memories/{name}", response_model=responses.MemoryState, responses=errors(404, 409, 507), tags=["memories"]
+)
 async def show_memory(request: Request, name: Name) -> Response:
     """Rows, classes, and how the latest lessons went. Scope: read."""
-    desk = await _desk(request, "read", name)
-    return _json(await desk.run(lambda: look.state(desk)))
+    worker = await _worker(request, "read", name)
+    return _json(await worker.run(lambda: views.state(worker)))
 
 
 @router.delete("/memories/{name}", status_code=204, responses=errors(404, 409, 507), tags=["memories"])
@@ -85,100 +93,121 @@ async def delete_memory(request: Request, name: Name) -> Response:
 
 
 @router.get(
-    "/memories/{name}/counts", response_model=records.Counts, responses=errors(404, 409, 507), tags=["memories"]
+    "/memories/{name}/counts", response_model=responses.Counts, responses=errors(404, 409, 507), tags=["memories"]
 )
 async def counts(request: Request, name: Name) -> Response:
     """Rows of each class. Scope: read."""
-    desk = await _desk(request, "read", name)
-    return _json(await desk.run(lambda: look.counts(desk.opened)))
+    worker = await _worker(request, "read", name)
+    return _json(await worker.run(lambda: views.counts(worker.session)))
 
 
 # --- asking and teaching --------------------------------------------------------------------------
 
 
 @router.post(
-    "/memories/{name}/predict", response_model=records.Answer, openapi_extra=body(Question),
-    responses=errors(404, 409, 415, 507), tags=["examples"],
-)  # fmt: skip
+    "/memories/{name}/predict",
+    response_model=responses.Answer,
+    openapi_extra=body(Question),
+    responses=errors(404, 409, 415, 507),
+    tags=["examples"],
+)
 async def predict(request: Request, name: Name) -> Response:
     """What is this? Scope: read."""
-    desk = await _desk(request, "read", name)
+    worker = await _worker(request, "read", name)
     _, embeddings = await _examples(request, many=False, labelled=False)
-    return _json((await desk.ask(embeddings))[0])
+    return _json((await worker.ask(embeddings))[0])
 
 
 @router.post(
-    "/memories/{name}/predict/batch", response_model=records.Answers, openapi_extra=body(Questions, many=True),
-    responses=errors(404, 409, 415, 507), tags=["examples"],
-)  # fmt: skip
+    "/memories/{name}/predict/batch",
+    response_model=responses.Answers,
+    openapi_extra=body(Questions, many=True),
+    responses=errors(404, 409, 415, 507),
+    tags=["examples"],
+)
 async def predict_batch(request: Request, name: Name) -> Response:
     """The same for several pictures. Scope: read."""
-    desk = await _desk(request, "read", name)
+    worker = await _worker(request, "read", name)
     _, embeddings = await _examples(request, many=True, labelled=False)
-    return _json({"answers": await desk.ask(embeddings)})
+    return _json({"answers": await worker.ask(embeddings)})
 
 
 @router.post(
-    "/memories/{name}/explain", response_model=records.ExplainedAnswer, openapi_extra=body(Question),
-    responses=errors(404, 409, 415, 507), tags=["examples"],
-)  # fmt: skip
+    "/memories/{name}/explain",
+    response_model=responses.ExplainedAnswer,
+    openapi_extra=body(Question),
+    responses=errors(404, 409, 415, 507),
+    tags=["examples"],
+)
 async def explain(request: Request, name: Name) -> Response:
     """What is this, and what would simpler readers of the same neighbours say? Scope: read."""
-    desk = await _desk(request, "read", name)
+    worker = await _worker(request, "read", name)
     _, embeddings = await _examples(request, many=False, labelled=False)
-    return _json(await desk.explain(embeddings[0]))
+    return _json(await worker.explain(embeddings[0]))
 
 
 @router.post(
-    "/memories/{name}/learn", response_model=records.Taught, openapi_extra=body(Lesson, labelled=True),
-    responses=errors(404, 409, 415, 507), tags=["examples"],
-)  # fmt: skip
+    "/memories/{name}/learn",
+    response_model=responses.Taught,
+    openapi_extra=body(Lesson, labelled=True),
+    responses=errors(404, 409, 415, 507),
+    tags=["examples"],
+)
 async def learn(request: Request, name: Name, key: RetryKey = None) -> Response:
     """This is a …: predict, be told, remember it if it was surprising. Once answered, it lasts. Scope: learn."""
     return _json((await _learn(request, name, key, many=False))[0])
 
 
 @router.post(
-    "/memories/{name}/learn/batch", response_model=records.TaughtMany,
-    openapi_extra=body(Lessons, many=True, labelled=True), responses=errors(404, 409, 415, 507), tags=["examples"],
-)  # fmt: skip
+    "/memories/{name}/learn/batch",
+    response_model=responses.TaughtMany,
+    openapi_extra=body(Lessons, many=True, labelled=True),
+    responses=errors(404, 409, 415, 507),
+    tags=["examples"],
+)
 async def learn_batch(request: Request, name: Name, key: RetryKey = None) -> Response:
     """The same for several pictures in their order; all of them last, or none. Scope: learn."""
     return _json({"receipts": await _learn(request, name, key, many=True)})
 
 
 async def _learn(request: Request, name: str, key: str | None, *, many: bool) -> list[dict[str, Any]]:
-    desk = await _desk(request, "learn", name)
+    worker = await _worker(request, "learn", name)
     examples, embeddings = await _examples(request, many=many, labelled=True)
-    return await desk.teach(embeddings, examples, key, digest(examples))
+    return await worker.teach(embeddings, examples, key, digest(examples))
 
 
 # --- rows -----------------------------------------------------------------------------------------
 
 
 @router.post(
-    "/memories/{name}/forget", response_model=records.Forgotten, openapi_extra=body(Forgetting, form=False),
-    responses=errors(404, 409, 415, 507), tags=["rows"],
-)  # fmt: skip
+    "/memories/{name}/forget",
+    response_model=responses.Forgotten,
+    openapi_extra=body(Forgetting, form=False),
+    responses=errors(404, 409, 415, 507),
+    tags=["rows"],
+)
 async def forget(request: Request, name: Name) -> Response:
     """Forget a class, a row, or what came from a source. Scope: learn."""
-    desk = await _desk(request, "learn", name)
+    worker = await _worker(request, "learn", name)
     what = await read_json(request, Forgetting)
-    return _json(await desk.run(lambda: desk.forget(what.label, what.row, what.source)))
+    return _json(await worker.run(lambda: worker.forget(what.label, what.row, what.source)))
 
 
 @router.post(
-    "/memories/{name}/restore", response_model=records.Restored, openapi_extra=body(Restoring, form=False),
-    responses=errors(404, 409, 415, 507), tags=["rows"],
-)  # fmt: skip
+    "/memories/{name}/restore",
+    response_model=responses.Restored,
+    openapi_extra=body(Restoring, form=False),
+    responses=errors(404, 409, 415, 507),
+    tags=["rows"],
+)
 async def restore(request: Request, name: Name) -> Response:
     """Undo one of the latest forgettings, as long as the service has not been restarted. Scope: learn."""
-    desk = await _desk(request, "learn", name)
+    worker = await _worker(request, "learn", name)
     what = await read_json(request, Restoring)
-    return _json(await desk.run(lambda: desk.restore(what.undo)))
+    return _json(await worker.run(lambda: worker.restore(what.undo)))
 
 
-@router.get("/memories/{name}/rows", response_model=records.Rows, responses=errors(404, 409, 507), tags=["rows"])
+@router.get("/memories/{name}/rows", response_model=responses.Rows, responses=errors(404, 409, 507), tags=["rows"])
 async def rows(
     request: Request,
     name: Name,
@@ -187,43 +216,49 @@ async def rows(
     images: Annotated[bool, Query(description="Send the kept pictures along.")] = False,
 ) -> Response:
     """The rows, oldest first. Scope: read."""
-    desk = await _desk(request, "read", name)
-    return _json(await desk.run(lambda: look.rows(desk.opened, after, limit, images)))
+    worker = await _worker(request, "read", name)
+    return _json(await worker.run(lambda: views.rows(worker.session, after, limit, images)))
 
 
 @router.get(
-    "/memories/{name}/rows/{row}", response_model=records.RowRecord, responses=errors(404, 409, 507), tags=["rows"]
+    "/memories/{name}/rows/{row}", response_model=responses.RowRecord, responses=errors(404, 409, 507), tags=["rows"]
 )
 async def row(request: Request, name: Name, row: RowId) -> Response:
     """One row with its picture. Scope: read."""
-    desk = await _desk(request, "read", name)
-    return _json(await desk.run(lambda: look.row(desk.opened, row, True)))
+    worker = await _worker(request, "read", name)
+    return _json(await worker.run(lambda: views.row(worker.session, row, True)))
 
 
 @router.get(
-    "/memories/{name}/rows/{row}/image", response_class=Response, tags=["rows"],
+    "/memories/{name}/rows/{row}/image",
+    response_class=Response,
+    tags=["rows"],
     responses={200: {"content": {"image/png": {}}}, **errors(404, 409, 507)},
-)  # fmt: skip
+)
 async def image(request: Request, name: Name, row: RowId) -> Response:
     """The kept picture of a row, ink bright on black. Scope: read."""
-    desk = await _desk(request, "read", name)
-    return Response(await desk.run(lambda: look.picture(desk.opened, row)), media_type="image/png")
+    worker = await _worker(request, "read", name)
+    return Response(await worker.run(lambda: views.picture(worker.session, row)), media_type="image/png")
 
 
 @router.get(
-    "/memories/{name}/export", response_class=Response, tags=["memories"],
+    "/memories/{name}/export",
+    response_class=Response,
+    tags=["memories"],
     responses={200: {"content": {bundle.MEDIA_TYPE: {}}}, **errors(404, 409, 507)},
-)  # fmt: skip
+)
 async def export(request: Request, name: Name) -> Response:
     """The whole memory as a zip archive of JSON and safetensors. Scope: read."""
-    desk = await _desk(request, "read", name)
-    content = await desk.run(lambda: bundle.pack(desk.opened.store))
+    worker = await _worker(request, "read", name)
+    content = await worker.run(lambda: bundle.pack(worker.session.store))
     headers = {"content-disposition": f'attachment; filename="{name}.zip"'}
     return Response(content, media_type=bundle.MEDIA_TYPE, headers=headers)
 
 
 @router.post(
-    "/memories/{name}/import", response_model=records.Imported, tags=["memories"],
+    "/memories/{name}/import",
+    response_model=responses.Imported,
+    tags=["memories"],
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -231,31 +266,33 @@ async def export(request: Request, name: Name) -> Response:
         }
     },
     responses=errors(404, 409, 415, 507),
-)  # fmt: skip
+)
 async def import_(request: Request, name: Name) -> Response:
     """Copy an exported memory into this one; rows it has already are left out. Scope: admin."""
-    desk = await _desk(request, "admin", name)
+    worker = await _worker(request, "admin", name)
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != bundle.MEDIA_TYPE:
         raise Refused(415, "media_type", f"the body must be {bundle.MEDIA_TYPE}")
     content, limits = await request.body(), _parts(request).settings.limits
 
     def take_in() -> dict[str, Any]:
-        desk.write_unsettled()
+        worker.write_unsettled()
         try:
-            return bundle.take_in(content, desk.opened.store, limits.import_bytes, limits.rows)
+            return bundle.take_in(content, worker.session.store, limits.import_bytes, limits.rows)
         finally:
-            desk.world.reload()
+            worker.world.reload()
 
-    return _json(await desk.run(take_in))
+    return _json(await worker.run(take_in))
 
 
 # --- an episode -----------------------------------------------------------------------------------
 
 
 @router.get(
-    "/episode", response_class=Response, tags=["service"],
+    "/episode",
+    response_class=Response,
+    tags=["service"],
     responses={200: {"content": {"text/event-stream": {}}}, **errors()},
-)  # fmt: skip
+)
 async def episode(
     request: Request,
     way: Annotated[int, Query(ge=2, le=30, description="Characters to invent.")] = 10,
@@ -283,7 +320,7 @@ async def episode(
 # --- shared ---------------------------------------------------------------------------------------
 
 
-def _parts(request: Request) -> Parts:
+def _parts(request: Request) -> ServiceState:
     return request.app.state.parts
 
 
@@ -293,9 +330,9 @@ def _allow(request: Request, scope: str, name: str) -> None:
         raise Refused(403, "forbidden", f"this token does not have the scope {scope} for memory {name!r}")
 
 
-async def _desk(request: Request, scope: str, name: str) -> Desk:
+async def _worker(request: Request, scope: str, name: str) -> MemoryWorker:
     _allow(request, scope, name)
-    return await _parts(request).memories.desk(name)
+    return await _parts(request).memories.worker(name)
 
 
 async def _examples(request: Request, *, many: bool, labelled: bool) -> tuple[list[Example], Any]:

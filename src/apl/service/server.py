@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from apl.service.app import create_app
 from apl.service.settings import Settings
-from apl.service.watch import start_logging
+from apl.service.telemetry import start_logging
 
 GRACE_SECONDS = 10
 """How long requests that are being answered may take once a stop was asked for."""
@@ -44,10 +44,19 @@ def serve(settings: Settings) -> int:
     start_logging()
     app = create_app(settings)
     config = uvicorn.Config(
-        app, host=settings.host, port=settings.port, log_config=None, access_log=False, server_header=False,
-        timeout_graceful_shutdown=GRACE_SECONDS, timeout_keep_alive=30, proxy_headers=False,
-        h11_max_incomplete_event_size=65536, lifespan="on", ws="none",
-    )  # fmt: skip
+        app,
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        timeout_keep_alive=30,
+        proxy_headers=False,
+        h11_max_incomplete_event_size=65536,
+        lifespan="on",
+        ws="none",
+    )
     with _listening(settings) as listener:
         host, port = listener.getsockname()[:2]
         server = Server(app, config, f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/")

@@ -70,9 +70,7 @@ class Store(ABC):
         encoded = _encoded(settings)
         with self._using(writing=True):
             if missing := sorted(set(remove) - set(self._existing(remove))):
-                raise StoreError(
-                    f"memory {self.name!r} has no row {missing[0]} to replace; nothing was written"
-                )
+                raise StoreError(f"memory {self.name!r} has no row {missing[0]} to replace; nothing was written")
             return self._write(remove, add, encoded) if remove or add or encoded else []
 
     def delete(self, ids: Iterable[int]) -> list[int]:
@@ -238,14 +236,10 @@ def agree(info: MemoryInfo, fingerprint: str | None, width: int | None) -> None:
     if fingerprint is not None and fingerprint != info.fingerprint:
         raise FingerprintMismatch(info.name, info.fingerprint, fingerprint)
     if width is not None and width != info.width:
-        raise StoreError(
-            f"the keys of memory {info.name!r} have {info.width} numbers, this encoder makes {width}"
-        )
+        raise StoreError(f"the keys of memory {info.name!r} have {info.width} numbers, this encoder makes {width}")
 
 
-def require_creatable(
-    where: str, name: str, fingerprint: str | None, width: int | None, read_only: bool
-) -> None:
+def require_creatable(where: str, name: str, fingerprint: str | None, width: int | None, read_only: bool) -> None:
     """A memory that is not there yet can be made only by somebody who knows its encoder and may write."""
     if read_only or fingerprint is None or width is None:
         raise NoSuchMemory(f"there is no memory named {name!r} in {where}")

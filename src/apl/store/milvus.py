@@ -94,18 +94,14 @@ def _count_rows(client: MilvusClient, record: Record) -> int:
     filter = f"batch <= {record.batch}"
     if record.removed:
         filter += f" and id not in {record.removed}"
-    counted = client.query(
-        collection_name(record.memory), filter, output_fields=["count(*)"], consistency_level=STRONG
-    )
+    counted = client.query(collection_name(record.memory), filter, output_fields=["count(*)"], consistency_level=STRONG)
     return counted[0]["count(*)"]
 
 
 class MilvusStore(Store):
     """One memory on a Milvus server."""
 
-    def __init__(
-        self, address: str, client: MilvusClient, record: Record, read_only: bool, approximate: bool
-    ) -> None:
+    def __init__(self, address: str, client: MilvusClient, record: Record, read_only: bool, approximate: bool) -> None:
         super().__init__(record.memory, record.fingerprint, record.width, record.created, read_only)
         self._address = address
         self._client = client
@@ -142,9 +138,7 @@ class MilvusStore(Store):
     def _write(self, remove: list[int], add: list[NewRow], settings: dict[str, str]) -> list[int]:
         for row in add:
             if row.payload is not None and len(row.payload) > TEXT_LIMIT // 4 * 3 - 3:
-                raise StoreError(
-                    f"a payload of {len(row.payload)} bytes is too large for Milvus; nothing was written"
-                )
+                raise StoreError(f"a payload of {len(row.payload)} bytes is too large for Milvus; nothing was written")
         while len(remove) > REMOVED_AT_ONCE:
             self._commit(remove[:REMOVED_AT_ONCE], [], {})
             remove = remove[REMOVED_AT_ONCE:]
@@ -249,21 +243,16 @@ class MilvusStore(Store):
         )
 
     def _fetch(self, ids: list[int]) -> list[Row]:
-        return [
-            row_of(entity) for entity in self._select(f"id in {ids}", [*COLUMNS, "payload"], self._known())
-        ]
+        return [row_of(entity) for entity in self._select(f"id in {ids}", [*COLUMNS, "payload"], self._known())]
 
     def _nearest(self, key: np.ndarray, k: int) -> Nearest:
         if not self._approximate and self._index_type() != "FLAT":
-            raise StoreError(
-                f"the index of memory {self.name!r} is approximate: open it with approximate=True"
-            )
+            raise StoreError(f"the index of memory {self.name!r} is approximate: open it with approximate=True")
         record = self._known()
         (hits,) = self._client.search(
             self._collection,
             [key.tolist()],
-            filter=f"batch <= {record.batch}"
-            + (f" and id not in {record.removed}" if record.removed else ""),
+            filter=f"batch <= {record.batch}" + (f" and id not in {record.removed}" if record.removed else ""),
             limit=k,
             search_params={
                 "metric_type": "L2",

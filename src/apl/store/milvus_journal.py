@@ -23,9 +23,7 @@ try:
     from pymilvus.client.types import LoadState
     from pymilvus.exceptions import MilvusException
 except ModuleNotFoundError as missing:
-    raise MissingExtra(
-        f"memories on Milvus need the library {missing.name}: pip install 'apl[milvus]'"
-    ) from missing
+    raise MissingExtra(f"memories on Milvus need the library {missing.name}: pip install 'apl[milvus]'") from missing
 
 JOURNAL = "apl_journal"
 STRONG = "Strong"
@@ -60,9 +58,7 @@ def plain_errors(address: str) -> Iterator[None]:
         yield
     except (MilvusException, RpcError) as error:
         reason = getattr(error, "message", None) or str(error)
-        raise StoreError(
-            f"the Milvus server at {place(address)} failed ({reason}): open the memory anew"
-        ) from error
+        raise StoreError(f"the Milvus server at {place(address)} failed ({reason}): open the memory anew") from error
 
 
 def place(address: str) -> str:
@@ -154,9 +150,7 @@ class Journal:
         """From here on this record is the truth. Older ones are then swept away."""
         text = json.dumps(asdict(record))
         if len(text.encode()) > TEXT_LIMIT:
-            raise StoreError(
-                f"the settings of memory {record.memory!r} are too large for Milvus; nothing was written"
-            )
+            raise StoreError(f"the settings of memory {record.memory!r} are too large for Milvus; nothing was written")
         entity = {"memory": record.memory, "batch": record.batch, "record": text, "unused": [0.0, 0.0]}
         self._client.insert(JOURNAL, [entity])
         self._forget(f'memory == "{record.memory}" and batch < {record.batch}')
@@ -165,10 +159,7 @@ class Journal:
         self._forget(f'memory == "{memory}"', STRONG)
 
     def _forget(self, filter: str, level: str = "Eventually") -> None:
-        keys = [
-            e["key"]
-            for e in self._client.query(JOURNAL, filter, output_fields=["key"], consistency_level=level)
-        ]
+        keys = [e["key"] for e in self._client.query(JOURNAL, filter, output_fields=["key"], consistency_level=level)]
         if keys:
             self._client.delete(JOURNAL, ids=keys)
 

@@ -144,9 +144,7 @@ class PostgresStore(Store):
             run.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             generation = self._generation()
             records = run.execute(ROWS.format(more="", which=""), (self._memory,)).fetchall()
-        ids, texts, integers, surprise, written_at, sources, keys = (
-            zip(*records, strict=True) if records else [()] * 7
-        )
+        ids, texts, integers, surprise, written_at, sources, keys = zip(*records, strict=True) if records else [()] * 7
         return Snapshot(
             ids=np.array(ids, np.int64),
             keys=self._keys(keys),
@@ -165,9 +163,7 @@ class PostgresStore(Store):
         keys = self._keys([record[6] for record in records])
         return [
             Row(id, integer if text is None else text, key, surprise, written_at, source, payload)
-            for (id, text, integer, surprise, written_at, source, _, payload), key in zip(
-                records, keys, strict=True
-            )
+            for (id, text, integer, surprise, written_at, source, _, payload), key in zip(records, keys, strict=True)
         ]
 
     def _nearest(self, key: np.ndarray, k: int) -> Nearest:
@@ -183,9 +179,7 @@ class PostgresStore(Store):
                 f" ORDER BY distance{'' if self._approximate else ', id'} LIMIT %s",
                 (key, k),
             ).fetchall()
-        ids, distances = (
-            zip(*sorted(records, key=lambda r: (r[1], r[0])), strict=True) if records else ((), ())
-        )
+        ids, distances = zip(*sorted(records, key=lambda r: (r[1], r[0])), strict=True) if records else ((), ())
         return Nearest(np.array(ids, np.int64), np.array(distances, np.float32))
 
     def _settings(self) -> dict[str, str]:
@@ -193,9 +187,9 @@ class PostgresStore(Store):
         return dict(self._connection.execute(query, (self._memory,)).fetchall())
 
     def _count(self) -> int:
-        return self._connection.execute(
-            "SELECT count(*) FROM apl.rows WHERE memory = %s", (self._memory,)
-        ).fetchone()[0]
+        return self._connection.execute("SELECT count(*) FROM apl.rows WHERE memory = %s", (self._memory,)).fetchone()[
+            0
+        ]
 
     def _generation(self) -> int:
         query = "SELECT generation FROM apl.memories WHERE id = %s"

@@ -62,9 +62,7 @@ def plain_errors(url: str) -> Iterator[None]:
     except (errors.ReadOnlySqlTransaction, errors.InsufficientPrivilege) as error:
         raise StoreError(f"{place(url)} must not be written by this user; nothing was written") from error
     except psycopg.OperationalError as error:
-        raise StoreError(
-            f"{place(url)} does not answer ({str(error).strip()}): open the memory anew"
-        ) from error
+        raise StoreError(f"{place(url)} does not answer ({str(error).strip()}): open the memory anew") from error
     except psycopg.Error as error:
         raise StoreError(f"{place(url)}: {str(error).strip()}") from error
 
@@ -94,9 +92,7 @@ def has_tables(connection: psycopg.Connection[Any], url: str) -> bool:
     return True
 
 
-def create_memory(
-    connection: psycopg.Connection[Any], url: str, name: str, fingerprint: str, width: int
-) -> None:
+def create_memory(connection: psycopg.Connection[Any], url: str, name: str, fingerprint: str, width: int) -> None:
     with connection.transaction():
         # Two processes may be making the tables, or the same memory, at once.
         connection.execute("SELECT pg_advisory_xact_lock(%s, 0)", (LOCK_CLASS,))
@@ -104,9 +100,7 @@ def create_memory(
             try:
                 connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
             except (errors.FeatureNotSupported, errors.UndefinedFile) as error:
-                raise StoreError(
-                    f"{place(url)} lacks the extension vector: install pgvector there"
-                ) from error
+                raise StoreError(f"{place(url)} lacks the extension vector: install pgvector there") from error
             connection.execute(SCHEMA)
             connection.execute("INSERT INTO apl.schema_version VALUES (%s)", (SCHEMA_VERSION,))
         connection.execute(
@@ -127,9 +121,7 @@ def info_of(record: tuple[Any, ...]) -> MemoryInfo:
     return MemoryInfo(name, fingerprint, width, created, SCHEMA_VERSION, rows)
 
 
-def lock_for_writing(
-    connection: psycopg.Connection[Any], url: str, name: str, memory: int, timeout: float
-) -> None:
+def lock_for_writing(connection: psycopg.Connection[Any], url: str, name: str, memory: int, timeout: float) -> None:
     deadline = time.monotonic() + timeout
     while not connection.execute("SELECT pg_try_advisory_lock(%s, %s)", (LOCK_CLASS, memory)).fetchone()[0]:
         if time.monotonic() >= deadline:

@@ -91,9 +91,7 @@ class MemoryInfo:
 
 def checked_name(name: str) -> str:
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
-        raise ValueError(
-            f"a memory's name is 1 to 64 letters, digits, dots, dashes and underscores; got {name!r}"
-        )
+        raise ValueError(f"a memory's name is 1 to 64 letters, digits, dots, dashes and underscores; got {name!r}")
     return name
 
 
@@ -102,9 +100,7 @@ def checked_label(label: Label) -> Label:
     if isinstance(label, str):
         return _checked_text(label, "label")
     if isinstance(label, (bool, np.bool_)):
-        raise TypeError(
-            f"a label is text or an integer, got the truth value {label!r}: use str(label) or int(label)"
-        )
+        raise TypeError(f"a label is text or an integer, got the truth value {label!r}: use str(label) or int(label)")
     try:
         number = operator.index(label)
     except TypeError:

@@ -156,8 +156,7 @@ class SqliteStore(Store):
         with transaction(self._connection, "BEGIN"):
             generation = self._generation()
             records = self._connection.execute(
-                "SELECT id, label, surprise_nats, written_at, source, key FROM rows"
-                " WHERE memory = ? ORDER BY id",
+                "SELECT id, label, surprise_nats, written_at, source, key FROM rows WHERE memory = ? ORDER BY id",
                 (self._memory,),
             ).fetchall()
         ids, labels, surprise, written_at, sources, keys = zip(*records, strict=True) if records else [()] * 6
@@ -182,14 +181,10 @@ class SqliteStore(Store):
             (self._memory, json.dumps(ids)),
         ).fetchall()
         keys = self._keys([record[0] for record in records], [record[2] for record in records])
-        return [
-            Row(record[0], record[1], key, *record[3:]) for record, key in zip(records, keys, strict=True)
-        ]
+        return [Row(record[0], record[1], key, *record[3:]) for record, key in zip(records, keys, strict=True)]
 
     def _settings(self) -> dict[str, str]:
-        return dict(
-            self._connection.execute("SELECT key, value FROM settings WHERE memory = ?", (self._memory,))
-        )
+        return dict(self._connection.execute("SELECT key, value FROM settings WHERE memory = ?", (self._memory,)))
 
     def _count(self) -> int:
         return self._one("SELECT count(*) FROM rows WHERE memory = ?", self._memory)[0]
@@ -208,9 +203,7 @@ class SqliteStore(Store):
         found += [f"row {id}: the key has {size} bytes instead of {self.width * 4}" for id, size in wrong]
         found += [
             f"row {id}: the label is neither text nor an integer"
-            for id in self._column(
-                "SELECT id FROM rows WHERE memory = ? AND typeof(label) NOT IN ('text', 'integer')"
-            )
+            for id in self._column("SELECT id FROM rows WHERE memory = ? AND typeof(label) NOT IN ('text', 'integer')")
         ]
         found += [
             f"row {id}: its id was never given out"

@@ -57,9 +57,7 @@ def plain_errors(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         raise _explained(path, error) from error
     except PermissionError as error:
-        raise StoreError(
-            f"{error.filename or path} must not be written by this user; nothing was written"
-        ) from error
+        raise StoreError(f"{error.filename or path} must not be written by this user; nothing was written") from error
     except OSError as error:
         raise StoreError(f"{error.filename or path}: {error.strerror}") from error
 
@@ -181,9 +179,7 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
 def _explained(path: Path, error: sqlite3.Error) -> StoreError:
     code = getattr(error, "sqlite_errorname", "") or ""
     if code.startswith("SQLITE_FULL") or code in ("SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE"):
-        return StoreError(
-            f"{path} could not grow, the disk is full; nothing of this write was kept, all before it was"
-        )
+        return StoreError(f"{path} could not grow, the disk is full; nothing of this write was kept, all before it was")
     if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or code == "SQLITE_IOERR_SHORT_READ":
         return StoreDamaged(f"{path} is damaged or was cut short ({error}): restore it from a copy")
     if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):

@@ -83,9 +83,7 @@ def export_memory(store: Store, directory: str | os.PathLike[str]) -> int:
     except OSError as error:
         raise StoreError(f"{target} cannot be written: {error.strerror}") from error
     try:
-        (partial / DESCRIPTION).write_text(
-            json.dumps(description, ensure_ascii=False, indent=1), encoding="utf-8"
-        )
+        (partial / DESCRIPTION).write_text(json.dumps(description, ensure_ascii=False, indent=1), encoding="utf-8")
         safetensors.numpy.save_file(arrays, partial / ROWS)
         partial.chmod(0o755)
         partial.rename(target)
@@ -106,9 +104,7 @@ def read_exported(directory: str | os.PathLike[str]) -> Exported:
         arrays = safetensors.numpy.load_file(source / ROWS)
         labels, sources, sizes = description["labels"], description["sources"], arrays["payload_size"]
         if arrays["key"].shape != (len(labels), description["width"]):
-            raise StoreDamaged(
-                f"{source} is damaged: {len(labels)} labels, keys of shape {arrays['key'].shape}"
-            )
+            raise StoreDamaged(f"{source} is damaged: {len(labels)} labels, keys of shape {arrays['key'].shape}")
         payloads = _cut(arrays["payload"].tobytes(), sizes)
         rows = [
             NewRow(label, key, float(surprise), float(written_at), source_of_row, payload)
@@ -156,16 +152,12 @@ def reembed(source: Store, target: Store, embed: Callable[[Sequence[bytes]], np.
         raise StoreError(f"memory {target.name!r} is not empty: re-embed into a new one")
     without = sum(row.payload is None for row in source.rows())
     if without:
-        raise StoreError(
-            f"{without} rows of memory {source.name!r} have no payload to embed; nothing was written"
-        )
+        raise StoreError(f"{without} rows of memory {source.name!r} have no payload to embed; nothing was written")
     written = 0
     for block in _blocks(source.rows()):
         keys = np.asarray(embed([row.payload for row in block]), np.float32)
         if keys.shape != (len(block), target.width):
-            raise ValueError(
-                f"embed gave an array of shape {list(keys.shape)}, not {[len(block), target.width]}"
-            )
+            raise ValueError(f"embed gave an array of shape {list(keys.shape)}, not {[len(block), target.width]}")
         written += len(target.append([_as_new(row, key) for row, key in zip(block, keys, strict=True)]))
     target.update_settings(source.settings())
     return Copied(written, 0)
@@ -214,9 +206,7 @@ def _require_same_encoder(target: Store, fingerprint: str, width: int) -> None:
     if target.fingerprint != fingerprint:
         raise FingerprintMismatch(target.name, target.fingerprint, fingerprint)
     if target.width != width:
-        raise StoreError(
-            f"the keys of memory {target.name!r} have {target.width} numbers, the others {width}"
-        )
+        raise StoreError(f"the keys of memory {target.name!r} have {target.width} numbers, the others {width}")
 
 
 def _blocks(items: Iterable[Item]) -> Iterator[list[Item]]:
@@ -235,6 +225,5 @@ def _cut(joined: bytes, sizes: np.ndarray) -> list[bytes | None]:
         raise ValueError("the sizes of the payloads do not add up")
     ends = np.cumsum(sizes.clip(min=0))
     return [
-        None if size < 0 else joined[end - size : end]
-        for size, end in zip(sizes.tolist(), ends.tolist(), strict=True)
+        None if size < 0 else joined[end - size : end] for size, end in zip(sizes.tolist(), ends.tolist(), strict=True)
     ]

@@ -41,9 +41,7 @@ class WriterLock:
         try:
             import fcntl
         except ModuleNotFoundError:
-            raise StoreError(
-                "memories in a file need a POSIX system (Linux, macOS); use ram: or a server"
-            ) from None
+            raise StoreError("memories in a file need a POSIX system (Linux, macOS); use ram: or a server") from None
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

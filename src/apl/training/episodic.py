@@ -22,8 +22,8 @@ from apl.encoder import embed_all, scale_bytes
 from apl.episode import EpisodeSampler, run_episode
 from apl.evaluate import fixed_context
 from apl.learner import Learner, LearnerConfig
-from apl.run import LOG_EVERY_SECONDS, Run, RunOptions
-from apl.saved_encoder import read_encoder
+from apl.training.run import LOG_EVERY_SECONDS, Run, RunOptions
+from apl.training.saved_encoder import read_encoder
 
 VALIDATE_EVERY_SECONDS = 1200
 
@@ -107,7 +107,7 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
             if run.everywhere(bool(right.all())):
                 mastered_after = mastered_after or step.seen + config.batch
             window.add(right, loss, memory.counts, way)
-            if mastered_after and step.seen + config.batch >= 3 * mastered_after or run.state["step"] >= config.steps:
+            if (mastered_after and step.seen + config.batch >= 3 * mastered_after) or run.state["step"] >= config.steps:
                 break
         run.state["episode_cap"] = next_episode_cap(run.state["episode_cap"], mastered_after, episodes.example.shape[1])
         if window.seconds > LOG_EVERY_SECONDS:

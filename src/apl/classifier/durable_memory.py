@@ -19,7 +19,7 @@ from apl.learner import Learner
 from apl.store import Label, NewRow, Store
 
 
-class LastingMemory:
+class DurableMemory:
     """The rows of one memory. `learner` takes embeddings (see `Learner.on_embeddings`)."""
 
     def __init__(

@@ -15,9 +15,9 @@ from torch import Tensor
 from apl.checkpoint import current_commit, save_model, to_json
 from apl.data.source import DataSource
 from apl.encoder import ConvConfig, JointConfig, JointEncoder, scale_bytes
-from apl.pretrain import one_shot_accuracy
-from apl.run import RunOptions
-from apl.saved_encoder import SavedEncoder, read_encoder
+from apl.training.pretrain import one_shot_accuracy
+from apl.training.run import RunOptions
+from apl.training.saved_encoder import SavedEncoder, read_encoder
 
 DRAWINGS_AT_ONCE = 256
 

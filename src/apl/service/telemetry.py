@@ -29,9 +29,12 @@ class Metrics:
         )
         self.rows = Gauge("apl_memory_rows", "Rows in a memory.", ("memory",), registry=self.registry)
         self.surprise = Histogram(
-            "apl_surprise_nats", "Surprise at what was taught.", ("memory",), buckets=SURPRISE_NATS,
+            "apl_surprise_nats",
+            "Surprise at what was taught.",
+            ("memory",),
+            buckets=SURPRISE_NATS,
             registry=self.registry,
-        )  # fmt: skip
+        )
         self.lessons = Counter("apl_lessons", "Examples taught.", ("memory", "written"), registry=self.registry)
         self.batch = Histogram(
             "apl_encoder_batch", "Examples embedded at once.", buckets=BATCH_SIZES, registry=self.registry

@@ -167,9 +167,12 @@ def answers(world: OpenWorld, belief: Belief) -> list[dict[str, Any]]:
     """A record for each query of a batch; the fields of `Explanation.to_dict` that need no second opinion."""
     memory, neighbours = world.memory, belief.prediction.neighbours
     columns = (
-        neighbours.mask[0].tolist(), neighbours.row[0].tolist(), neighbours.columns["label"][0].tolist(),
-        neighbours.distance[0].tolist(), belief.prediction.weight[0].tolist(),
-    )  # fmt: skip
+        neighbours.mask[0].tolist(),
+        neighbours.row[0].tolist(),
+        neighbours.columns["label"][0].tolist(),
+        neighbours.distance[0].tolist(),
+        belief.prediction.weight[0].tolist(),
+    )
     records = []
     for query, (mask, rows, labels, distances, weights) in enumerate(zip(*columns, strict=True)):
         recalled = [
@@ -178,7 +181,7 @@ def answers(world: OpenWorld, belief: Belief) -> list[dict[str, Any]]:
             if there
         ]
         probabilities = world.probabilities(belief, query)
-        records.append(
+        responses.append(
             {
                 "predicted": next(iter(probabilities), None),
                 "probabilities": [{"label": label, "probability": p} for label, p in probabilities.items()],

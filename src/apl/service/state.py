@@ -11,11 +11,11 @@ from apl.learner import Learner
 from apl.service.encoding import BatchedEncoder
 from apl.service.memories import Memories
 from apl.service.settings import Settings
-from apl.service.watch import Metrics
+from apl.service.telemetry import Metrics
 
 
 @dataclass
-class Parts:
+class ServiceState:
     settings: Settings
     learner: Learner
     memories: Memories
@@ -37,11 +37,11 @@ class Parts:
         return self.learner.config.encoder.image_size
 
     @staticmethod
-    async def open(settings: Settings, learner: Learner, metrics: Metrics) -> Parts:
+    async def open(settings: Settings, learner: Learner, metrics: Metrics) -> ServiceState:
         memories = Memories(settings, learner, metrics)
         await memories.open()
         encoder = BatchedEncoder(learner, settings.workers, settings.limits.waiting, metrics)
-        return Parts(settings, learner, memories, encoder, metrics)
+        return ServiceState(settings, learner, memories, encoder, metrics)
 
     async def close(self) -> None:
         """Every lesson that was accepted is written before this returns."""

@@ -9,8 +9,8 @@ from apl.data.source import DataSource
 from apl.decoder import DecoderConfig, DecoderKind
 from apl.encoder import ConvConfig, Group, IdentityConfig, PairConfig
 from apl.learner import LearnerConfig
-from apl.pretrain import PretrainConfig
-from apl.train_analogy import AnalogyConfig
+from apl.training.analogy import AnalogyConfig
+from apl.training.pretrain import PretrainConfig
 
 SMALL_ENCODER = ConvConfig(
     stem_channels=32, stem_kernel=5, stem_stride=2, groups=(Group(64, 2), Group(64, 2), Group(16, 1))

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from apl.checkpoint import BUNDLED
 from apl.classifier.answers import Receipt
+from apl.classifier.durable_memory import DurableMemory
 from apl.classifier.examples import Examples
 from apl.classifier.features import feature_learner, trained_feature_learner
-from apl.classifier.lasting import LastingMemory
 from apl.classifier.new_class import NewClassRule
 from apl.classifier.open_world import OpenWorld
 from apl.controller import SurpriseController
@@ -32,7 +32,7 @@ CLASSIFIER_SETTING = "classifier"
 EXAMPLES_AT_ONCE = 256
 
 
-class Opened:
+class Session:
     """A learner, a store, and the open world between them. One thread at a time."""
 
     def __init__(self, learner: Learner, rule: NewClassRule, store: Store) -> None:
@@ -43,7 +43,7 @@ class Opened:
         self._adjusted: tuple | None = None
         twin = learner.on_embeddings()
         twin.decoder = for_one_query(twin.decoder)
-        self.world = OpenWorld(twin, LastingMemory(twin, store), rule)
+        self.world = OpenWorld(twin, DurableMemory(twin, store), rule)
         self.lock = threading.RLock()
 
     def adjust(
@@ -84,9 +84,13 @@ class Opened:
         return torch.cat(parts) if parts else torch.zeros(0, self.learner.encoder.width)
 
     def learn(
-        self, examples: Examples, labels: Sequence[Label], sources: Sequence[str | None], keep_images: bool,
+        self,
+        examples: Examples,
+        labels: Sequence[Label],
+        sources: Sequence[str | None],
+        keep_images: bool,
         settings: dict[str, Any] | None = None,
-    ) -> list[Receipt]:  # fmt: skip
+    ) -> list[Receipt]:
         """One after the other, made durable together."""
         embeddings = self.embed(examples)
         with self.alone() as world:
@@ -121,7 +125,7 @@ class Opened:
         os.replace(part, path)
 
 
-def open_opened(parameters: dict[str, Any], width: int | None) -> Opened:
+def open_session(parameters: dict[str, Any], width: int | None) -> Session:
     """Find the model, open the memory, and see that the two belong together."""
     model, memory = parameters["model"], parameters["memory"]
     rule = NewClassRule()
@@ -138,13 +142,16 @@ def open_opened(parameters: dict[str, Any], width: int | None) -> Opened:
         if not isinstance(model, Learner):
             rule = NewClassRule.of_model(model)
     store = open_store(
-        memory, parameters["name"], fingerprint=learner.fingerprint(), width=learner.encoder.width,
+        memory,
+        parameters["name"],
+        fingerprint=learner.fingerprint(),
+        width=learner.encoder.width,
         read_only=parameters["read_only"],
-    )  # fmt: skip
+    )
     try:
         if not store.read_only:
             store.update_settings({CLASSIFIER_SETTING: recorded(parameters, learner)})
-        return Opened(learner, rule, store)
+        return Session(learner, rule, store)
     except BaseException:
         store.close()
         raise
@@ -163,8 +170,12 @@ def recorded(parameters: dict[str, Any], learner: Learner) -> dict[str, Any]:
     elif model is not None:
         # A bundled model is found by name on any machine, another one only where it lies.
         model = str(model) if (BUNDLED / str(model)).is_dir() else str(Path(model).absolute())
-    return {"model": model, "width": learner.encoder.width, "decoder_of": parameters["decoder_of"],
-            **{name: parameters[name] for name in ("max_rows", "max_rows_per_class", "sigma", "k", "ink")}}  # fmt: skip
+    return {
+        "model": model,
+        "width": learner.encoder.width,
+        "decoder_of": parameters["decoder_of"],
+        **{name: parameters[name] for name in ("max_rows", "max_rows_per_class", "sigma", "k", "ink")},
+    }
 
 
 def recorded_parameters(location: Any, name: str, model: Any) -> dict[str, Any]:

@@ -49,7 +49,9 @@ class Run:
     only ever saved between rounds, so that nothing but weights, optimiser, chance and `state` need saving.
     """
 
-    def __init__(self, config: Any, options: RunOptions, module: nn.Module, optimiser: torch.optim.Optimizer, seed: int):
+    def __init__(
+        self, config: Any, options: RunOptions, module: nn.Module, optimiser: torch.optim.Optimizer, seed: int
+    ):
         self.config = config
         self.options = options
         self.module = module
@@ -214,9 +216,12 @@ class Run:
     @contextmanager
     def _progress_bar(self, total: int) -> Iterator[tuple[Progress, Any]]:
         columns = (
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[figures]}"),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}"),
             TimeRemainingColumn(),
-        )  # fmt: skip
+        )
         console = Console(stderr=True)
         with Progress(*columns, console=console, disable=self.rank > 0 or not console.is_terminal) as bar:
             yield bar, bar.add_task("training", total=total, completed=self.state["step"], figures="")

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import Header, Path
 
-from apl.service import records
+from apl.service import responses
 from apl.service.settings import BATCH, LABEL_CHARACTERS, SOURCE_CHARACTERS
 
 NAME_PATTERN = "^[A-Za-z0-9._-]{1,64}$"
@@ -15,16 +15,18 @@ RowId = Annotated[int, Path(ge=1, lt=2**63)]
 RetryKey = Annotated[
     str | None,
     Header(
-        alias="Idempotency-Key", min_length=1, max_length=255,
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
         description="Any text of your choice. A repeated request with the same key gets the same answer and writes "
         "nothing; the latest 1000 keys of a memory are remembered, over restarts too.",
     ),
-]  # fmt: skip
+]
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     common = (401, 403, 413, 422, 429, 503)
-    return {status: {"model": records.Error} for status in sorted({*common, *statuses})}
+    return {status: {"model": responses.Error} for status in sorted({*common, *statuses})}
 
 
 def body(one: type, *, form: bool = True, many: bool = False, labelled: bool = False) -> dict[str, Any]:

@@ -8,12 +8,12 @@ from apl.data.jitter import JitterConfig
 from apl.data.source import DataSource
 from apl.decoder import DecoderConfig
 from apl.encoder import ConvConfig, Group
-from apl.join import JoinConfig
 from apl.learner import LearnerConfig
-from apl.presets_analogy import ANALOGY_PRESETS
-from apl.pretrain import PretrainConfig
-from apl.train import TrainConfig
-from apl.train_analogy import AnalogyConfig
+from apl.training.analogy import AnalogyConfig
+from apl.training.episodic import TrainConfig
+from apl.training.join import JoinConfig
+from apl.training.presets_analogy import ANALOGY_PRESETS
+from apl.training.pretrain import PretrainConfig
 
 OMNIGLOT_ENCODER = ConvConfig(
     image_size=56,

@@ -19,8 +19,8 @@ from apl.encoder import PairEncoder, embed_all, unflatten
 from apl.episode import run_episode
 from apl.evaluate import watch
 from apl.learner import Learner, LearnerConfig
-from apl.run import LOG_EVERY_SECONDS, Run, RunOptions
-from apl.train import Window, descend
+from apl.training.episodic import Window, descend
+from apl.training.run import LOG_EVERY_SECONDS, Run, RunOptions
 
 VALIDATION_EPISODES = 64
 
@@ -134,9 +134,7 @@ def validate(learner: Learner, task: AnalogyTask, seed: int = 0) -> dict[str, fl
     return {**figures, "val_accuracy": result.accuracy().mean, "val_stored": result.stored_at_end().mean}
 
 
-def around(
-    values: Float[Tensor, "episode time"], seen: int, span: int = 5
-) -> Float[Tensor, " episode"]:
+def around(values: Float[Tensor, "episode time"], seen: int, span: int = 5) -> Float[Tensor, " episode"]:
     """Each episode's mean over the examples shown after `seen` others, give or take half the span."""
     start = max(0, seen - span // 2)
     return values[:, start : start + span].mean(1)

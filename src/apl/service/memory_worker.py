@@ -21,12 +21,12 @@ from torch import Tensor
 
 from apl.classifier.images import to_png
 from apl.classifier.open_world import OpenWorld
-from apl.classifier.opened import Opened
+from apl.classifier.session import Session
 from apl.service.guard import Refused
 from apl.service.history import Answered, History, Retries
-from apl.service.records import answers, explained, taught
 from apl.service.requests import Example
-from apl.service.watch import Metrics
+from apl.service.responses import answers, explained, taught
+from apl.service.telemetry import Metrics
 from apl.store import Label, NewRow, Row
 
 UNDO_ROWS = 2000
@@ -67,13 +67,13 @@ class _Outcome:
     error: BaseException | None = None
 
 
-class Desk:
-    """The only user of one memory's `Opened`."""
+class MemoryWorker:
+    """The only user of one memory's `Session`."""
 
-    def __init__(self, opened: Opened, threads: Executor, most_rows: int, metrics: Metrics) -> None:
-        self.opened, self.threads, self.most_rows, self.metrics = opened, threads, most_rows, metrics
-        settings = opened.store.settings()
-        self.history, self.retries = History.read(settings), Retries(settings, opened.world.memory.ids)
+    def __init__(self, session: Session, threads: Executor, most_rows: int, metrics: Metrics) -> None:
+        self.session, self.threads, self.most_rows, self.metrics = session, threads, most_rows, metrics
+        settings = session.store.settings()
+        self.history, self.retries = History.read(settings), Retries(settings, session.world.memory.ids)
         self._forgotten: deque[tuple[str, list[Row]]] = deque(maxlen=UNDO_STEPS)
         self._waiting: deque[_Question | Lesson | _Errand] = deque()
         self._working: asyncio.Task[None] | None = None
@@ -82,11 +82,11 @@ class Desk:
 
     @property
     def name(self) -> str:
-        return self.opened.store.name
+        return self.session.store.name
 
     @property
     def world(self) -> OpenWorld:
-        return self.opened.world
+        return self.session.world
 
     # --- from the event loop ----------------------------------------------------------------------
 
@@ -156,7 +156,7 @@ class Desk:
         return outcomes
 
     def _answer(self, questions: list[_Question]) -> list[_Outcome]:
-        with self.opened.alone() as world:
+        with self.session.alone() as world:
             belief = world.believe(torch.cat([question.embeddings for question in questions]))
             records = iter(answers(world, belief))
         return [_Outcome(q.done, [next(records) for _ in range(len(q.embeddings))]) for q in questions]
@@ -168,7 +168,7 @@ class Desk:
         repeated: list[Lesson] = []
         keys: dict[str, Answered] = {}
         history = self.history.copy()
-        with self.opened.alone() as world:
+        with self.session.alone() as world:
             try:
                 for lesson in lessons:
                     if lesson.retry_key in keys or self.retries.find(lesson.retry_key) is not None:
@@ -177,7 +177,10 @@ class Desk:
                         full = Refused(409, "memory_full", f"a memory holds {self.most_rows:,} rows, no more fit here")
                         finished.append(_Outcome(lesson.done, error=full))
                     else:
-                        receipts = [_stage(world, *pair, history) for pair in zip(lesson.embeddings, lesson.examples)]
+                        receipts = [
+                            _stage(world, *pair, history)
+                            for pair in zip(lesson.embeddings, lesson.examples, strict=False)
+                        ]
                         learnt.append((lesson, receipts))
                         if lesson.retry_key is not None:
                             keys[lesson.retry_key] = Answered(lesson.digest, receipts)
@@ -209,11 +212,11 @@ class Desk:
     # --- errands: to be given to `run` ------------------------------------------------------------
 
     def forget(self, label: Label | None, row: int | None, source: str | None) -> dict[str, Any]:
-        with self.opened.alone() as world:
+        with self.session.alone() as world:
             ids = [row] if row is not None else world.memory.ids_of(label, source)
             there = set(world.memory.ids)
             ids = [id for id in ids if id in there]
-            rows = [self.opened.store.row(id) for id in ids] if len(ids) <= UNDO_ROWS else []
+            rows = [self.session.store.row(id) for id in ids] if len(ids) <= UNDO_ROWS else []
             self.write_unsettled()
             gone = world.forget(ids)
         if not rows:
@@ -226,7 +229,7 @@ class Desk:
         found = next((entry for entry in self._forgotten if entry[0] == undo), None)
         if found is None:
             raise Refused(404, "nothing_to_undo", "there is no such forgetting, or it was undone already")
-        with self.opened.alone() as world:
+        with self.session.alone() as world:
             self.write_unsettled()
             try:
                 for row in found[1]:
@@ -241,21 +244,19 @@ class Desk:
 
     def write_unsettled(self) -> None:
         if settings := self.retries.unsettled():
-            self.opened.store.update_settings(settings)
+            self.session.store.update_settings(settings)
 
     def _close(self) -> None:
         try:
-            self.opened.store.update_settings({**self.history.settings(), **self.retries.unsettled()})
+            self.session.store.update_settings({**self.history.settings(), **self.retries.unsettled()})
         finally:
-            self.opened.store.close()
+            self.session.store.close()
 
     def _count_rows(self) -> None:
         self.metrics.rows.labels(self.name).set(len(self.world.memory))
 
 
-def _stage(
-    world: OpenWorld, embedding: Float[Tensor, " embed"], example: Example, history: History
-) -> dict[str, Any]:
+def _stage(world: OpenWorld, embedding: Float[Tensor, " embed"], example: Example, history: History) -> dict[str, Any]:
     assert example.label is not None
     receipt = taught(world.learn(embedding, example.label, example.source, lambda: to_png(example.sheet)))
     history.add(receipt, len(world.memory))

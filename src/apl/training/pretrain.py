@@ -21,8 +21,8 @@ from apl.data.jitter import JitterConfig, jitter
 from apl.data.labelled import LabelledImages
 from apl.data.source import DataSource, Mirrored
 from apl.encoder import ConvConfig, ImageConfig, build_encoder, embed_all, scale_bytes
-from apl.run import LOG_EVERY_SECONDS, Run, RunOptions
-from apl.saved_encoder import read_encoder
+from apl.training.run import LOG_EVERY_SECONDS, Run, RunOptions
+from apl.training.saved_encoder import read_encoder
 
 VALIDATE_EVERY_STEPS = 1000
 
