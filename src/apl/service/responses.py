@@ -181,7 +181,7 @@ def answers(world: OpenWorld, belief: Belief) -> list[dict[str, Any]]:
             if there
         ]
         probabilities = world.probabilities(belief, query)
-        responses.append(
+        records.append(
             {
                 "predicted": next(iter(probabilities), None),
                 "probabilities": [{"label": label, "probability": p} for label, p in probabilities.items()],
