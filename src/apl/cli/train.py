@@ -6,7 +6,7 @@ import json as json_format
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -40,6 +40,8 @@ class Command:
     """CPU threads of each process."""
     tensorboard: bool = False
     """Also write TensorBoard event files."""
+    precision: Literal["full", "bf16"] = "full"
+    """bf16: the networks' products in half precision, about twice as fast where the processor has it."""
     json: bool = False
     """Print the result as one JSON object."""
 
@@ -48,6 +50,7 @@ class Command:
 
         from apl.checkpoint import read_json
         from apl.training.analogy import AnalogyConfig, train_analogy
+        from apl.training.distil import DistilConfig, distil
         from apl.training.episodic import train, with_encoder_of
         from apl.training.join import JoinConfig, join
         from apl.training.presets import preset
@@ -64,7 +67,7 @@ class Command:
         changes = {"steps": self.steps, "seed": self.seed}
         config = replace(config, **{n: v for n, v in changes.items() if v is not None and hasattr(config, n)})
         directory = self.directory or Path("runs") / self.preset
-        options = RunOptions(directory, self.resume, self.minutes, self.tensorboard)
+        options = RunOptions(directory, self.resume, self.minutes, self.tensorboard, self.precision)
         with process_group():
             if isinstance(config, PretrainConfig):
                 if self.decoder:
@@ -72,6 +75,11 @@ class Command:
                 if self.encoder:
                     config = replace(config, encoder_from=self.encoder)
                 pretrain(config, options)
+                saved = directory / "encoder"
+            elif isinstance(config, DistilConfig):
+                if self.decoder or self.encoder:
+                    raise ValueError(f"{self.preset} names its teacher: --decoder and --encoder mean nothing here")
+                distil(config, options)
                 saved = directory / "encoder"
             elif isinstance(config, JoinConfig):
                 if self.decoder or self.encoder or self.steps:

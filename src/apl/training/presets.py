@@ -10,6 +10,7 @@ from apl.decoder import DecoderConfig
 from apl.encoder import ConvConfig, Group
 from apl.learner import LearnerConfig
 from apl.training.analogy import AnalogyConfig
+from apl.training.distil import DistilConfig
 from apl.training.episodic import TrainConfig
 from apl.training.join import JoinConfig
 from apl.training.presets_analogy import ANALOGY_PRESETS
@@ -48,7 +49,7 @@ MIRRORED = PretrainConfig(
     weight_decay=5e-2,
 )
 
-Preset = PretrainConfig | JoinConfig | TrainConfig | AnalogyConfig
+Preset = PretrainConfig | JoinConfig | DistilConfig | TrainConfig | AnalogyConfig
 
 PRESETS: dict[str, Preset] = {
     "omniglot-encoder": PretrainConfig(encoder=OMNIGLOT_ENCODER, steps=8500, batch=64),
@@ -60,6 +61,7 @@ PRESETS: dict[str, Preset] = {
     "omniglot-encoder-joint": JoinConfig(
         ("runs/omniglot-encoder-composed/encoder", "runs/omniglot-encoder-finer/encoder")
     ),
+    "omniglot-encoder-distilled": DistilConfig(),
     "omniglot": TrainConfig(
         learner=LearnerConfig(
             encoder=OMNIGLOT_ENCODER,

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -40,6 +40,11 @@ class RunOptions:
     """Stop (and save) after this much time."""
     tensorboard: bool = False
     """Also write TensorBoard event files (needs `pip install 'apl[tensorboard]'`)."""
+    precision: Literal["full", "bf16"] = "full"
+    """bf16: the networks' products in half precision; weights, losses and their sums stay in full."""
+
+    def autocast(self) -> torch.autocast:
+        return torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.precision == "bf16")
 
 
 class Run:
@@ -102,6 +107,10 @@ class Run:
             self.save()
         if self._writer:
             self._writer.close()
+
+    def autocast(self) -> torch.autocast:
+        """Around a network's forward pass: the run's precision."""
+        return self.options.autocast()
 
     def show(self, **metrics: float) -> None:
         """The running figures beside the progress bar."""

@@ -1,0 +1,123 @@
+"""Drawings as other pens and scanners would have left them: thick, blurred, coarse, tightly cropped. Training only."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+Images = Float[Tensor, "image 1 height width"]
+
+GROUPS = 6
+"""Resolution and blur are drawn for so many groups of a batch: both are one call for many images."""
+
+
+@dataclass(frozen=True)
+class PenConfig:
+    """How far from the original pen a drawing may be taken; 0 switches a change off."""
+
+    thickest: int = 3
+    """Pixels by which strokes and dots may grow on each side."""
+    cropped: float = 0.5
+    """Share of the drawings cut out along their ink, with small random margins."""
+    coarse: float = 0.6
+    """Share of the drawings that pass through a grid of `coarsest` to 28 points a side."""
+    coarsest: int = 8
+    blur: float = 1.5
+    """Largest standard deviation of a Gaussian blur, in pixels."""
+    contrast: float = 0.5
+    """Ink is raised to the power exp(±contrast); a fifth of the drawings becomes plain black and white."""
+    noise: float = 0.05
+
+
+def other_pen(images: Images, config: PenConfig, generator: torch.Generator) -> Images:
+    """Each drawing as another pen would have left it; values stay within 0..1."""
+
+    def lot(*shape: int) -> Tensor:
+        return torch.rand(*shape, generator=generator).to(images.device)
+
+    if not len(images):
+        return images
+    if config.cropped:
+        cut = cropped(images, lot(len(images), 4) * 0.25, lot(len(images)) < 0.7)
+        images = torch.where((lot(len(images)) < config.cropped)[:, None, None, None], cut, images)
+    if config.thickest:
+        images = thickened(images, lot(len(images)) * config.thickest, config.thickest)
+    groups = []
+    for group in images.tensor_split(min(GROUPS, len(images))):
+        coarse, side, smooth, blur = (float(x) for x in lot(4))
+        if coarse < config.coarse:
+            side = config.coarsest + int(side * (29 - config.coarsest))
+            group = through_grid(group, side, "nearest" if smooth < 0.2 else "bilinear" if smooth < 0.6 else "bicubic")
+        groups.append(blurred(group, max(0.0, 2 * blur - 1) * config.blur))
+    images = torch.cat(groups).clamp(0, 1)
+    each = (len(images), 1, 1, 1)
+    if config.contrast:
+        images = images ** torch.exp((2 * lot(*each) - 1) * config.contrast)
+        images = torch.where(lot(*each) < 0.2, (images > 0.3 + 0.3 * lot(*each)).float(), images)
+    if config.noise:
+        grain = torch.randn(images.shape, generator=generator).to(images.device)
+        images = images + grain * config.noise * (2 * lot(*each) - 1).clamp(min=0)
+    return images.clamp(0, 1)
+
+
+def cropped(images: Images, margins: Float[Tensor, "image 4"], keep_aspect: Tensor) -> Images:
+    """The ink alone, with margins (shares of the ink's side: left, top, right, bottom) around it."""
+    count, side = len(images), images.shape[-1]
+    edges = []
+    for axis in (2, 1):  # what is left after the other axis is gone: columns, then rows
+        ink = (images[:, 0] > 0.25).any(3 - axis).float()
+        first = ink.argmax(1).float()
+        last = side - ink.flip(1).argmax(1).float()
+        empty = ink.sum(1) == 0
+        edges.append((first.masked_fill(empty, 0.0), last.masked_fill(empty, float(side))))
+    (left, right), (top, bottom) = edges
+    wide, high = (right - left).clamp(min=2), (bottom - top).clamp(min=2)
+    largest = torch.maximum(wide, high)
+    # Thin characters keep their shape; nothing is stretched more than threefold.
+    wide_to, high_to = (torch.where(keep_aspect, largest, torch.maximum(s, largest / 3)) for s in (wide, high))
+    x = (left + right) / 2 + wide_to * (margins[:, 2] - margins[:, 0]) / 2
+    y = (top + bottom) / 2 + high_to * (margins[:, 3] - margins[:, 1]) / 2
+    wide_to, high_to = wide_to * (1 + margins[:, 0] + margins[:, 2]), high_to * (1 + margins[:, 1] + margins[:, 3])
+    zero = torch.zeros(count, device=images.device)
+    affine = torch.stack(
+        [
+            torch.stack([wide_to / side, zero, 2 * x / side - 1], -1),
+            torch.stack([zero, high_to / side, 2 * y / side - 1], -1),
+        ],
+        1,
+    )
+    grid = F.affine_grid(affine, list(images.shape), align_corners=False)
+    return F.grid_sample(images, grid, align_corners=False)
+
+
+def thickened(images: Images, amount: Float[Tensor, " image"], most: int) -> Images:
+    """Strokes grown by so many pixels on each side, in steps that are nearly round."""
+    amount = amount[:, None, None, None]
+    thick = images
+    for step in range(most):
+        square, tall = F.max_pool2d(thick, 3, 1, 1), F.max_pool2d(thick, (3, 1), 1, (1, 0))
+        cross = torch.maximum(tall, F.max_pool2d(thick, (1, 3), 1, (0, 1)))
+        thick = thick.lerp((square + cross) / 2, (amount - step).clamp(0, 1))
+    return thick
+
+
+def through_grid(images: Images, side: int, back: str) -> Images:
+    """As a scan of so few points shows it."""
+    coarse = F.interpolate(images, size=(side, side), mode="area")
+    smooth = {} if back == "nearest" else {"align_corners": False}
+    return F.interpolate(coarse, size=images.shape[2:], mode=back, **smooth)
+
+
+def blurred(images: Images, deviation: float) -> Images:
+    if deviation < 0.2:
+        return images
+    reach = math.ceil(2 * deviation)
+    weights = torch.exp(-(torch.arange(-reach, reach + 1.0, device=images.device) ** 2) / (2 * deviation**2))
+    weights = weights / weights.sum()
+    images = F.conv2d(images, weights.view(1, 1, -1, 1), padding=(reach, 0))
+    return F.conv2d(images, weights.view(1, 1, 1, -1), padding=(0, reach))
