@@ -171,3 +171,33 @@ def test_unions_are_read_back_as_what_they_were() -> None:
 def test_an_unknown_preset_is_an_error_that_lists_the_known_ones() -> None:
     with pytest.raises(ValueError, match="no preset 'omnigloot'; there are: .*omniglot.*glyphs"):
         preset("omnigloot")
+
+
+def test_a_model_that_shares_an_encoder_holds_its_decoder_alone(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apl.checkpoint.BUNDLED", tmp_path)
+    whole = Learner.load("model")
+    whole.save(tmp_path / "sharing", {}, encoder="model")
+    assert all(name.startswith("decoder.") for name in read_tensors(tmp_path / "sharing" / "model.safetensors"))
+    again = Learner.load("sharing").state_dict()
+    assert all(torch.equal(again[name], tensor) for name, tensor in whole.state_dict().items())
+
+
+def test_a_shared_encoder_that_has_changed_is_refused(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apl.checkpoint.BUNDLED", tmp_path)
+    Learner.load("model").save(tmp_path / "sharing", {}, encoder="model")
+    torch.manual_seed(1)
+    Learner(TINY).save(saved, {})
+    with pytest.raises(CheckpointError, match="another encoder than 'model' holds now: train it again"):
+        Learner.load("sharing")
+
+
+def test_models_only_the_experiments_need_are_found_in_a_checkout_and_not_in_the_package() -> None:
+    from apl.checkpoint import BUNDLED, IN_CHECKOUT
+
+    assert find_model("paper-20way").parent == IN_CHECKOUT
+    assert [p.name for p in BUNDLED.iterdir() if p.name.startswith(("paper", "analogy"))] == []
+    assert sum(f.stat().st_size for f in BUNDLED.rglob("*") if f.is_file()) < 18e6

@@ -1,12 +1,14 @@
 """Weights, configuration and provenance on disk: safetensors and JSON, never pickle.
 
-A model is a directory with `model.safetensors` and `model.json`. The bundled ones live in
-`apl/weights/NAME` and are loaded by name.
+A model is a directory with `model.safetensors` and `model.json`. The bundled ones live in `apl/weights/NAME`, those
+that only the paper's experiments need in `models/NAME` of a checkout; both are loaded by name. A model whose
+model.json names another one under "encoder" holds its decoder alone: the encoder is the other one's.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import subprocess
@@ -21,6 +23,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 BUNDLED = Path(__file__).parent / "weights"
+IN_CHECKOUT = Path(__file__).parents[2] / "models"
+"""Models that only `apl reproduce` needs: not part of the wheel."""
 
 RETIRED = ("labels.score.bias",)
 """Ends of the names of parameters that earlier versions had and that never had an effect."""
@@ -127,15 +131,48 @@ def load_weights(module: nn.Module, tensors: Mapping[str, Tensor], whose: str) -
 
 def find_model(name_or_dir: str | Path) -> Path:
     """The directory of a bundled model by name, or of any model by path."""
-    bundled = BUNDLED / str(name_or_dir)
-    for candidate in (bundled, Path(name_or_dir)):
+    for candidate in (BUNDLED / str(name_or_dir), IN_CHECKOUT / str(name_or_dir), Path(name_or_dir)):
         if (candidate / "model.json").is_file():
             return candidate
-    names = sorted(p.parent.name for p in BUNDLED.glob("*/model.json"))
+    names = sorted(p.parent.name for place in (BUNDLED, IN_CHECKOUT) for p in place.glob("*/model.json"))
     raise CheckpointError(
         f"no model {str(name_or_dir)!r}: give the name of a bundled one ({', '.join(names) or 'none yet'}) "
         "or a directory with model.json and model.safetensors"
     )
+
+
+def is_named(name_or_dir: str | Path | None) -> bool:
+    """Whether this is the name of a model that comes with the project, and not a place on this machine."""
+    return any((place / str(name_or_dir) / "model.json").is_file() for place in (BUNDLED, IN_CHECKOUT))
+
+
+def read_weights(directory: Path) -> dict[str, Tensor]:
+    """All tensors of a model, those of an encoder it shares with another model included."""
+    described, tensors = read_description(directory), read_tensors(directory / "model.safetensors")
+    shared = described.get("encoder")
+    if shared is None:
+        return tensors
+    encoder = below("encoder.", read_weights(find_model(shared)))
+    if tensors_hash(encoder) != described.get("encoder_hash"):
+        raise CheckpointError(
+            f"{directory} was trained with another encoder than {shared!r} holds now: train it again "
+            f"(apl train … --encoder {shared})"
+        )
+    return tensors | {f"encoder.{name}": t for name, t in encoder.items()}
+
+
+def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of one part of a module, under the names they have in that part."""
+    return {name[len(prefix) :]: t for name, t in tensors.items() if name.startswith(prefix)}
+
+
+def tensors_hash(tensors: Mapping[str, Tensor]) -> str:
+    """Identifies weights, be they saved in full or half precision."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().half().numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def read_description(directory: Path) -> dict[str, Any]:
@@ -147,15 +184,26 @@ def read_description(directory: Path) -> dict[str, Any]:
 
 
 def save_model(
-    directory: Path, module: nn.Module, config: Any, provenance: Mapping[str, Any], half: bool = True
+    directory: Path,
+    module: nn.Module,
+    config: Any,
+    provenance: Mapping[str, Any],
+    half: bool = True,
+    encoder: str | None = None,
 ) -> None:
-    """Save weights (as fp16 by default), configuration and where they came from."""
+    """Save weights (as fp16 by default), configuration and where they came from.
+
+    With the name of a bundled model as `encoder`, the encoder's weights stay there and are not saved again.
+    """
     directory.mkdir(parents=True, exist_ok=True)
-    tensors = module.state_dict()
+    tensors, shared = module.state_dict(), {}
+    if encoder is not None:
+        shared = {"encoder": encoder, "encoder_hash": tensors_hash(below("encoder.", tensors))}
+        tensors = {n: t for n, t in tensors.items() if not n.startswith("encoder.")}
     if half:
         tensors = {n: t.half() if t.is_floating_point() else t for n, t in tensors.items()}
     write_tensors(directory / "model.safetensors", tensors)
-    write_json(directory / "model.json", {"config": to_json(config), "provenance": dict(provenance)})
+    write_json(directory / "model.json", {"config": to_json(config), **shared, "provenance": dict(provenance)})
 
 
 def current_commit() -> str:

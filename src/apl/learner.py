@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Num
 from torch import Tensor, nn
 
-from apl.checkpoint import find_model, from_json, load_weights, read_description, read_tensors, save_model
+from apl.checkpoint import find_model, from_json, load_weights, read_description, read_weights, save_model
 from apl.controller import Controller, SurpriseController
 from apl.decoder import DecoderConfig, build_decoder
 from apl.decoder.inputs import with_class_distance
@@ -238,8 +238,11 @@ class Learner(nn.Module):
         twin.config, twin.controller, twin.decoder, twin.encoder = config, self.controller, self.decoder, encoder
         return twin.train(self.training)
 
-    def save(self, directory: Path, provenance: Mapping[str, Any], half: bool = True) -> None:
-        save_model(Path(directory), self, self.config, provenance, half)
+    def save(
+        self, directory: Path, provenance: Mapping[str, Any], half: bool = True, encoder: str | None = None
+    ) -> None:
+        """`encoder`: the bundled model whose encoder this is, so that it need not be saved again."""
+        save_model(Path(directory), self, self.config, provenance, half, encoder)
 
     @staticmethod
     def load(name_or_dir: str | Path, controller: Controller | None = None) -> Learner:
@@ -247,7 +250,7 @@ class Learner(nn.Module):
         directory = find_model(name_or_dir)
         config = from_json(LearnerConfig, read_description(directory)["config"])
         learner = Learner(config, controller)
-        load_weights(learner, read_tensors(directory / "model.safetensors"), str(directory))
+        load_weights(learner, read_weights(directory), str(directory))
         return learner.eval()
 
 

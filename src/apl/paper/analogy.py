@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from apl.checkpoint import BUNDLED, read_json
+from apl.checkpoint import find_model, is_named, read_json
 from apl.controller import SurpriseController, WriteAll
 from apl.data.analogy import AnalogySampler, AnalogyTask
 from apl.data.analogy_solver import solve
@@ -55,18 +55,18 @@ def reproduce(quick: bool = False) -> None:
         rows.extend(measured)
         save_rows("analogy", rows, quick, note="accuracy is on combinations not seen before in the episode")
 
-    if is_bundled("analogy-fixed"):
+    if is_named("analogy-fixed"):
         keep([fixed_row("analogy-fixed", many)])
     curves: dict[str, Played] = {}
     for name in (BEST, "analogy-glyphs", *COMPARED):
-        if is_bundled(name):
+        if is_named(name):
             learner = Learner.load(name)
             curves[name] = play(name, learner, episodes if name in COMPARED else many)
             keep(curve_rows(name, learner, curves[name]))
     if curves:
         results = {name: played.result for name, played in curves.items()}
         draw_curves(results, next(iter(curves.values())).solver, figure_path("analogy", quick))
-    if is_bundled(BEST):
+    if is_named(BEST):
         draw_episode(Learner.load(BEST), figure_path("analogy-episode", quick))
         keep(fact_rows(many))
         if not quick:
@@ -74,10 +74,6 @@ def reproduce(quick: bool = False) -> None:
                 keep(neighbour_rows(episodes, k, hops))
             for controller in (WriteAll(), *(SurpriseController(sigma_nats=sigma) for sigma in SIGMAS)):
                 keep(threshold_rows(many, controller))
-
-
-def is_bundled(name: str) -> bool:
-    return (BUNDLED / name / "model.json").is_file()
 
 
 def task_of(name: str) -> AnalogyTask:
@@ -107,7 +103,7 @@ def play(name: str, learner: Learner, episodes: int, facts: bool = False) -> Pla
 
 def about(name: str, learner: Learner) -> Row:
     """What was tested, and what it cost to train."""
-    provenance = read_json(BUNDLED / name / "model.json")["provenance"]
+    provenance = read_json(find_model(name) / "model.json")["provenance"]
     before = sum(part["seconds"] for part in provenance.get("encoders", {}).values())
     task, config = task_of(name), learner.config
     return {

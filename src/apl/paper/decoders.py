@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from apl.checkpoint import is_named
 from apl.evaluate import online
 from apl.paper.online import SEED, summary
 from apl.paper.plot import PALETTE, figure, smooth
 from apl.paper.results import figure_path, save_rows
-from apl.paper.subjects import DECODERS, TRAINED_DECODERS, characters, is_bundled, subject
+from apl.paper.subjects import DECODERS, TRAINED_DECODERS, characters, subject
 
 
 def reproduce(quick: bool = False) -> None:
-    tested = [subject(d) for d in DECODERS if is_bundled(TRAINED_DECODERS.get(d, "omniglot"))]
+    tested = [subject(d) for d in DECODERS if is_named(TRAINED_DECODERS.get(d, "omniglot"))]
     rows = []
     with figure(figure_path("decoders", quick), columns=3, width=3.6) as panels:
         for axes, way in zip(panels, (20, 423, 1000), strict=True):

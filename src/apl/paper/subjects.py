@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from apl.checkpoint import BUNDLED
 from apl.data.jitter import JitterConfig, jitter
 from apl.data.omniglot import Part
 from apl.data.source import DataSource
@@ -70,10 +69,6 @@ def subject(decoder: DecoderKind = "relational", *, k: int | None = None, sigma_
     learner = variant(checkpoint, k=k, decoder=None if trained else decoder, sigma_nats=sigma_nats)
     method = "ours" if decoder == "relational" else f"ours, {decoder.replace('_', ' ')} decoder"
     return Subject(method, decoder, "neighbourhood", checkpoint, learner.on_embeddings())
-
-
-def is_bundled(name: str) -> bool:
-    return (BUNDLED / name / "model.json").is_file()
 
 
 QUICK_DRAWINGS = 10

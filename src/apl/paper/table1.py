@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from apl.checkpoint import is_named
 from apl.evaluate import fixed_context
 from apl.learner import Learner
 from apl.paper.results import save_rows
-from apl.paper.subjects import Embedded, Subject, characters, is_bundled, subject
+from apl.paper.subjects import Embedded, Subject, characters, subject
 
 NAME = "table1"
 CELLS = tuple((way, shot) for way in (5, 20, 423, 1000) for shot in (1, 5))
@@ -53,7 +54,7 @@ def measured(quick: bool) -> Iterator[dict]:
         yield _cell(several, characters(way > 423, views=VIEWS), way, shot, quick)
     for way in (5, 20):
         name = f"paper-{way}way"
-        if is_bundled(name):
+        if is_named(name):
             learner = Learner.load(name)
             recipe = Subject("paper's recipe", "relational", "fixed", name, learner.on_embeddings())
             for shot in (1, 5):

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from apl.checkpoint import current_commit, find_model, load_weights, read_json, read_tensors, to_json
+from apl.checkpoint import below, current_commit, find_model, load_weights, read_json, read_weights, to_json
 from apl.controller import SurpriseController
 from apl.data.analogy import AnalogySampler, AnalogyTask, Examples, digit_examples, symbol_examples
 from apl.encoder import PairEncoder, embed_all, unflatten
@@ -150,7 +150,7 @@ def load_encoders(learner: Learner, config: AnalogyConfig) -> dict[str, object]:
         if source is None:
             continue
         directory = find_model(source)
-        load_weights(part, read_tensors(directory / "model.safetensors"), str(directory))
+        load_weights(part, read_weights(directory), str(directory))
         provenance[name] = read_json(directory / "model.json")["provenance"]
     return provenance
 
@@ -158,6 +158,4 @@ def load_encoders(learner: Learner, config: AnalogyConfig) -> dict[str, object]:
 def load_decoder(learner: Learner, name_or_dir: str) -> None:
     """Take over the decoder of a saved learner, of the same shape."""
     directory = find_model(name_or_dir)
-    tensors = read_tensors(directory / "model.safetensors")
-    tensors = {n.removeprefix("decoder."): t for n, t in tensors.items() if n.startswith("decoder.")}
-    load_weights(learner.decoder, tensors, str(directory))
+    load_weights(learner.decoder, below("decoder.", read_weights(directory)), str(directory))

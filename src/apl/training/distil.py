@@ -29,7 +29,7 @@ from apl.training.saved_encoder import read_encoder
 FIT_ON = 10_000
 """Drawings on which the student's first map into the teacher's space is fitted."""
 
-LAID_OVER = JitterConfig(rotation_degrees=30, scale=0.4, shear=0.3, shift=0.35, elastic=0.08, thickness=0.0)
+LAID_OVER = JitterConfig(rotation_degrees=30.0, scale=0.4, shear=0.3, shift=0.35, elastic=0.08, thickness=0.0)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from apl.checkpoint import current_commit, to_json
+from apl.checkpoint import current_commit, is_named, to_json
 from apl.data.jitter import JitterConfig, jitter
 from apl.data.source import DataSource, Mirrored
 from apl.encoder import embed_all, scale_bytes
@@ -133,7 +133,9 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
         }
         if config.encoder_from is not None:
             provenance["encoder"] = read_encoder(config.encoder_from).provenance
-        learner.save(options.directory / "model", provenance)
+        # An encoder that a bundled model holds is not saved again.
+        shared = config.encoder_from if config.freeze_encoder and is_named(config.encoder_from) else None
+        learner.save(options.directory / "model", provenance, encoder=shared)
     return learner
 
 

@@ -23,7 +23,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 
-from apl.checkpoint import CheckpointError, from_json, read_json, read_tensors, to_json, write_json, write_tensors
+from apl.checkpoint import (
+    CheckpointError,
+    below,
+    from_json,
+    read_json,
+    read_tensors,
+    to_json,
+    write_json,
+    write_tensors,
+)
 
 SAVE_EVERY_SECONDS = 50
 LOG_EVERY_SECONDS = 5
@@ -189,10 +198,10 @@ class Run:
         if saved["world"] != self.world:
             raise CheckpointError(f"{directory} was started with {saved['world']} processes, now {self.world}")
         tensors = read_tensors(directory / saved["tensors"])
-        self.module.load_state_dict(_below("module.", tensors))
+        self.module.load_state_dict(below("module.", tensors))
         parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
         slots: dict[int, dict[str, Tensor]] = {}
-        for name, value in _below("optimiser.", tensors).items():
+        for name, value in below("optimiser.", tensors).items():
             number, slot = name.split(".", 1)
             slots.setdefault(int(number), {})[slot] = self._laid_out(value, parameters[int(number)])
         state = self.optimiser.state_dict()
@@ -267,10 +276,6 @@ def process_group() -> Iterator[None]:
         yield
     finally:
         dist.destroy_process_group()
-
-
-def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name[len(prefix) :]: t for name, t in tensors.items() if name.startswith(prefix)}
 
 
 def _tensorboard_writer(directory: Path) -> Any:

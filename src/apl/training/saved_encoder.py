@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from apl.checkpoint import CheckpointError, find_model, from_json, load_weights, read_json, read_tensors
+from apl.checkpoint import CheckpointError, below, find_model, from_json, load_weights, read_json, read_weights
 from apl.encoder import EncoderConfig
 from apl.learner import LearnerConfig
 
@@ -29,9 +29,9 @@ class SavedEncoder:
 def read_encoder(name_or_dir: str | Path) -> SavedEncoder:
     """Of a bundled model by its name, or of a saved encoder or model by its directory."""
     directory = find_model(name_or_dir)
-    described, tensors = read_json(directory / "model.json"), read_tensors(directory / "model.safetensors")
+    described, tensors = read_json(directory / "model.json"), read_weights(directory)
     config, provenance = described["config"], described["provenance"]
     if config["type"] == LearnerConfig.__name__:
         config, provenance = config["encoder"], provenance.get("encoder", provenance)
-        tensors = {n.removeprefix("encoder."): t for n, t in tensors.items() if n.startswith("encoder.")}
+        tensors = below("encoder.", tensors)
     return SavedEncoder(directory, from_json(EncoderConfig, config), tensors, provenance)
