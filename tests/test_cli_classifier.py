@@ -3,53 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
+from letters import call, memory, model, pictures  # noqa: F401
 from PIL import Image
 
 from apl.cli import main
-from apl.decoder import DecoderConfig
-from apl.encoder import ConvConfig, Group
-from apl.learner import Learner, LearnerConfig
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    torch.manual_seed(0)
-    encoder = ConvConfig(image_size=20, stem_channels=8, stem_stride=2, groups=(Group(8, 1), Group(8, 1)))
-    directory = tmp_path_factory.mktemp("model")
-    Learner(LearnerConfig(encoder, DecoderConfig(hidden=16, blocks=1, heads=2), k=5)).save(directory, {})
-    return str(directory)
-
-
-@pytest.fixture
-def pictures(tmp_path: Path) -> Path:
-    directory = tmp_path / "letters"
-    for label, rows, columns in (("I", slice(3, 17), slice(9, 11)), ("dash", slice(9, 11), slice(3, 17))):
-        (directory / label).mkdir(parents=True)
-        for number in range(3):
-            sheet = np.full((20, 20), 255, np.uint8)
-            sheet[rows, columns] = 0
-            Image.fromarray(np.roll(sheet, number, 1)).save(directory / label / f"{number}.png")
-    return directory
-
-
-def call(capsys: pytest.CaptureFixture, *arguments: object) -> dict:
-    status = main([str(a) for a in (*arguments, "--json")])
-    captured = capsys.readouterr()
-    assert status == 0, captured.err
-    return json.loads(captured.out)
-
-
-@pytest.fixture
-def memory(pictures: Path, model: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> Path:
-    path = tmp_path / "letters.apl"
-    result = call(capsys, "learn", pictures, "--memory", path, "--model", model)
-    assert result["learnt"] == 6 and result["classes"] == 2 and result["rows"] == result["written"] >= 2
-    return path
 
 
 def test_learning_again_learns_only_what_is_new_or_changed(pictures, memory, capsys) -> None:

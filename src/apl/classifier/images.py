@@ -15,7 +15,6 @@ keeps as a row's payload, and every key is computed from it, so that keys can be
 
 from __future__ import annotations
 
-import io
 import struct
 import zlib
 from collections.abc import Sequence
@@ -27,11 +26,12 @@ from jaxtyping import Float, UInt8
 from PIL import Image
 from torch import Tensor
 
+from apl.image_file import LARGEST_PIXELS, open_image
+
 Ink = Literal["auto", "dark", "light"]
 
 SHEET_SIDE = 112
 """Larger pictures are reduced to this: twice what the bundled encoder looks at."""
-LARGEST_PIXELS = 64_000_000
 FAINTEST_INK = 8 / 255
 """With less contrast than this there is nothing to see."""
 UNEVEN = 0.02
@@ -98,8 +98,8 @@ def to_png(sheet: UInt8[np.ndarray, "height width"]) -> bytes:
 
 
 def from_png(png: bytes) -> UInt8[np.ndarray, "height width"]:
-    with Image.open(io.BytesIO(png)) as image:
-        return np.asarray(image.convert("L"))
+    """The sheet kept with a row. The file may come from a stranger, so it is opened like any other picture."""
+    return np.asarray(open_image(png).convert("L"))
 
 
 # --- one form ---------------------------------------------------------------------------------------------------

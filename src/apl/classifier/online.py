@@ -35,6 +35,7 @@ from apl.classifier.examples import (
     sorted_order,
 )
 from apl.classifier.images import Ink, from_png
+from apl.classifier.parameters import check_new_above
 from apl.classifier.session import EXAMPLES_AT_ONCE, Session, open_session, recorded_parameters
 from apl.learner import Learner
 from apl.store import Label, NewRow, Store, StoreError
@@ -132,6 +133,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
 
     def predict_one(self, x: Any, *, new_above: float | None = None) -> Label | None:
         """The most probable known class. None if nothing is known, or if P(new class) exceeds `new_above`."""
+        check_new_above(new_above)
         example = self._one(x)
         session = self._session(example)
         embedding = session.embed(example)

@@ -21,6 +21,7 @@ from apl.classifier.examples import Examples
 from apl.classifier.features import feature_learner, trained_feature_learner
 from apl.classifier.new_class import NewClassRule
 from apl.classifier.open_world import OpenWorld
+from apl.classifier.parameters import check_parameters
 from apl.controller import SurpriseController
 from apl.decoder import WITHOUT_WEIGHTS
 from apl.learner import Learner
@@ -53,11 +54,7 @@ class Session:
         asked = (max_rows, max_rows_per_class, sigma, k)
         if asked == self._adjusted:
             return
-        for name, value in (("max_rows", max_rows), ("max_rows_per_class", max_rows_per_class), ("k", k)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
-        if sigma is not None and not sigma >= 0:
-            raise ValueError(f"sigma must be at least 0 nats, got {sigma}")
+        check_parameters(max_rows=max_rows, max_rows_per_class=max_rows_per_class, sigma=sigma, k=k)
         twin, memory = self.world.learner, self.world.memory
         memory.max_rows, memory.max_rows_per_class = max_rows, max_rows_per_class
         twin.controller = self._own_controller if sigma is None else SurpriseController(sigma_nats=float(sigma))
@@ -128,6 +125,7 @@ class Session:
 def open_session(parameters: dict[str, Any], width: int | None) -> Session:
     """Find the model, open the memory, and see that the two belong together."""
     model, memory = parameters["model"], parameters["memory"]
+    check_parameters(**{name: parameters[name] for name in ("max_rows", "max_rows_per_class", "sigma", "k")})
     rule = NewClassRule()
     if model is None:
         width = parameters["width"] if parameters["width"] is not None else width

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import json as json_format
 from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from apl.cli.options import JsonOption, MemoryOption, NameOption
 
 
 @dataclass
 class Command:
     """Forget a class, a row, or what came from a source (say exactly one)."""
 
-    memory: str
-    """Where the memory lives: a path such as letters.apl, or a URL."""
-    label: str | None = None
+    memory: MemoryOption
+    label: Annotated[str | None, tyro.conf.arg(metavar="LABEL")] = None
     """A class. If there is none of this name but one with this number, that is meant."""
-    row: int | None = None
+    row: Annotated[int | None, tyro.conf.arg(metavar="ID")] = None
     """A row's id."""
-    source: str | None = None
+    source: Annotated[str | None, tyro.conf.arg(metavar="PATH")] = None
     """A picture's path inside the directory it was learnt from."""
-    name: str = "default"
-    json: bool = False
-    """Print one JSON object."""
+    name: NameOption = "default"
+    json: JsonOption = False
 
     def run(self) -> int:
         from apl.store import open_store
@@ -40,5 +43,6 @@ class Command:
         if self.json:
             print(json_format.dumps({"forgotten": gone, "rows": left}))
         else:
-            print(f"forgot {len(gone)} rows, {left} are left")
+            again = "; `apl learn DIR --again` learns their pictures anew" if gone and self.row is None else ""
+            print(f"forgot {len(gone)} rows, {left} are left{again}")
         return 0 if gone else 1

@@ -7,7 +7,6 @@ every number must name its own; see `Split`.
 from __future__ import annotations
 
 import hashlib
-import io
 import re
 import zipfile
 import zlib
@@ -22,6 +21,7 @@ from PIL import Image, ImageChops
 
 from apl.data.files import PublishedFile, damaged, find_file, parsed_once, progress_bar
 from apl.data.labelled import LabelledImages
+from apl.image_file import open_image
 
 Split = Literal["paper", "vinyals", "lake"]
 """`paper`: ten whole alphabets (423 characters) are the test. `vinyals`: the literature's 1028/172/423.
@@ -151,8 +151,8 @@ def _read_archive(path: Path, archive: OmniglotZip, size: int) -> LabelledImages
                 entries = [entry for *_, entry in drawings]
                 for i, entry in enumerate(progress.track(entries, description=f"reading {path.name}, once")):
                     images[i, 0] = _read_drawing(file.read(entry), size)
-    # zlib, Pillow and zipfile each have their own word for the same accident.
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, SyntaxError, NotImplementedError) as error:
+    # zlib, zipfile and a picture's decoder each have their own word for the same accident.
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError) as error:
         raise damaged(path, str(error) or type(error).__name__) from error
     number = {name: i for i, name in enumerate(names)}
     labels = torch.tensor([number[name] for _, name, _, _ in drawings], dtype=torch.int64)
@@ -171,9 +171,8 @@ def _check_complete(path: Path, archive: OmniglotZip, names: list[str]) -> None:
 
 
 def _read_drawing(png: bytes, size: int) -> np.ndarray:
-    with Image.open(io.BytesIO(png)) as image:
-        # The files hold black ink on white paper.
-        ink = ImageChops.invert(image.convert("L"))
+    # The files hold black ink on white paper.
+    ink = ImageChops.invert(open_image(png).convert("L"))
     return np.asarray(ink.resize((size, size), Image.Resampling.LANCZOS))
 
 

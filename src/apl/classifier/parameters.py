@@ -1,0 +1,24 @@
+"""Numbers a user may set, checked before anything is opened or written."""
+
+from __future__ import annotations
+
+import math
+
+
+def check_parameters(
+    *,
+    max_rows: int | None = None,
+    max_rows_per_class: int | None = None,
+    sigma: float | None = None,
+    k: int | None = None,
+) -> None:
+    for name, value in (("max_rows", max_rows), ("max_rows_per_class", max_rows_per_class), ("k", k)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+    if sigma is not None and not 0 <= sigma < math.inf:
+        raise ValueError(f"sigma must be at least 0 nats, got {sigma}")
+
+
+def check_new_above(new_above: float | None) -> None:
+    if new_above is not None and not 0 <= new_above <= 1:
+        raise ValueError(f"new_above is a probability from 0 to 1, got {new_above}")

@@ -1,0 +1,48 @@
+"""Image files from anywhere: the one place where foreign bytes become pictures.
+
+Pillow would try some forty formats, and for one of them start another program (Ghostscript, for PostScript). Here a
+picture is one of six, whatever its name says; its size is read from the header before anything is unpacked, and it
+comes out the way it was held when it was taken.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")
+LARGEST_PIXELS = 64_000_000
+
+
+def open_image(source: str | os.PathLike[str] | bytes, most_pixels: int = LARGEST_PIXELS) -> Image.Image:
+    """The picture in a file, or in bytes, unpacked and upright. A `ValueError` says what is wrong with it."""
+    try:
+        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
+            if image.width * image.height > most_pixels:
+                raise _TooLarge(_too_large(f"{image.width}×{image.height} pixels", most_pixels))
+            image.load()
+            return ImageOps.exif_transpose(image)
+    except _TooLarge as error:
+        raise ValueError(str(error)) from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise ValueError(_too_large("far too many pixels", most_pixels)) from None
+    except UnidentifiedImageError:
+        raise ValueError(f"not a picture: it may be {', '.join(FORMATS)}") from None
+    except FileNotFoundError:
+        raise ValueError("there is no such file") from None
+    except (IsADirectoryError, PermissionError) as error:
+        raise ValueError(error.strerror.lower()) from None
+    except Exception:
+        # Decoders meet damaged files with errors of every kind; all of them mean the same here.
+        raise ValueError("the picture is damaged") from None
+
+
+class _TooLarge(Exception):
+    pass
+
+
+def _too_large(found: str, most_pixels: int) -> str:
+    return f"the picture has {found}, the most is {most_pixels:,}: reduce it first"

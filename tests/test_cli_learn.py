@@ -1,0 +1,139 @@
+"""Folders as newcomers have them: nothing is lost without a word, and nothing foreign gets in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from letters import call, memory, model, pictures, said, scribble  # noqa: F401
+from PIL import Image
+from test_image_file import EPS, encoded, huge_png, no_other_program  # noqa: F401
+
+from apl.cli.lettering import lettered, missing
+from apl.store import open_store
+
+
+@pytest.mark.parametrize("wrong", [("--sigma", "-1"), ("--sigma", "nan"), ("--max-rows", "-3"), ("--max-rows", "0")])
+def test_a_setting_that_cannot_be_is_refused_before_anything_is_written(wrong, memory, pictures, model, capsys) -> None:
+    with open_store(memory, read_only=True) as store:
+        before = store.settings(), store.generation()
+    new = memory.with_name("new.apl")
+    for place in (memory, new):
+        status, out, err = said(capsys, "learn", pictures, "--memory", place, "--model", model, *wrong)
+        assert status == 2 and "must be at least" in err and out == ""
+    assert not new.exists()
+    with open_store(memory, read_only=True) as store:
+        assert (store.settings(), store.generation()) == before
+    assert call(capsys, "learn", pictures, "--memory", memory)["already_known"] == 6
+
+
+def test_postscript_under_a_pictures_name_starts_no_program(pictures, memory, capsys, no_other_program) -> None:
+    (pictures / "I" / "drawing.png").write_bytes(EPS)
+    status, out, err = said(capsys, "learn", pictures, "--memory", memory, "--json")
+    assert status == 1 and "drawing.png: not a picture" in err and json.loads(out)["unreadable"] == 1
+
+
+def test_a_picture_too_large_to_unpack_is_named_and_the_rest_is_learnt(pictures, model, capsys, tmp_path) -> None:
+    (pictures / "I" / "huge.png").write_bytes(huge_png(20_000))
+    status, out, err = said(capsys, "learn", pictures, "--memory", tmp_path / "new.apl", "--model", model, "--json")
+    assert status == 1 and "huge.png: the picture has far too many pixels" in err
+    assert json.loads(out)["learnt"] == 6
+
+
+def test_a_blank_picture_of_the_named_ink_does_not_cost_the_others(pictures, model, capsys, tmp_path) -> None:
+    pale = np.zeros((20, 20), np.uint8)
+    pale[5:15, 9] = 255
+    Image.fromarray(pale).save(pictures / "I" / "light.png")
+    arguments = ("learn", pictures, "--memory", tmp_path / "new.apl", "--model", model, "--ink", "dark", "--json")
+    status, out, err = said(capsys, *arguments)
+    assert status == 1 and "light.png: the image is blank" in err and json.loads(out)["learnt"] == 6
+
+
+def test_an_explanation_is_never_learnt(pictures, memory, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(pictures.parent)
+    before = sorted(pictures.rglob("*"))
+    explained = call(capsys, "explain", pictures / "I" / "0.png", "--memory", memory)
+    assert sorted(pictures.rglob("*")) == before and Path(explained["picture"]).exists()
+    # Put among the examples all the same, it is recognised.
+    call(capsys, "explain", pictures / "I" / "0.png", "--memory", memory, "--out", pictures / "I" / "why.png")
+    status, out, err = said(capsys, "learn", pictures, "--memory", memory, "--json")
+    assert status == 1 and "why.png: this is a picture that `apl explain` made" in err
+    assert json.loads(out)["learnt"] == 0
+
+
+def test_a_budget_smaller_than_the_classes_says_which_are_lost(model, capsys, tmp_path) -> None:
+    for number in range(12):
+        scribble(tmp_path / "many" / f"label{number:02d}" / "0.png", number)
+    arguments = ("learn", tmp_path / "many", "--memory", tmp_path / "new.apl", "--model", model)
+    status, out, err = said(capsys, *arguments, "--max-rows", 5, "--json")
+    result = json.loads(out)
+    assert status == 0 and result["rows"] == result["classes"] == 5
+    assert result["written"] - result["evicted"] == result["rows"], "the counts agree"
+    assert len(result["labels_without_rows"]) == 7 and all(label in err for label in result["labels_without_rows"])
+    assert "--max-rows 12 or more, and --again" in err
+    again = call(capsys, *arguments, "--max-rows", 12, "--again")
+    assert again["classes"] == 12 and again["labels_without_rows"] == []
+
+
+def test_after_forgetting_the_folder_can_be_learnt_again(pictures, memory, capsys) -> None:
+    call(capsys, "forget", "--memory", memory, "--label", "I")
+    status, out, err = said(capsys, "learn", pictures, "--memory", memory)
+    assert status == 0 and "already known 6" in out and "--again" in err
+    again = call(capsys, "learn", pictures, "--memory", memory, "--again")
+    assert again["learnt"] == 6 and again["already_known"] == 0 and again["classes"] == 2
+    rows = again["rows"]
+    assert call(capsys, "learn", pictures, "--memory", memory, "--again")["rows"] <= rows, "no row is kept twice"
+
+
+def test_what_was_learnt_from_files_that_are_gone_can_be_forgotten(pictures, memory, capsys, tmp_path) -> None:
+    scribble(tmp_path / "elsewhere" / "dash" / "far.png", 5)
+    call(capsys, "learn", tmp_path / "elsewhere", "--memory", memory)
+    for path in (pictures / "dash").iterdir():
+        path.unlink()
+    status, _, err = said(capsys, "learn", pictures, "--memory", memory)
+    assert status == 0 and "3 pictures learnt from here are gone: --forget-gone forgets them" in err
+    shown = call(capsys, "memory", "show", memory, "--rows")["every_row"]
+    kept = [row["source"] for row in shown if row["source"].startswith("I/") or row["source"] == "dash/far.png"]
+    forgotten = call(capsys, "learn", pictures, "--memory", memory, "--forget-gone")
+    assert forgotten["forgotten"] == len(shown) - len(kept) > 0
+    assert [row["source"] for row in call(capsys, "memory", "show", memory, "--rows")["every_row"]] == kept
+    scribble(pictures / "dash" / "0.png", 6)
+    assert call(capsys, "learn", pictures, "--memory", memory)["learnt"] == 1, "a file that is back is new"
+
+
+def test_a_picture_that_changes_back_is_learnt_back(pictures, memory, capsys) -> None:
+    first, other = (pictures / "I" / "0.png").read_bytes(), (pictures / "dash" / "0.png").read_bytes()
+    for content in (other, first):
+        (pictures / "I" / "0.png").write_bytes(content)
+        assert call(capsys, "learn", pictures, "--memory", memory)["learnt"] == 1
+
+
+def test_two_folders_with_files_of_one_name_do_not_replace_each_other(pictures, memory, capsys, tmp_path) -> None:
+    before = call(capsys, "memory", "show", memory, "--rows")["every_row"]
+    for number in range(3):
+        scribble(tmp_path / "others" / "I" / f"{number}.png", number)
+    result = call(capsys, "learn", tmp_path / "others", "--memory", memory)
+    assert result["learnt"] == 3 and result["replaced"] == 0
+    after = call(capsys, "memory", "show", memory, "--rows")["every_row"]
+    assert after[: len(before)] == before
+    for directory in (pictures, tmp_path / "others"):
+        assert call(capsys, "learn", directory, "--memory", memory)["learnt"] == 0
+
+
+def test_what_is_left_out_of_a_folder_is_said(pictures, memory, capsys) -> None:
+    (pictures / "I" / "photo.HEIC").write_bytes(b"?")
+    (pictures / "loose.png").write_bytes((pictures / "I" / "0.png").read_bytes())
+    (pictures / "empty").mkdir()
+    status, _, err = said(capsys, "learn", pictures, "--memory", memory)
+    assert status == 0
+    assert "1 files left out (.heic)" in err and "1 pictures lie outside" in err and "empty: no pictures inside" in err
+
+
+def test_a_label_in_any_script_is_drawn_legibly() -> None:
+    for text in ("alpha", "日本", "Ωμέγα", "a\nb", "𓀀"):
+        shown, font = lettered(text, 13)
+        assert shown and not missing(shown, font), "no empty boxes"
+        assert shown == text or "\\" in shown or "\n" in text
+    assert lettered("alpha", 13)[0] == "alpha"
