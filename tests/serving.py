@@ -27,6 +27,7 @@ from apl.decoder import DecoderConfig
 from apl.encoder import ConvConfig, Group
 from apl.learner import Learner, LearnerConfig
 from apl.service.app import create_app
+from apl.service.server import server_config
 from apl.service.settings import Limits, Settings
 
 CLASSES, DRAWINGS = 6, 12
@@ -96,10 +97,7 @@ def alike(found: Any, expected: Any, tolerance: float = 1e-4) -> bool:
 def running(settings: Settings, learner: Learner | None = None) -> Iterator[httpx.Client]:
     """A live server in a thread of this process."""
     app = create_app(settings, learner or small_learner())
-    config = uvicorn.Config(
-        app, host="127.0.0.1", port=0, log_config=None, access_log=False, server_header=False, ws="none"
-    )
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(server_config(app, settings))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
@@ -119,10 +117,12 @@ def running(settings: Settings, learner: Learner | None = None) -> Iterator[http
 class Process:
     """`apl serve` as its users start it, in a process that can be killed."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, files: int | None = None) -> None:
+        """With so many open files at most, if told."""
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "apl", "serve", "--port", "0", *arguments]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "apl", "serve", "--port", "0", *arguments],
+            [*(() if files is None else ("prlimit", f"--nofile={files}")), *command],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

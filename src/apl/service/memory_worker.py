@@ -38,6 +38,7 @@ Result = TypeVar("Result")
 @dataclass
 class _Question:
     embeddings: Float[Tensor, "example embed"]
+    top: int
     done: asyncio.Future[list[dict[str, Any]]]
 
 
@@ -90,11 +91,11 @@ class MemoryWorker:
 
     # --- from the event loop ----------------------------------------------------------------------
 
-    async def ask(self, embeddings: Float[Tensor, "example embed"]) -> list[dict[str, Any]]:
-        return await self._served(_Question(embeddings, _future()))
+    async def ask(self, embeddings: Float[Tensor, "example embed"], top: int) -> list[dict[str, Any]]:
+        return await self._served(_Question(embeddings, top, _future()))
 
-    async def explain(self, embedding: Float[Tensor, " embed"]) -> dict[str, Any]:
-        return await self.run(lambda: explained(self.world.explain(embedding)))
+    async def explain(self, embedding: Float[Tensor, " embed"], top: int) -> dict[str, Any]:
+        return await self.run(lambda: explained(self.world.explain(embedding), top))
 
     async def teach(
         self,
@@ -158,7 +159,8 @@ class MemoryWorker:
     def _answer(self, questions: list[_Question]) -> list[_Outcome]:
         with self.session.alone() as world:
             belief = world.believe(torch.cat([question.embeddings for question in questions]))
-            records = iter(answers(world, belief))
+            tops = [question.top for question in questions for _ in range(len(question.embeddings))]
+            records = iter(answers(world, belief, tops))
         return [_Outcome(q.done, [next(records) for _ in range(len(q.embeddings))]) for q in questions]
 
     def _teach(self, lessons: list[Lesson]) -> list[_Outcome]:

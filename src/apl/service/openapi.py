@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import Header, Path
+from fastapi import Header, Path, Query
 
 from apl.service import responses
-from apl.service.settings import BATCH, LABEL_CHARACTERS, SOURCE_CHARACTERS
+from apl.service.settings import BATCH, LABEL_CHARACTERS, MOST_TOP, SOURCE_CHARACTERS
 
 NAME_PATTERN = "^[A-Za-z0-9._-]{1,64}$"
 Name = Annotated[str, Path(description="The memory's name.", json_schema_extra={"pattern": NAME_PATTERN})]
+Top = Annotated[int, Query(ge=1, le=MOST_TOP, description="How many of the likeliest classes to name.")]
 RowId = Annotated[int, Path(ge=1, lt=2**63)]
 RetryKey = Annotated[
     str | None,

@@ -6,7 +6,7 @@ import base64
 import binascii
 import io
 import warnings
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
@@ -56,14 +56,22 @@ def sheet_from_bytes(data: bytes, ink: Ink, most_pixels: int) -> UInt8[np.ndarra
         raise unusable(f"image: not a picture that can be read; it may be {', '.join(FORMATS)}") from None
 
 
-def sheet_from_pixels(
-    rows: Sequence[Sequence[int | float]], ink: Ink, most_pixels: int
-) -> UInt8[np.ndarray, "height width"]:
-    if not rows or not rows[0] or any(len(row) != len(rows[0]) for row in rows):
-        raise unusable("pixels: every row must have the same number of pixels, at least one")
+def sheet_from_pixels(rows: Any, ink: Ink, most_pixels: int) -> UInt8[np.ndarray, "height width"]:
+    """Nothing is believed of them: sizes first, then the numbers, a row at a time so that others get their turn."""
+    if type(rows) is not list or not rows or type(rows[0]) is not list or not rows[0]:
+        raise unusable("pixels: rows of numbers, every row with the same number of pixels, at least one")
     if len(rows) * len(rows[0]) > most_pixels:
         raise unusable(f"pixels: {len(rows)}×{len(rows[0])} pixels, the most is {most_pixels:,} in all")
+    lines = []
+    for number, row in enumerate(rows):
+        if type(row) is not list or len(row) != len(rows[0]):
+            raise unusable(f"pixels.{number}: every row must have the same number of pixels")
+        if not set(map(type, row)) <= {int, float}:
+            raise unusable(f"pixels.{number}: pixels are integers 0..255, or floats 0..1")
+        lines.append(np.array(row))
+    if any(line.dtype.kind not in "if" for line in lines):
+        raise unusable("pixels: integers must lie in 0..255")
     try:
-        return read_image(np.array(rows), ink)
+        return read_image(np.stack(lines), ink)
     except (ValueError, TypeError) as error:
         raise unusable(f"pixels: {error}") from None

@@ -9,7 +9,18 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    FailFast,
+    Field,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import from_json
 from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 
@@ -24,7 +35,25 @@ LabelField = Annotated[
     Text | Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)],
     Field(description='Text or a 64-bit integer; 7 and "7" are different classes.'),
 ]
-Pixel = Annotated[StrictInt, Field(ge=0, le=255)] | Annotated[float, Field(ge=0, le=1, strict=True)]
+Pixels = Annotated[
+    Any,  # checked as an array: one by one, a picture full of errors would take a message for each
+    WithJsonSchema(
+        {
+            "type": "array",
+            "items": {
+                "type": "array",
+                "items": {
+                    "anyOf": [
+                        {"type": "integer", "minimum": 0, "maximum": 255},
+                        {"type": "number", "minimum": 0, "maximum": 1},
+                    ]
+                },
+            },
+        }
+    ),
+]
+MOST_SIGNS = {b"[": 20_000, b"{": 20_000, b":": 100_000}
+"""Looked for before JSON is read: a megabyte of empty lists takes a second to become objects."""
 Body = TypeVar("Body", bound=BaseModel)
 
 
@@ -38,7 +67,7 @@ class Picture(Strict):
     """One picture: either `image` or `pixels`."""
 
     image: StrictStr | None = Field(None, description="A PNG, JPEG, WebP, GIF or BMP in base64, or as a data: URL.")
-    pixels: list[list[Pixel]] | None = Field(None, description="Grey rows: integers 0..255, or floats 0..1.")
+    pixels: Pixels | None = Field(None, description="Grey rows: integers 0..255, or floats 0..1.")
     ink: Literal["auto", "dark", "light"] = Field("auto", description="Darker or lighter than its ground?")
 
     @model_validator(mode="after")
@@ -62,11 +91,11 @@ class Lesson(Picture):
 
 
 class Questions(Strict):
-    examples: list[Question] = Field(min_length=1, max_length=BATCH)
+    examples: Annotated[list[Question], FailFast()] = Field(min_length=1, max_length=BATCH)
 
 
 class Lessons(Strict):
-    examples: list[Lesson] = Field(min_length=1, max_length=BATCH)
+    examples: Annotated[list[Lesson], FailFast()] = Field(min_length=1, max_length=BATCH)
 
 
 class Forgetting(Strict):
@@ -88,6 +117,7 @@ class Restoring(Strict):
 
 
 MODELS = (Question, Questions, Lesson, Lessons, Forgetting, Restoring)
+MANY: dict[type[BaseModel], type[BaseModel]] = {Questions: Question, Lessons: Lesson}
 
 
 @dataclass(frozen=True)
@@ -99,16 +129,28 @@ class Example:
     source: str | None = None
 
 
-async def read_json(request: Request, kind: type[Body]) -> Body:
-    """The body as JSON of this kind."""
-    if _media_type(request) != "application/json":
+async def read_json(request: Request, kind: type[Body], most_bytes: int = 100_000) -> Body:
+    """The body as JSON of this kind. For bodies that are small when they are right."""
+    if media_type(request) != "application/json":
         raise Refused(415, "media_type", "the body must be application/json")
-    return parse(kind, await request.body())
+    content = await request.body()
+    if len(content) > most_bytes:
+        raise Refused(413, "too_large", f"the body must not exceed {most_bytes:,} bytes here")
+    return parse(kind, content)
 
 
 def parse(kind: type[Body], content: bytes) -> Body:
+    """Stops at the first error: a body made of errors costs no more than one that is right."""
+    for sign, most in MOST_SIGNS.items():
+        if content.count(sign) > most:
+            raise unusable(f"more than {most:,} times {sign.decode()!r}: no picture needs so many lists or fields")
     try:
-        return kind.model_validate_json(content)
+        value = from_json(content)
+    except ValueError as error:
+        raise Refused(422, "invalid", f"not JSON that can be read: {error}"[:300]) from None
+    _refuse_unknown_fields(kind, value)
+    try:
+        return kind.model_validate(value)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(str(part) for part in first["loc"])[:200]
@@ -116,14 +158,22 @@ def parse(kind: type[Body], content: bytes) -> Body:
         raise Refused(422, "invalid", f"{place}: {message}" if place else message) from None
 
 
-async def read_pictures(request: Request, *, many: bool, labelled: bool) -> list[Picture] | list[Form]:
-    """The examples of a request in either form, not yet decoded."""
-    match _media_type(request):
+def _refuse_unknown_fields(kind: type[BaseModel], value: Any) -> None:
+    parts = [(value, kind)]
+    if kind in MANY and isinstance(value, dict) and isinstance(value.get("examples"), list):
+        parts += [(item, MANY[kind]) for item in value["examples"][:BATCH]]
+    for part, its_kind in parts:
+        unknown = set(part) - set(its_kind.model_fields) if isinstance(part, dict) else ()
+        if unknown:
+            raise unusable(f"{min(unknown)[:100]}: no such field is expected here")
+
+
+async def read_examples(request: Request, *, many: bool, labelled: bool) -> Unread:
+    """The examples of a request as they came, in either form. What takes a while is left to `decode`."""
+    match media_type(request):
         case "application/json":
-            content = await request.body()
-            if many:
-                return parse(Lessons if labelled else Questions, content).examples
-            return [parse(Lesson if labelled else Question, content)]
+            kind = (Lessons if labelled else Questions) if many else (Lesson if labelled else Question)
+            return JsonBody(kind, await request.body())
         case "multipart/form-data":
             return await _read_form(request, many=many, labelled=labelled)
     raise Refused(415, "media_type", "the body must be application/json or multipart/form-data")
@@ -139,8 +189,24 @@ class Form:
     source: str | None
 
 
-def decode(pictures: Sequence[Picture | Form], limits: Limits) -> list[Example]:
-    """Pictures to sheets. Takes a while: not for the event loop."""
+@dataclass(frozen=True)
+class JsonBody:
+    """A body, and what it is said to be."""
+
+    kind: type[BaseModel]
+    content: bytes
+
+
+Unread = JsonBody | list[Form]
+
+
+def decode(unread: Unread, limits: Limits) -> list[Example]:
+    """Bodies to sheets. Takes a while: not for the event loop."""
+    if isinstance(unread, JsonBody):
+        parsed: Any = parse(unread.kind, unread.content)
+        pictures: Sequence[Picture | Form] = parsed.examples if unread.kind in MANY else [parsed]
+    else:
+        pictures = unread
     examples = []
     for number, picture in enumerate(pictures):
         try:
@@ -227,5 +293,5 @@ def _column(values: Sequence[Any], length: int, name: str) -> list[str | None]:
     return list(values)
 
 
-def _media_type(request: Request) -> str:
+def media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from apl.classifier.answers import Explanation, RecalledRow, Receipt
@@ -42,7 +44,10 @@ class Recalled(Record):
 
 class Answer(Record):
     predicted: str | int | None = Field(description="The most probable known class; null as long as nothing is known.")
-    probabilities: list[Share] = Field(description="Among the known classes, the largest first; they sum to 1.")
+    probabilities: list[Share] = Field(
+        description="The likeliest of the known classes, as many as `top` says, the largest first; over all of them they "
+        "sum to 1."
+    )
     probability_new: float = Field(description="That it belongs to no known class.")
     neighbours: list[Recalled] = Field(description="The rows it recalled, nearest first.")
 
@@ -159,12 +164,14 @@ def taught(receipt: Receipt) -> dict[str, Any]:
     return record
 
 
-def explained(explanation: Explanation) -> dict[str, Any]:
-    return explanation.to_dict()
+def explained(explanation: Explanation, top: int) -> dict[str, Any]:
+    record = explanation.to_dict()
+    return {**record, "probabilities": record["probabilities"][:top], "kernel": record["kernel"][:top]}
 
 
-def answers(world: OpenWorld, belief: Belief) -> list[dict[str, Any]]:
-    """A record for each query of a batch; the fields of `Explanation.to_dict` that need no second opinion."""
+def answers(world: OpenWorld, belief: Belief, tops: Sequence[int]) -> list[dict[str, Any]]:
+    """A record for each query of a batch, naming so many classes; the fields of `Explanation.to_dict` that need no
+    second opinion."""
     memory, neighbours = world.memory, belief.prediction.neighbours
     columns = (
         neighbours.mask[0].tolist(),
@@ -173,6 +180,7 @@ def answers(world: OpenWorld, belief: Belief) -> list[dict[str, Any]]:
         neighbours.distance[0].tolist(),
         belief.prediction.weight[0].tolist(),
     )
+    known, new = np.asarray(belief.known), np.asarray(belief.new).tolist()
     records = []
     for query, (mask, rows, labels, distances, weights) in enumerate(zip(*columns, strict=True)):
         recalled = [
@@ -180,12 +188,17 @@ def answers(world: OpenWorld, belief: Belief) -> list[dict[str, Any]]:
             for there, row, label, distance, weight in zip(mask, rows, labels, distances, weights, strict=True)
             if there
         ]
-        probabilities = world.probabilities(belief, query)
+        # Stable, so that of equally probable classes the one known longer comes first, as it does in Python.
+        best = np.argsort(-known[query], kind="stable")[: tops[query]]
+        shares = [
+            {"label": memory.classes[number], "probability": probability}
+            for number, probability in zip(best.tolist(), known[query][best].tolist(), strict=True)
+        ]
         records.append(
             {
-                "predicted": next(iter(probabilities), None),
-                "probabilities": [{"label": label, "probability": p} for label, p in probabilities.items()],
-                "probability_new": probabilities.new_class,
+                "predicted": shares[0]["label"] if shares else None,
+                "probabilities": shares,
+                "probability_new": new[query],
                 "neighbours": recalled,
             }
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -16,7 +17,7 @@ from apl.service.episodes import as_events, play
 from apl.service.guard import Refused
 from apl.service.memories import valid_name
 from apl.service.memory_worker import MemoryWorker
-from apl.service.openapi import Name, RetryKey, RowId, body, errors
+from apl.service.openapi import Name, RetryKey, RowId, Top, body, errors
 from apl.service.requests import (
     Example,
     Forgetting,
@@ -27,9 +28,11 @@ from apl.service.requests import (
     Restoring,
     decode,
     digest,
+    media_type,
+    read_examples,
     read_json,
-    read_pictures,
 )
+from apl.service.settings import TOP
 from apl.service.state import ServiceState
 
 router = APIRouter(prefix="/v1", responses=errors())
@@ -111,11 +114,11 @@ async def counts(request: Request, name: Name) -> Response:
     responses=errors(404, 409, 415, 507),
     tags=["examples"],
 )
-async def predict(request: Request, name: Name) -> Response:
+async def predict(request: Request, name: Name, top: Top = TOP) -> Response:
     """What is this? Scope: read."""
     worker = await _worker(request, "read", name)
     _, embeddings = await _examples(request, many=False, labelled=False)
-    return _json((await worker.ask(embeddings))[0])
+    return _json((await worker.ask(embeddings, top))[0])
 
 
 @router.post(
@@ -125,11 +128,11 @@ async def predict(request: Request, name: Name) -> Response:
     responses=errors(404, 409, 415, 507),
     tags=["examples"],
 )
-async def predict_batch(request: Request, name: Name) -> Response:
+async def predict_batch(request: Request, name: Name, top: Top = TOP) -> Response:
     """The same for several pictures. Scope: read."""
     worker = await _worker(request, "read", name)
     _, embeddings = await _examples(request, many=True, labelled=False)
-    return _json({"answers": await worker.ask(embeddings)})
+    return _json({"answers": await worker.ask(embeddings, top)})
 
 
 @router.post(
@@ -139,11 +142,11 @@ async def predict_batch(request: Request, name: Name) -> Response:
     responses=errors(404, 409, 415, 507),
     tags=["examples"],
 )
-async def explain(request: Request, name: Name) -> Response:
+async def explain(request: Request, name: Name, top: Top = TOP) -> Response:
     """What is this, and what would simpler readers of the same neighbours say? Scope: read."""
     worker = await _worker(request, "read", name)
     _, embeddings = await _examples(request, many=False, labelled=False)
-    return _json(await worker.explain(embeddings[0]))
+    return _json(await worker.explain(embeddings[0], top))
 
 
 @router.post(
@@ -270,7 +273,7 @@ async def export(request: Request, name: Name) -> Response:
 async def import_(request: Request, name: Name) -> Response:
     """Copy an exported memory into this one; rows it has already are left out. Scope: admin."""
     worker = await _worker(request, "admin", name)
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != bundle.MEDIA_TYPE:
+    if media_type(request) != bundle.MEDIA_TYPE:
         raise Refused(415, "media_type", f"the body must be {bundle.MEDIA_TYPE}")
     content, limits = await request.body(), _parts(request).settings.limits
 
@@ -305,11 +308,15 @@ async def episode(
     if parts.episodes_running >= parts.settings.limits.episodes:
         raise Refused(503, "busy", "enough episodes are running: try again in a minute", **{"retry-after": "10"})
     parts.episodes_running += 1
+    end = time.monotonic() + parts.settings.limits.episode_seconds
+
+    def is_over() -> bool:
+        return parts.stopping or time.monotonic() > end
 
     async def events() -> Any:
         try:
             steps = play(parts.learner, way, drawings, seed)
-            async for event in as_events(steps, pause_ms / 1000, parts.pictures, lambda: parts.stopping):
+            async for event in as_events(steps, pause_ms / 1000, parts.episode_thread, is_over):
                 yield event
         finally:
             parts.episodes_running -= 1
@@ -338,10 +345,10 @@ async def _worker(request: Request, scope: str, name: str) -> MemoryWorker:
 async def _examples(request: Request, *, many: bool, labelled: bool) -> tuple[list[Example], Any]:
     """The pictures of a request, decoded beside the event loop and embedded with those of other requests."""
     parts = _parts(request)
-    pictures = await read_pictures(request, many=many, labelled=labelled)
+    unread = await read_examples(request, many=many, labelled=labelled)
 
     def prepare() -> tuple[list[Example], Any]:
-        examples = decode(pictures, parts.settings.limits)
+        examples = decode(unread, parts.settings.limits)
         return examples, fit([example.sheet for example in examples], parts.image_size)
 
     examples, images = await asyncio.get_running_loop().run_in_executor(parts.pictures, prepare)

@@ -11,6 +11,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from apl.service.app import create_app
+from apl.service.connections import ACCEPTED_AT_ONCE, bounded_protocol
 from apl.service.settings import Settings
 from apl.service.telemetry import start_logging
 
@@ -43,20 +44,7 @@ def serve(settings: Settings) -> int:
     """Run until told to stop; returns the exit status."""
     start_logging()
     app = create_app(settings)
-    config = uvicorn.Config(
-        app,
-        host=settings.host,
-        port=settings.port,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=GRACE_SECONDS,
-        timeout_keep_alive=30,
-        proxy_headers=False,
-        h11_max_incomplete_event_size=65536,
-        lifespan="on",
-        ws="none",
-    )
+    config = server_config(app, settings)
     with _listening(settings) as listener:
         host, port = listener.getsockname()[:2]
         server = Server(app, config, f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/")
@@ -64,6 +52,24 @@ def serve(settings: Settings) -> int:
     if not server.started:
         raise RuntimeError(getattr(app.state, "failure", "it could not start; the log tells why"))
     return 0
+
+
+def server_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        http=bounded_protocol(settings.limits),
+        backlog=ACCEPTED_AT_ONCE,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        timeout_keep_alive=30,
+        proxy_headers=False,
+        lifespan="on",
+    )
 
 
 def _listening(settings: Settings) -> socket.socket:
@@ -74,7 +80,7 @@ def _listening(settings: Settings) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((settings.host.strip("[]"), settings.port))
-        listener.listen(512)
+        listener.listen(ACCEPTED_AT_ONCE)
     except OSError as error:
         listener.close()
         raise OSError(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}") from None

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 BATCH = 64
 """Examples in one request."""
+TOP = 20
+"""Classes named in an answer, unless more are asked for."""
+MOST_TOP = 200
 LABEL_CHARACTERS = 200
 SOURCE_CHARACTERS = 1000
 
@@ -20,6 +23,14 @@ class Limits:
     """An imported memory is larger than any other request, and needs the scope `admin`."""
     body_seconds: float = 30.0
     """How long a client may take to send its body."""
+    head_bytes: int = 32_768
+    """Request line and headers together."""
+    head_seconds: float = 10.0
+    """How long a client may take to send them."""
+    unread_seconds: float = 10.0
+    """How long a client may leave an answer unread."""
+    connections: int = 1000
+    """At the same time; fewer where the system allows fewer open files."""
     image_pixels: int = 4_000_000
     """Read from the header of a picture, before it is unpacked."""
     memories: int = 100
@@ -31,8 +42,10 @@ class Limits:
     """Requests per second and client, in the long run; 0 for no limit."""
     rate_burst: float = 200.0
     """Requests a client may make at once after a pause."""
-    episodes: int = 2
+    episodes: int = 16
     """Live episodes at the same time."""
+    episode_seconds: float = 600.0
+    """A live episode that takes longer is ended."""
 
 
 @dataclass(frozen=True)

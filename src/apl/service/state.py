@@ -22,7 +22,9 @@ class ServiceState:
     encoder: BatchedEncoder
     metrics: Metrics
     pictures: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, thread_name_prefix="pictures"))
-    """Threads that unpack pictures and play episodes."""
+    """Threads that unpack pictures."""
+    episode_thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "episodes"))
+    """Episodes take turns here, a step at a time."""
     episodes_running: int = 0
     stopping: bool = False
     version: str = field(default_factory=lambda: version("apl"))
@@ -49,3 +51,4 @@ class ServiceState:
         await self.memories.close()
         self.encoder.close()
         self.pictures.shutdown()
+        self.episode_thread.shutdown()

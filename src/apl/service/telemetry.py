@@ -73,11 +73,39 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
+class FewAlike(logging.Filter):
+    """Of the lines that tell of trouble, a few of each kind in a while; the next one tells how many were left out.
+
+    Otherwise somebody who makes trouble fills the disk with what is written about it.
+    """
+
+    def __init__(self, most: int = 20, seconds: float = 10.0) -> None:
+        super().__init__()
+        self.most, self.seconds = most, seconds
+        self._since: dict[tuple, float] = {}
+        self._count: dict[tuple, int] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        fields = getattr(record, "fields", {})
+        status = fields.get("status", 0)
+        if record.levelno < logging.WARNING and status < 400:
+            return True
+        kind = (record.pathname, record.lineno, status)
+        if record.created - self._since.get(kind, 0.0) >= self.seconds:
+            left_out = self._count.get(kind, 0) - self.most
+            if left_out > 0:
+                record.fields = {**fields, "left_out_before": left_out}
+            self._since[kind], self._count[kind] = record.created, 0
+        self._count[kind] += 1
+        return self._count[kind] <= self.most
+
+
 def start_logging() -> None:
     """JSON lines on stderr for the service and for uvicorn; uvicorn's own access log is off, ours says more."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
-    for name in ("apl.service", "uvicorn", "uvicorn.error"):
+    handler.addFilter(FewAlike())
+    for name in ("apl.service", "uvicorn", "uvicorn.error", "asyncio"):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(logging.INFO)
