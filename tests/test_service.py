@@ -260,3 +260,18 @@ def test_the_page_needs_nothing_from_elsewhere(service: httpx.Client) -> None:
     for name in names:
         text = service.get(f"/{name}").text
         assert "http://" not in text.replace("http://www.w3.org", "") and "https://" not in text, name
+
+
+def test_a_class_can_be_renamed_and_joins_one_of_that_name(service: httpx.Client, home: str) -> None:
+    for sign in range(3):
+        teach(service, sign, home=home)
+    renamed = service.post(f"{home}/rename", json={"label": "sign 0", "to": "house"}).json()
+    assert renamed == {"rows": [4], "joined": False}
+    assert service.post(f"{home}/predict", json=question(0)).json()["predicted"] == "house"
+    assert service.get(f"{home}/rows/4/image").status_code == 200
+    assert service.post(f"{home}/rename", json={"label": "sign 1", "to": "house"}).json()["joined"]
+    counts = {c["label"]: c["rows"] for c in service.get(f"{home}/counts").json()["classes"]}
+    assert counts == {"sign 2": 1, "house": 2}
+    for bad in ({"label": "none", "to": "x"}, {"label": "house", "to": " "}, {"label": "house", "to": "a\nb"}):
+        assert service.post(f"{home}/rename", json=bad).status_code in (404, 422)
+    assert {c["label"]: c["rows"] for c in service.get(f"{home}/counts").json()["classes"]} == counts

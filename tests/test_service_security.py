@@ -15,10 +15,11 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
-from serving import lesson, png, question, running, save_small_model, settings
+from serving import Process, lesson, png, question, running, save_small_model, settings
 
 from apl.cli import main
 from apl.service.guard import RequestRate
@@ -380,3 +381,51 @@ def test_the_command_line_makes_tokens(tmp_path: Path, capsys: pytest.CaptureFix
     client = Tokens.load(file).client(token)
     assert client is not None and client.may("learn", "letters") and not client.may("read", "other")
     assert main(["serve", "--make-token", "--grant", "letters=everything"]) == 2
+
+
+# --- sharing --------------------------------------------------------------------------------------
+
+
+def test_a_guest_of_one_memory_gets_a_token_for_that_memory_alone(model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "tokens.json"
+    chief, entry = make_token("chief", ["*=admin"])
+    add_to_file(file, entry)
+    changes = {"host": "0.0.0.0", "tokens": str(file), "share": True}
+    with running(settings(tmp_path / "m.apl", model, **changes)) as client:
+        own = {"authorization": f"Bearer {chief}"}
+        client.put("/v1/memories/other", headers=own).raise_for_status()
+        shared = client.post(f"{HOME}/share", json={"scope": "read"}, headers=own)
+        assert shared.status_code == 200, shared.text
+        link = urlsplit(shared.json()["links"][0])
+        fragment = parse_qs(link.fragment)
+        assert link.port == client.base_url.port and not link.query and fragment["memory"] == ["default"]
+        guest = {"authorization": f"Bearer {fragment['token'][0]}"}
+        assert client.get(HOME, headers=guest).status_code == 200
+        refused(client.post(f"{HOME}/learn", json=lesson(0), headers=guest), 403)
+        refused(client.get("/v1/memories/other", headers=guest), 403)
+        refused(client.post(f"{HOME}/share", json={}, headers=guest), 403)
+        code = shared.json()["qr"]
+        assert all(len(row) == len(code) and set(row) <= {"0", "1"} for row in code) and code[0][:7] == "1" * 7
+    # Tokens made later are in the file too, as hashes.
+    assert Tokens.load(file).client(fragment["token"][0]) is not None
+    assert fragment["token"][0] not in file.read_text()
+
+
+def test_without_a_file_of_tokens_sharing_makes_one_token_for_whoever_started_it(model: Path) -> None:
+    server = Process("--model", str(model), "--memory", "ram:", "--share")
+    try:
+        link = urlsplit(server.url)
+        base = f"http://127.0.0.1:{link.port}"
+        refused(httpx.get(f"{base}{HOME}", trust_env=False), 401)
+        token = parse_qs(link.fragment)["token"][0]
+        own = {"authorization": f"Bearer {token}"}
+        assert httpx.get(f"{base}{HOME}", headers=own, trust_env=False).status_code == 200
+    finally:
+        server.stop()
+    assert not any(token in line for line in server.log)
+
+
+def test_what_listens_on_this_machine_only_cannot_be_shared(unharmed: httpx.Client) -> None:
+    answer = unharmed.post(f"{HOME}/share", json={})
+    refused(answer, 409)
+    assert "--share" in answer.json()["error"]["message"]

@@ -19,6 +19,8 @@ class Command:
     """Where the memories live: a file (made if needed), a URL, or `ram:` for memories that end with the process."""
     host: str = "127.0.0.1"
     """Others can reach it only if told so, and then tokens are needed."""
+    share: bool = False
+    """Let others on the local network in by a link or a QR code, which the page makes; each gets a token."""
     port: int = 8000
     """0 takes any free port and prints which."""
     workers: int = 1
@@ -43,7 +45,7 @@ class Command:
     def run(self) -> int:
         if self.make_token:
             return self._make_token()
-        needed = ("fastapi", "uvicorn", "multipart", "prometheus_client")
+        needed = ("fastapi", "uvicorn", "httptools", "multipart", "prometheus_client", "segno")
         missing = [name for name in needed if importlib.util.find_spec(name) is None]
         if missing:
             raise ImportError(f"the service needs {', '.join(missing)}: pip install 'apl[service]'")
@@ -54,11 +56,12 @@ class Command:
             Settings(
                 model=self.model,
                 memory=self.memory,
-                host=self.host,
+                host="0.0.0.0" if self.share and self.host == "127.0.0.1" else self.host,
                 port=self.port,
                 workers=self.workers,
                 max_rows=self.max_rows,
                 tokens=None if self.tokens is None else str(self.tokens),
+                share=self.share,
                 allowed_hosts=self.allow_host,
                 allowed_origins=self.allow_origin,
                 limits=Limits(rate_per_second=self.rate, rate_burst=2 * self.rate),

@@ -28,7 +28,7 @@ from apl.service.routes import router
 from apl.service.settings import Settings
 from apl.service.state import ServiceState
 from apl.service.telemetry import Metrics, log
-from apl.service.tokens import Tokens
+from apl.service.tokens import Tokens, make_token
 from apl.store import StoreError
 
 PAGE = Path(__file__).parent / "page"
@@ -46,12 +46,17 @@ def create_app(settings: Settings, learner: Learner | None = None) -> FastAPI:
     if learner.config.decoder.labels == "fixed" and learner.config.decoder.kind not in WITHOUT_WEIGHTS:
         raise ValueError(f"{settings.model} knows a fixed number of classes: take one with neighbourhood labels")
     tokens = None if settings.tokens is None else Tokens.load(settings.tokens)
+    owner_token = None
+    if settings.share and tokens is None:
+        tokens = Tokens({})
+        owner_token, entry = make_token("owner", ["*=admin"])
+        tokens.add(entry)
     metrics = Metrics()
 
     @asynccontextmanager
     async def running(app: FastAPI) -> AsyncIterator[None]:
         try:
-            app.state.parts = await ServiceState.open(settings, learner, metrics)
+            app.state.parts = await ServiceState.open(settings, learner, metrics, tokens)
         except Refused as refusal:
             app.state.failure = refusal.message
             raise
@@ -72,6 +77,7 @@ def create_app(settings: Settings, learner: Learner | None = None) -> FastAPI:
         redoc_url=None,
         exception_handlers=_HANDLERS,
     )
+    app.state.owner_token = owner_token
     app.include_router(router)
     _add_health(app, metrics)
     app.mount("/", StaticFiles(directory=PAGE, html=True))
@@ -148,7 +154,7 @@ def _openapi(app: FastAPI, settings: Settings) -> dict[str, Any]:
         )
         components = document.setdefault("components", {})
         components.setdefault("schemas", {}).update(definitions["$defs"])
-        if settings.tokens is not None:
+        if settings.tokens is not None or settings.share:
             components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
             document["security"] = [{"token": []}]
         app.openapi_schema = document

@@ -235,14 +235,29 @@ class MemoryWorker:
             self.write_unsettled()
             try:
                 for row in found[1]:
-                    new = NewRow(row.label, row.key, row.surprise_nats, row.written_at, row.source, row.payload)
-                    world.memory.stage(torch.from_numpy(row.key), new)
+                    world.memory.stage(torch.from_numpy(row.key), _renewed(row, row.label))
                 ids = list(world.commit().values())
             except BaseException:
                 world.reload()
                 raise
         self._forgotten.remove(found)
         return {"rows": ids}
+
+    def rename(self, label: Label, to: Label) -> dict[str, Any]:
+        with self.session.alone() as world:
+            ids = world.memory.ids_of(label)
+            if not ids:
+                raise Refused(404, "no_such_class", f"there is no class {label!r}")
+            if label == to and type(label) is type(to):
+                return {"rows": ids, "joined": False}
+            joined = world.memory.number(to) is not None
+            rows = [self.session.store.row(id) for id in ids]
+            self.write_unsettled()
+            try:
+                new = self.session.store.replace(ids, [_renewed(row, to) for row in rows])
+            finally:
+                world.reload()
+        return {"rows": new, "joined": joined}
 
     def write_unsettled(self) -> None:
         if settings := self.retries.unsettled():
@@ -263,6 +278,10 @@ def _stage(world: OpenWorld, embedding: Float[Tensor, " embed"], example: Exampl
     receipt = taught(world.learn(embedding, example.label, example.source, lambda: to_png(example.sheet)))
     history.add(receipt, len(world.memory))
     return receipt
+
+
+def _renewed(row: Row, label: Label) -> NewRow:
+    return NewRow(label, row.key, row.surprise_nats, row.written_at, row.source, row.payload)
 
 
 def _together(jobs: Sequence[Any], serve: Callable[[Any], list[_Outcome]]) -> list[_Outcome]:

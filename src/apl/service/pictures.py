@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-import io
-import warnings
 from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
-from PIL import Image
 
 from apl.classifier.images import Ink, read_image
+from apl.image_file import open_image
 from apl.service.guard import Refused
-
-FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
-"""Others have decoders that few people test."""
 
 
 def unusable(message: str) -> Refused:
@@ -37,23 +32,9 @@ def from_base64(text: str) -> bytes:
 
 def sheet_from_bytes(data: bytes, ink: Ink, most_pixels: int) -> UInt8[np.ndarray, "height width"]:
     try:
-        # A bomb is refused below, by a limit of our own that is much lower than Pillow's.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with Image.open(io.BytesIO(data), formats=FORMATS) as picture:
-                if picture.width * picture.height > most_pixels:
-                    raise unusable(
-                        f"image: {picture.width}×{picture.height} pixels, the most is {most_pixels:,} in all"
-                    )
-                picture.load()
-                return read_image(picture, ink)
-    except Refused:
-        raise
+        return read_image(open_image(data, most_pixels), ink)
     except (ValueError, TypeError) as error:
         raise unusable(f"image: {error}") from None
-    except Exception:
-        # Decoders meet damaged files with errors of every kind; all of them mean the same here.
-        raise unusable(f"image: not a picture that can be read; it may be {', '.join(FORMATS)}") from None
 
 
 def sheet_from_pixels(rows: Any, ink: Ink, most_pixels: int) -> UInt8[np.ndarray, "height width"]:

@@ -66,7 +66,9 @@ class Strict(BaseModel):
 class Picture(Strict):
     """One picture: either `image` or `pixels`."""
 
-    image: StrictStr | None = Field(None, description="A PNG, JPEG, WebP, GIF or BMP in base64, or as a data: URL.")
+    image: StrictStr | None = Field(
+        None, description="A PNG, JPEG, WebP, GIF, BMP or TIFF in base64, or as a data: URL."
+    )
     pixels: Pixels | None = Field(None, description="Grey rows: integers 0..255, or floats 0..1.")
     ink: Literal["auto", "dark", "light"] = Field("auto", description="Darker or lighter than its ground?")
 
@@ -116,7 +118,18 @@ class Restoring(Strict):
     undo: StrictStr = Field(min_length=1, max_length=64, description="What the answer to `forget` said.")
 
 
-MODELS = (Question, Questions, Lesson, Lessons, Forgetting, Restoring)
+class Renaming(Strict):
+    """A class and its new name; if there is a class of that name, the two become one."""
+
+    label: LabelField
+    to: LabelField
+
+
+class Sharing(Strict):
+    scope: Literal["read", "learn"] = Field("learn", description="What the guest may do in this memory.")
+
+
+MODELS = (Question, Questions, Lesson, Lessons, Forgetting, Restoring, Renaming, Sharing)
 MANY: dict[type[BaseModel], type[BaseModel]] = {Questions: Question, Lessons: Lesson}
 
 
@@ -230,10 +243,9 @@ def digest(examples: Sequence[Example]) -> str:
 
 def _decode(picture: Picture | Form, limits: Limits) -> Example:
     label, source = getattr(picture, "label", None), getattr(picture, "source", None)
-    if isinstance(label, str):
-        _check_text(label, "label")
-    if source is not None:
-        _check_text(source, "source")
+    for text, what in ((label, "label"), (source, "source")):
+        if text is not None:
+            check_text(text, what)
     if isinstance(picture, Form):
         sheet = sheet_from_bytes(picture.data, picture.ink, limits.image_pixels)
     elif picture.pixels is not None:
@@ -243,7 +255,9 @@ def _decode(picture: Picture | Form, limits: Limits) -> Example:
     return Example(sheet, label, source)
 
 
-def _check_text(text: str, what: str) -> None:
+def check_text(text: str | int, what: str) -> None:
+    if isinstance(text, int):
+        return
     if not text.strip():
         raise unusable(f"{what}: it is empty")
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in text):

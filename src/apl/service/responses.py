@@ -121,6 +121,17 @@ class Restored(Record):
     rows: list[int] = Field(description="The new ids of the restored rows.")
 
 
+class Renamed(Record):
+    rows: list[int] = Field(description="The new ids of the renamed rows.")
+    joined: bool = Field(description="There was a class of that name, which they joined.")
+
+
+class Shared(Record):
+    links: list[str] = Field(description="For a browser, the likeliest first. The token stands behind the #.")
+    qr: list[str] = Field(description="The first link as a QR code: rows of 0 and 1.")
+    token_name: str
+
+
 class RowRecord(Record):
     row: int
     label: str | int

@@ -25,7 +25,10 @@ from apl.service.requests import (
     Lessons,
     Question,
     Questions,
+    Renaming,
     Restoring,
+    Sharing,
+    check_text,
     decode,
     digest,
     media_type,
@@ -33,6 +36,7 @@ from apl.service.requests import (
     read_json,
 )
 from apl.service.settings import TOP
+from apl.service.sharing import invite
 from apl.service.state import ServiceState
 
 router = APIRouter(prefix="/v1", responses=errors())
@@ -93,6 +97,21 @@ async def delete_memory(request: Request, name: Name) -> Response:
     _allow(request, "admin", name)
     await _parts(request).memories.delete(name)
     return Response(status_code=204)
+
+
+@router.post(
+    "/memories/{name}/share",
+    response_model=responses.Shared,
+    openapi_extra=body(Sharing, form=False),
+    responses=errors(404, 409, 415, 507),
+    tags=["memories"],
+)
+async def share(request: Request, name: Name) -> Response:
+    """A link and a QR code for others on the local network, with a token for this memory alone. Scope: admin."""
+    await _worker(request, "admin", name)
+    what, parts = await read_json(request, Sharing), _parts(request)
+    port = request.scope["server"][1]
+    return _json(await asyncio.to_thread(invite, parts.tokens, parts.settings.host, port, name, what.scope))
 
 
 @router.get(
@@ -208,6 +227,21 @@ async def restore(request: Request, name: Name) -> Response:
     worker = await _worker(request, "learn", name)
     what = await read_json(request, Restoring)
     return _json(await worker.run(lambda: worker.restore(what.undo)))
+
+
+@router.post(
+    "/memories/{name}/rename",
+    response_model=responses.Renamed,
+    openapi_extra=body(Renaming, form=False),
+    responses=errors(404, 409, 415, 507),
+    tags=["rows"],
+)
+async def rename(request: Request, name: Name) -> Response:
+    """Give a class another name. Scope: learn."""
+    worker = await _worker(request, "learn", name)
+    what = await read_json(request, Renaming)
+    check_text(what.to, "to")
+    return _json(await worker.run(lambda: worker.rename(what.label, what.to)))
 
 
 @router.get("/memories/{name}/rows", response_model=responses.Rows, responses=errors(404, 409, 507), tags=["rows"])

@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from apl.service.app import create_app
 from apl.service.connections import ACCEPTED_AT_ONCE, bounded_protocol
 from apl.service.settings import Settings
+from apl.service.sharing import link
 from apl.service.telemetry import start_logging
 
 GRACE_SECONDS = 10
@@ -46,8 +47,7 @@ def serve(settings: Settings) -> int:
     app = create_app(settings)
     config = server_config(app, settings)
     with _listening(settings) as listener:
-        host, port = listener.getsockname()[:2]
-        server = Server(app, config, f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/")
+        server = Server(app, config, _own_link(app, *listener.getsockname()[:2]))
         server.run(sockets=[listener])
     if not server.started:
         raise RuntimeError(getattr(app.state, "failure", "it could not start; the log tells why"))
@@ -70,6 +70,13 @@ def server_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
         proxy_headers=False,
         lifespan="on",
     )
+
+
+def _own_link(app: FastAPI, host: str, port: int) -> str:
+    """Where whoever started it finds it: with the token, if one was made for them."""
+    if app.state.owner_token is not None:
+        return link("127.0.0.1" if host == "0.0.0.0" else host, port, token=app.state.owner_token)
+    return link(host, port).removesuffix("#")
 
 
 def _listening(settings: Settings) -> socket.socket:

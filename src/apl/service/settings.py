@@ -63,6 +63,8 @@ class Settings:
     """A budget of rows per memory: beyond it, the row that matters least goes."""
     tokens: str | None = None
     """The file with the tokens."""
+    share: bool = False
+    """Open to the local network; without a file of tokens, one is made for whoever started it."""
     allowed_hosts: tuple[str, ...] = ()
     """Names by which the service may be called, besides those of the loopback interface."""
     allowed_origins: tuple[str, ...] = ()
@@ -72,10 +74,12 @@ class Settings:
     def __post_init__(self) -> None:
         if self.workers < 1:
             raise ValueError(f"workers must be at least 1, got {self.workers}")
-        if not is_loopback(self.host) and self.tokens is None:
+        if self.share and is_loopback(self.host):
+            raise ValueError(f"{self.host} cannot be reached by others: leave --host out, or give an address that can")
+        if not is_loopback(self.host) and self.tokens is None and not self.share:
             raise ValueError(
-                f"{self.host} can be reached by others, so clients must show tokens: "
-                "make one with `apl serve --make-token --tokens tokens.json`, then add --tokens tokens.json"
+                f"{self.host} can be reached by others, so clients must show tokens: add --share, or make one with "
+                "`apl serve --make-token --tokens tokens.json` and add --tokens tokens.json"
             )
 
 

@@ -12,6 +12,7 @@ from apl.service.encoding import BatchedEncoder
 from apl.service.memories import Memories
 from apl.service.settings import Settings
 from apl.service.telemetry import Metrics
+from apl.service.tokens import Tokens
 
 
 @dataclass
@@ -21,6 +22,7 @@ class ServiceState:
     memories: Memories
     encoder: BatchedEncoder
     metrics: Metrics
+    tokens: Tokens | None
     pictures: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, thread_name_prefix="pictures"))
     """Threads that unpack pictures."""
     episode_thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "episodes"))
@@ -39,11 +41,11 @@ class ServiceState:
         return self.learner.config.encoder.image_size
 
     @staticmethod
-    async def open(settings: Settings, learner: Learner, metrics: Metrics) -> ServiceState:
+    async def open(settings: Settings, learner: Learner, metrics: Metrics, tokens: Tokens | None) -> ServiceState:
         memories = Memories(settings, learner, metrics)
         await memories.open()
         encoder = BatchedEncoder(learner, settings.workers, settings.limits.waiting, metrics)
-        return ServiceState(settings, learner, memories, encoder, metrics)
+        return ServiceState(settings, learner, memories, encoder, metrics, tokens)
 
     async def close(self) -> None:
         """Every lesson that was accepted is written before this returns."""

@@ -47,8 +47,10 @@ ANYBODY = Client("local", {EVERY: "admin"})
 class Tokens:
     """The known tokens, by their hashes."""
 
-    def __init__(self, clients: Mapping[str, Client]) -> None:
+    def __init__(self, clients: Mapping[str, Client], path: Path | None = None) -> None:
         self._clients = dict(clients)
+        self._path = path
+        """Where tokens made later are written too; None for tokens that end with the process."""
 
     def client(self, token: str) -> Client | None:
         """Whose token this is. Every hash is compared, so that the time taken tells nothing."""
@@ -59,9 +61,14 @@ class Tokens:
                 found = client
         return found
 
+    def add(self, entry: Mapping[str, Any]) -> None:
+        if self._path is not None:
+            add_to_file(self._path, entry)
+        self._clients[entry["sha256"]] = _client(entry, self._path or "this service")
+
     @staticmethod
     def load(path: str | Path) -> Tokens:
-        return Tokens({entry["sha256"]: _client(entry, path) for entry in _entries(Path(path))})
+        return Tokens({entry["sha256"]: _client(entry, path) for entry in _entries(Path(path))}, Path(path))
 
 
 def hash_of(token: str) -> str:

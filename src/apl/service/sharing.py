@@ -1,0 +1,62 @@
+"""A link for others on the local network: an address they can reach, a token of their own, and both as a QR code.
+
+The token stands behind the `#`, where browsers keep it to themselves: it reaches no log and no other site.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+import socket
+from typing import Any
+from urllib.parse import urlencode
+
+import segno
+
+from apl.service.guard import Refused
+from apl.service.settings import is_loopback
+from apl.service.tokens import Tokens, make_token
+
+ELSEWHERE = "192.0.2.1"
+"""An address kept for documentation: asking the way there sends nothing, and tells which address is ours."""
+
+
+def local_addresses() -> list[str]:
+    """Under which others on the network may reach this machine, the likeliest first."""
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((ELSEWHERE, 9))
+            found.append(probe.getsockname()[0])
+        except OSError:
+            pass  # no network at all
+    try:
+        found += [str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)]
+    except OSError:
+        pass
+    return [address for address in dict.fromkeys(found) if not ipaddress.ip_address(address).is_loopback]
+
+
+def link(address: str, port: int, **fragment: str) -> str:
+    host = f"[{address}]" if ":" in address else address
+    return f"http://{host}:{port}/#{urlencode(fragment)}"
+
+
+def invite(tokens: Tokens | None, host: str, port: int, memory: str, scope: str) -> dict[str, Any]:
+    """A new token that may do so much in one memory, and the links that carry it."""
+    if tokens is None or is_loopback(host):
+        raise Refused(
+            409, "not_shared", "this service can be reached from this machine only: start it with `apl serve --share`"
+        )
+    addresses = local_addresses() if ipaddress.ip_address(host.strip("[]")).is_unspecified else [host]
+    if not addresses:
+        raise Refused(409, "no_network", "this machine has no address that others could reach")
+    token, entry = make_token(f"guest {secrets.token_hex(3)}", [f"{memory}={scope}"])
+    tokens.add(entry)
+    links = [link(address, port, memory=memory, token=token) for address in addresses]
+    return {"links": links, "qr": qr_code(links[0]), "token_name": entry["name"]}
+
+
+def qr_code(text: str) -> list[str]:
+    """Rows of 0 and 1, without the quiet border."""
+    return ["".join(map(str, row)) for row in segno.make_qr(text, error="m").matrix]
