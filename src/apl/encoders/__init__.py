@@ -1,0 +1,67 @@
+"""What a practitioner plugs in: encoders from examples to vectors, none of which needs torch.
+
+"photo", "photo-lite2"     photographs (extra `photo`)
+"text"                     English sentences (extra `text`)
+"model.onnx"               an ONNX file with a small JSON beside it (`onnx_file.py`)
+any callable               from a list of examples to vectors
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from apl.encoders.contract import EncoderError, FrozenEncoder, MissingExtraError, checked_vectors, read_many
+
+NAMED = ("photo", "photo-lite2", "text")
+
+__all__ = [
+    "NAMED",
+    "EncoderError",
+    "FrozenEncoder",
+    "MissingExtraError",
+    "checked_vectors",
+    "encoder_name",
+    "open_encoder",
+    "read_many",
+]
+
+
+def open_encoder(encoder: Any, *, threads: int = 1) -> FrozenEncoder:
+    """An encoder by its name, its ONNX file, as a callable, or one that is ready."""
+    match encoder:
+        case "photo":
+            from apl.encoders.photo import PhotoEncoder
+
+            return PhotoEncoder("lite0", threads=threads)
+        case "photo-lite2":
+            from apl.encoders.photo import PhotoEncoder
+
+            return PhotoEncoder("lite2", threads=threads)
+        case "text":
+            from apl.encoders.text import TextEncoder
+
+            return TextEncoder(threads=threads)
+        case str() | os.PathLike() if Path(encoder).suffix == ".onnx":
+            from apl.encoders.onnx_file import OnnxFileEncoder
+
+            return OnnxFileEncoder(encoder, threads=threads)
+        case str() | os.PathLike():
+            raise EncoderError(f"there is no encoder {str(encoder)!r}: take {', '.join(NAMED)} or a .onnx file")
+    if isinstance(encoder, FrozenEncoder):
+        return encoder
+    if not callable(encoder):
+        raise EncoderError(f"an encoder is a name, a .onnx file or a callable; {encoder!r} cannot be called")
+    from apl.encoders.python_callable import CallableEncoder
+
+    return CallableEncoder(encoder)
+
+
+def encoder_name(encoder: Any) -> str:
+    """How a memory remembers its encoder: found again by name or path; a callable is not ("")."""
+    if isinstance(encoder, str) and encoder in NAMED:
+        return encoder
+    if isinstance(encoder, (str, os.PathLike)):
+        return str(Path(encoder).absolute())
+    return ""

@@ -1,0 +1,84 @@
+"""What an encoder is to the rest of the project: examples in, float32 vectors out, and never trained.
+
+A `FrozenEncoder` takes examples as users hand them over (`read` checks one and brings it into the encoder's own form),
+embeds many at once, and says what a memory keeps of an example to show in explanations (`payload`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float
+
+EncoderKind = Literal["picture", "photo", "text", "vector"]
+
+
+class EncoderError(ValueError):
+    """An encoder that cannot be used, or gave something else than vectors. Nothing has been written."""
+
+
+class MissingExtraError(ImportError):
+    """A package that an encoder needs is not installed; the message says the command that brings it."""
+
+
+@runtime_checkable
+class FrozenEncoder(Protocol):
+    """Examples → vectors. The same example always gives the same vector, up to rounding."""
+
+    kind: EncoderKind
+    fingerprint: str
+    """Changes whenever the vectors would: keys of two fingerprints do not belong into one memory."""
+
+    @property
+    def width(self) -> int | None:
+        """Numbers in a vector; None while only the first example can tell."""
+
+    def read(self, example: Any) -> Any:
+        """One example, checked, in the encoder's own form. A `TypeError` or `ValueError` says what is wrong with it."""
+
+    def embed(self, examples: Sequence[Any]) -> Float[np.ndarray, "example embed"]:
+        """The vectors of examples that were read."""
+
+    def payload(self, example: Any) -> bytes | None:
+        """What a memory keeps of an example that was read: a small picture, or its text in UTF-8."""
+
+    def from_payload(self, payload: bytes) -> Any:
+        """The example again, as far as the payload kept it."""
+
+
+def read_many(encoder: FrozenEncoder, examples: Iterable[Any]) -> list[Any]:
+    """A batch, each example checked; an error says which one is wrong."""
+    if isinstance(examples, (str, bytes)):
+        raise TypeError("expected a batch of examples, got one: put it into a list, or use the verb that ends in _one")
+    try:
+        examples = list(examples)
+    except TypeError:
+        raise TypeError(f"expected a batch of examples, got {type(examples).__name__}") from None
+    checked = []
+    for number, example in enumerate(examples):
+        try:
+            checked.append(encoder.read(example))
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"example {number} of {len(examples)}: {error}") from None
+    return checked
+
+
+def checked_vectors(vectors: Any, count: int, width: int | None, name: str) -> Float[np.ndarray, "example embed"]:
+    """What an encoder gave, as float32, if it is one finite vector of the right width for each example."""
+    if hasattr(vectors, "detach"):  # a torch tensor, of any precision and on any device
+        vectors = vectors.detach().cpu().float().numpy()
+    try:
+        with np.errstate(over="ignore"):
+            vectors = np.asarray(vectors).astype(np.float32)
+    except (TypeError, ValueError) as error:
+        raise EncoderError(f"the encoder {name} gave no numbers: {error}") from None
+    shape = list(vectors.shape)
+    if vectors.ndim != 2 or len(vectors) != count or not vectors.shape[1]:
+        raise EncoderError(f"the encoder {name} must give {count} × width numbers for {count} examples, got {shape}")
+    if width is not None and vectors.shape[1] != width:
+        raise EncoderError(f"the encoder {name} gave vectors of {vectors.shape[1]} numbers, so far they had {width}")
+    if not np.isfinite(vectors).all():
+        raise EncoderError(f"the encoder {name} gave NaN or infinity")
+    return vectors

@@ -1,0 +1,61 @@
+"""Any Python callable from a list of examples to vectors: `OnlineClassifier(encoder=model.encode)`."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from PIL import Image
+
+from apl.encoders.contract import EncoderError, EncoderKind, checked_vectors
+from apl.encoders.photographs import reduced, to_jpeg
+
+_THUMBNAIL = 224
+
+
+class CallableEncoder:
+    """Calls it with a list, and sees that as many finite vectors come back, always of one width.
+
+    fingerprint: what tells its vectors from another encoder's. Without one (and without an attribute of that name) it is
+        the callable's name: then it is on you to give another encoder another memory.
+    """
+
+    def __init__(
+        self, function: Callable[[list], Any], *, fingerprint: str | None = None, kind: EncoderKind = "vector"
+    ) -> None:
+        self._function, self.kind = function, kind
+        self.width: int | None = None
+        owner = getattr(function, "__self__", None)
+        self.name = getattr(function, "__qualname__", type(function).__qualname__)
+        module = getattr(function, "__module__", None) or type(owner or function).__module__
+        told = fingerprint or getattr(function, "fingerprint", None)
+        self.fingerprint = f"callable-{told or f'{module}.{self.name}'}"
+
+    def read(self, example: Any) -> Any:
+        return example
+
+    def embed(self, examples: Sequence[Any]) -> Float[np.ndarray, "example embed"]:
+        if not examples:
+            return np.zeros((0, self.width or 0), np.float32)
+        try:
+            vectors = self._function(list(examples))
+        except Exception as error:
+            raise EncoderError(f"the encoder {self.name} raised {type(error).__name__}: {error}") from error
+        vectors = checked_vectors(vectors, len(examples), self.width, self.name)
+        self.width = vectors.shape[1]
+        return vectors
+
+    def payload(self, example: Any) -> bytes | None:
+        if isinstance(example, str):
+            return example.encode(errors="replace")
+        if isinstance(example, Image.Image):
+            return to_jpeg(reduced(example.convert("RGB"), _THUMBNAIL))
+        return None
+
+    def from_payload(self, payload: bytes) -> Any:
+        if payload.startswith(b"\xff\xd8"):
+            return Image.open(io.BytesIO(payload))
+        return payload.decode()
