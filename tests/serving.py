@@ -48,8 +48,8 @@ def save_small_model(directory: Path) -> Path:
 
 @lru_cache
 def _glyphs() -> np.ndarray:
-    images = draw_glyphs(CLASSES, DRAWINGS, torch.Generator().manual_seed(5), 56).images
-    return images.reshape(CLASSES, DRAWINGS, 56, 56).numpy()
+    images = draw_glyphs(CLASSES, DRAWINGS, np.random.default_rng(5), 56).images
+    return images.reshape(CLASSES, DRAWINGS, 56, 56)
 
 
 def drawing(sign: int, number: int = 0) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -76,3 +77,19 @@ def test_mistakes_are_one_sentence(arguments, said, capsys, tmp_path, monkeypatc
     error = capsys.readouterr().err
     assert said in error and "Traceback" not in error
     assert not (tmp_path / "nowhere.apl").exists()
+
+
+def test_the_demonstration_tells_what_it_did_and_draws_the_curve(model, capsys, tmp_path, monkeypatch) -> None:
+    for name in ("matplotlib", "matplotlib.pyplot"):
+        monkeypatch.setitem(sys.modules, name, None)
+    small = ("--model", model, "--way", 4, "--drawings", 5)
+    result = call(capsys, "demo", *small, "--picture", tmp_path / "curve.png")
+    assert result["examples"] == 20 and 4 <= result["stored"] <= 20 and 0 <= result["accuracy"] <= 1
+    with Image.open(tmp_path / "curve.png") as picture:
+        assert picture.width > 600 and len(set(picture.convert("L").tobytes())) > 20
+    assert call(capsys, "demo", *small, "--picture", tmp_path / "again.png")["stored"] == result["stored"]
+    assert call(capsys, "demo", *small, "--seed", 1, "--picture", tmp_path / "other.png")
+    assert (tmp_path / "again.png").read_bytes() == (tmp_path / "curve.png").read_bytes()
+    assert (tmp_path / "other.png").read_bytes() != (tmp_path / "curve.png").read_bytes()
+    for wrong in (("--way", "1"), ("--drawings", "1"), ("--seed", "-1"), ("--picture", "no/such/folder/x.png")):
+        assert main(["demo", "--model", model, *wrong]) == 2

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -9,7 +10,7 @@ from apl.data.compose import compose
 
 @pytest.fixture(scope="module")
 def glyphs() -> LabelledImages:
-    drawn = draw_glyphs(12, 5, torch.Generator().manual_seed(0), 28)
+    drawn = LabelledImages.of_glyphs(draw_glyphs(12, 5, np.random.default_rng(0), 28))
     mixed = torch.randperm(len(drawn), generator=torch.Generator().manual_seed(1))
     return LabelledImages(drawn.images[mixed], drawn.labels[mixed], drawn.class_names)
 

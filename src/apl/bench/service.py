@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from apl.bench.http_load import Load, Sent, load, run
@@ -96,10 +97,10 @@ def serving(model: str, memory: Path) -> Iterator[Running]:
 
 def drawings(size: int, seed: int = 0) -> list[tuple[int, str]]:
     """Invented characters in random order: class and picture in base64."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = np.random.default_rng(seed)
     glyphs = draw_glyphs(CLASSES, DRAWINGS, generator, size)
-    order = torch.randperm(len(glyphs), generator=generator).tolist()
-    pictures = [base64.b64encode(to_png(255 - glyphs.images[i, 0].numpy())).decode() for i in order]
+    order = generator.permutation(len(glyphs))
+    pictures = [base64.b64encode(to_png(255 - glyphs.images[i, 0])).decode() for i in order]
     return list(zip(glyphs.labels[order].tolist(), pictures, strict=True))
 
 

@@ -9,12 +9,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from apl.bench.timing import Contender, ratio, take_turns
 from apl.data.glyphs import draw_glyphs
 from apl.data.jitter import jitter
+from apl.data.labelled import LabelledImages
 from apl.encoder import scale_bytes
 from apl.episode import EpisodeSampler, Step, run_episode
 from apl.learner import Learner
@@ -49,7 +51,8 @@ class WholeStep:
 
     def __init__(self, config: TrainConfig, run: Run, learner: Learner) -> None:
         self.config, self.run, self.learner = config, run, learner
-        glyphs = draw_glyphs(CLASSES, DRAWINGS, torch.Generator().manual_seed(0), config.learner.encoder.image_size)
+        drawn = draw_glyphs(CLASSES, DRAWINGS, np.random.default_rng(0), config.learner.encoder.image_size)
+        glyphs = LabelledImages.of_glyphs(drawn)
         self.images = glyphs.images
         self.sampler = EpisodeSampler(glyphs.labels, run.generator)
         self.window = Window()

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Num
-from torch import Tensor
 
-from apl.classifier.images import fit, read_image, read_images, to_png
+from apl.classifier.images import as_array, fit, is_tensor, read_image, read_images, to_png
 from apl.store import Label
 from apl.store.rows import checked_label
 
@@ -25,7 +23,7 @@ class Pictures:
     def __len__(self) -> int:
         return len(self.sheets)
 
-    def encoder_input(self, size: int) -> Num[Tensor, "example *input"]:
+    def encoder_input(self, size: int) -> Num[np.ndarray, "example *input"]:
         return fit(self.sheets, size)
 
     def payload(self, number: int) -> bytes | None:
@@ -44,8 +42,8 @@ class Vectors:
     def __len__(self) -> int:
         return len(self.values)
 
-    def encoder_input(self, size: int) -> Num[Tensor, "example *input"]:
-        return torch.from_numpy(self.values)
+    def encoder_input(self, size: int) -> Num[np.ndarray, "example *input"]:
+        return self.values
 
     def payload(self, number: int) -> bytes | None:
         return None
@@ -81,8 +79,10 @@ def many_vectors(x: Any) -> Vectors:
 
 
 def _numbers(x: Any) -> np.ndarray:
-    if isinstance(x, Tensor):
-        x = x.detach().cpu().numpy()
+    if is_tensor(x):
+        x = as_array(x)
+    elif isinstance(x, (list, tuple)):
+        x = [as_array(one) if is_tensor(one) else one for one in x]
     try:
         with np.errstate(over="ignore"):
             values = np.array(x, dtype=np.float32)

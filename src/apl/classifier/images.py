@@ -16,15 +16,14 @@ keeps as a row's payload, and every key is computed from it, so that keys can be
 from __future__ import annotations
 
 import struct
+import sys
 import zlib
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from jaxtyping import Float, UInt8
 from PIL import Image
-from torch import Tensor
 
 from apl.image_file import LARGEST_PIXELS, open_image
 
@@ -48,7 +47,7 @@ def read_images(images: Any, ink: str = "auto") -> list[UInt8[np.ndarray, "_ _"]
     """The sheets of a batch."""
     if isinstance(images, Image.Image):
         raise ValueError("expected a batch of images, got one: put it into a list, or use the verb that ends in _one")
-    if isinstance(images, (np.ndarray, Tensor)):
+    if isinstance(images, np.ndarray) or is_tensor(images):
         if images.ndim < 3 or images.ndim > 4:
             raise ValueError(
                 f"expected a batch N×H×W, N×H×W×C or N×C×H×W, got shape {list(images.shape)}: "
@@ -73,7 +72,7 @@ def read_image(image: Any, ink: str = "auto") -> UInt8[np.ndarray, "height width
     return np.round(_ink(grey, ink) * 255).astype(np.uint8)
 
 
-def fit(sheets: Sequence[UInt8[np.ndarray, "_ _"]], size: int) -> UInt8[Tensor, "image 1 side side"]:
+def fit(sheets: Sequence[UInt8[np.ndarray, "_ _"]], size: int) -> UInt8[np.ndarray, "image 1 side side"]:
     """Sheets as an encoder of this image size wants them, drawings placed as in Omniglot."""
     fitted = np.zeros((len(sheets), 1, size, size), np.uint8)
     for number, sheet in enumerate(sheets):
@@ -81,7 +80,7 @@ def fit(sheets: Sequence[UInt8[np.ndarray, "_ _"]], size: int) -> UInt8[Tensor, 
         if square.shape != (size, size):
             square = np.asarray(Image.fromarray(square).resize((size, size), Image.Resampling.LANCZOS))
         fitted[number, 0] = square
-    return torch.from_numpy(fitted)
+    return fitted
 
 
 def to_png(sheet: UInt8[np.ndarray, "height width"]) -> bytes:
@@ -102,12 +101,25 @@ def from_png(png: bytes) -> UInt8[np.ndarray, "height width"]:
     return np.asarray(open_image(png).convert("L"))
 
 
+def is_tensor(x: Any) -> bool:
+    """Whether this is a torch tensor; torch is not imported to find out."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+def as_array(tensor: Any) -> np.ndarray:
+    """A torch tensor as an array; numpy does not know the short floats (bfloat16)."""
+    tensor = tensor.detach().cpu()
+    short = tensor.is_floating_point() and tensor.element_size() < 4
+    return (tensor.float() if short else tensor).numpy()
+
+
 # --- one form ---------------------------------------------------------------------------------------------------
 
 
 def _channels_last(image: Any) -> Float[np.ndarray, "height width channels"]:
     """Values 0..1, with 1, 2, 3 or 4 channels."""
-    torch_like = isinstance(image, Tensor)
+    torch_like = is_tensor(image)
     if isinstance(image, Image.Image):
         _check_pixels(image.width, image.height)
         if image.mode in ("I", "F") or image.mode.startswith("I;"):
@@ -118,7 +130,7 @@ def _channels_last(image: Any) -> Float[np.ndarray, "height width channels"]:
         else:
             image = np.asarray(image.convert("RGBA"))
     elif torch_like:
-        image = image.detach().cpu().numpy()
+        image = as_array(image)
     elif isinstance(image, (list, tuple)):
         image = np.asarray(image)
     elif not isinstance(image, np.ndarray):

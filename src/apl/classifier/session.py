@@ -73,11 +73,11 @@ class Session:
         size = getattr(self.learner.config.encoder, "image_size", 0)
         if len(examples) == 1:
             self._solo = self._solo or self.learner.on_single_images()
-            return self._solo.embed(examples.encoder_input(size)[None])[0]
+            return self._solo.embed(torch.from_numpy(examples.encoder_input(size))[None])[0]
         parts = []
         for start in range(0, len(examples), EXAMPLES_AT_ONCE):
             x = examples.part(start, start + EXAMPLES_AT_ONCE).encoder_input(size)
-            parts.append(self.learner.embed(x[None])[0])
+            parts.append(self.learner.embed(torch.from_numpy(x)[None])[0])
         return torch.cat(parts) if parts else torch.zeros(0, self.learner.encoder.width)
 
     def learn(

@@ -7,56 +7,66 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from apl.cli.options import JsonOption, TrainedModel
 
 if TYPE_CHECKING:
-    from apl.data.labelled import LabelledImages
+    from PIL import Image
+
+    from apl.data.glyphs import Glyphs
+
+SIDE = 56
+"""Pixels of a drawing."""
+OURS, OTHER = "#c8443c", "#33658a"
 
 
 @dataclass
 class Command:
     """Watch the learner meet characters that nobody has ever seen, and stop writing once it knows them."""
 
-    model: str = "omniglot"
-    """A bundled model's name, or the directory of a saved one."""
-    way: int = 20
+    model: TrainedModel = "omniglot"
+    way: Annotated[int, tyro.conf.arg(metavar="CHARACTERS")] = 20
     """How many characters to invent."""
-    drawings: int = 20
+    drawings: Annotated[int, tyro.conf.arg(metavar="TIMES")] = 20
     """How often each is drawn."""
-    seed: int = 0
+    seed: Annotated[int, tyro.conf.arg(metavar="NUMBER")] = 0
     """Another seed invents another alphabet."""
-    picture: Path = Path("apl-demo.png")
+    picture: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("apl-demo.png")
     """Where the curve goes."""
-    json: bool = False
-    """Print the summary as one JSON object."""
+    json: JsonOption = False
 
     def run(self) -> None:
-        import torch
+        import numpy as np
 
+        from apl.classifier.online import OnlineClassifier
         from apl.data.glyphs import draw_glyphs
-        from apl.episode import EpisodeSampler, run_episode
-        from apl.learner import Learner
 
-        if self.drawings < 2:
-            raise ValueError(f"drawings must be at least 2, got {self.drawings}")
+        if self.way < 2 or self.drawings < 2:
+            raise ValueError(f"way and drawings must be at least 2, got {self.way} and {self.drawings}")
+        if self.seed < 0:
+            raise ValueError(f"seed must not be negative, got {self.seed}")
         if not self.picture.resolve().parent.is_dir():
             raise ValueError(f"there is no folder {self.picture.resolve().parent} to put the picture in")
-        learner = Learner.load(self.model)
-        generator = torch.Generator().manual_seed(1_000_000 + self.seed)
-        glyphs = draw_glyphs(self.way, self.drawings, generator, learner.config.encoder.image_size)
-        stream = EpisodeSampler(glyphs.labels, generator).online(self.way, None, 1)
-        memory = learner.new_memory()
+        generator = np.random.default_rng(1_000_000 + self.seed)
+        glyphs = draw_glyphs(self.way, self.drawings, generator, SIDE)
         right: list[bool] = []
         stored: list[int] = []
         met: set[int] = set()
         on_known: list[bool] = []
-        with torch.no_grad(), _Screen(self.way, stream.label.shape[1]) as show:
-            for step in run_episode(learner, memory, glyphs.images, stream, batch=1):
-                truth, answer = int(step.label[0, 0]), int(step.observation.prediction.label[0, 0])
-                right.append(truth == answer)
-                stored.append(int(memory.counts[0]))
+        with (
+            OnlineClassifier.from_pretrained(self.model, ink="light", keep_images=False) as classifier,
+            _Screen(self.way, len(glyphs)) as show,
+        ):
+            for number in generator.permutation(len(glyphs)):
+                truth = int(glyphs.labels[number])
+                receipt = classifier.learn_one(glyphs.images[number, 0], truth)
+                right.append(receipt.predicted == truth)
+                stored.append(len(classifier))
                 if truth in met:
-                    on_known.append(truth == answer)
+                    on_known.append(right[-1])
                 met.add(truth)
                 show(right, stored, len(met))
         summary = {
@@ -69,7 +79,7 @@ class Command:
             "stored_per_class": stored[-1] / self.way,
             "picture": str(self.picture),
         }
-        _draw(self.picture, glyphs, right, stored, self.way)
+        _drawn(glyphs, right, stored, self.way).save(self.picture, "PNG")
         if self.json:
             print(json_format.dumps(summary))
             return
@@ -114,22 +124,27 @@ class _Screen:
             print(figures, file=sys.stderr)
 
 
-def _draw(path: Path, glyphs: LabelledImages, right: list[bool], stored: list[int], way: int) -> None:
-    import torch
+def _drawn(glyphs: Glyphs, right: list[bool], stored: list[int], way: int) -> Image.Image:
+    """The curve, and beside it a drawing of each character."""
+    from apl.cli.chart import Curve, beside, chart
 
-    from apl.paper.plot import OTHER, OURS, figure, smooth
+    recent = [sum(part) / len(part) for end in range(1, len(right) + 1) if (part := right[max(0, end - 25) : end])]
+    curve = chart(
+        f"{way} invented characters, online",
+        "drawings seen",
+        Curve(recent, 1.0, OURS, "right, of the last 25", percent=True),
+        Curve(stored, max(3 * way, stored[-1]), OTHER, "drawings in memory"),
+    )
+    return beside(curve, _alphabet(glyphs, min(way, 20)))
 
-    shown = min(way, 20)
-    first = [int((glyphs.labels == c).nonzero()[0]) for c in range(shown)]
-    alphabet = torch.cat([255 - glyphs.images[i, 0] for i in first[: shown // 2]], 1)
-    second = torch.cat([255 - glyphs.images[i, 0] for i in first[shown // 2 : 2 * (shown // 2)]], 1)
-    with figure(path, columns=2) as (axes, picture):
-        axes.plot(smooth(torch.tensor(right).float(), 25), color=OURS, label="right, of the last 25")
-        axes.set(xlabel="drawings seen", ylabel="accuracy", ylim=(0, 1.02), title=f"{way} invented characters, online")
-        memory = axes.twinx()
-        memory.plot(stored, color=OTHER, label="drawings in memory")
-        memory.set(ylabel="drawings in memory", ylim=(0, 3 * way))
-        axes.legend(handles=[*axes.get_lines(), *memory.get_lines()], frameon=False, loc="lower right")
-        picture.imshow(torch.cat([alphabet, second]), cmap="gray")
-        picture.set_title("the alphabet")
-        picture.axis("off")
+
+def _alphabet(glyphs: Glyphs, shown: int) -> Image.Image:
+    from PIL import Image
+
+    columns, gap = 4, 10
+    sheet = Image.new("RGB", (columns * (SIDE + gap) + gap, -(-shown // columns) * (SIDE + gap) + gap), "white")
+    for label in range(shown):
+        first = int((glyphs.labels == label).argmax())
+        where = gap + label % columns * (SIDE + gap), gap + label // columns * (SIDE + gap)
+        sheet.paste(Image.fromarray(255 - glyphs.images[first, 0]), where)
+    return sheet

@@ -11,11 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from jaxtyping import Int, Num
 from torch import Tensor
 
 from apl.data.glyphs import draw_glyphs
+from apl.data.labelled import LabelledImages
 from apl.data.mnist import DigitPart, mnist_part
 from apl.episode import Episodes
 
@@ -89,8 +91,8 @@ def symbol_examples(task: AnalogyTask, part: Literal["train", "validation", "tes
     """One-hot vectors (in bytes, as images are), or drawings of invented characters."""
     if task.symbols == "one_hot":
         return Examples(255 * torch.eye(task.symbol_count, dtype=torch.uint8), torch.arange(task.symbol_count))
-    generator = torch.Generator().manual_seed(GLYPH_SEEDS[part])
-    glyphs = draw_glyphs(GLYPH_CLASSES[part], 2 * DIGITS, generator)
+    generator = np.random.default_rng(GLYPH_SEEDS[part])
+    glyphs = LabelledImages.of_glyphs(draw_glyphs(GLYPH_CLASSES[part], 2 * DIGITS, generator))
     return Examples(glyphs.images.flatten(1), glyphs.labels)
 
 

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
+from apl.data.glyphs import Glyphs
+
 
 @dataclass(frozen=True)
 class LabelledImages:
@@ -25,6 +27,10 @@ class LabelledImages:
             raise ValueError(
                 f"labels must lie in 0..{len(self.class_names) - 1}, found {int(self.labels.min())}..{int(self.labels.max())}"
             )
+
+    @classmethod
+    def of_glyphs(cls, glyphs: Glyphs) -> LabelledImages:
+        return cls(torch.from_numpy(glyphs.images), torch.from_numpy(glyphs.labels), glyphs.class_names)
 
     def __len__(self) -> int:
         return len(self.images)

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
+import numpy as np
 
 from apl.data.glyphs import draw_glyphs
 from apl.data.labelled import LabelledImages
@@ -39,7 +39,8 @@ class DataSource:
             return mnist_part("encoder" if part == "train" else part, size)
         # Each part is drawn from a seed of its own: no class of one can be in another.
         seed = {"train": 1, "validation": 2, "test": 3}[part]
-        glyphs = draw_glyphs(self.glyph_classes, DRAWINGS_PER_GLYPH, torch.Generator().manual_seed(seed), size)
+        drawn = draw_glyphs(self.glyph_classes, DRAWINGS_PER_GLYPH, np.random.default_rng(seed), size)
+        glyphs = LabelledImages.of_glyphs(drawn)
         return glyphs.with_rotations() if self.rotations else glyphs
 
     def load_training(self, size: int, mirrored: Mirrored) -> LabelledImages:

@@ -11,6 +11,7 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
@@ -24,7 +25,7 @@ AT_ONCE = 64
 
 @dataclass
 class _Waiting:
-    images: UInt8[Tensor, "image 1 side side"]
+    images: UInt8[np.ndarray, "image 1 side side"]
     done: asyncio.Future[Tensor]
 
 
@@ -40,7 +41,7 @@ class BatchedEncoder:
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="encoder")
         self._running: set[asyncio.Task[None]] = set()
 
-    async def embed(self, images: UInt8[Tensor, "image 1 side side"]) -> Float[Tensor, "image embed"]:
+    async def embed(self, images: UInt8[np.ndarray, "image 1 side side"]) -> Float[Tensor, "image embed"]:
         if self._waiting + len(images) > self.most_waiting:
             raise Refused(503, "busy", "too many examples are waiting: try again later", **{"retry-after": "1"})
         waiting = _Waiting(images, asyncio.get_running_loop().create_future())
@@ -63,7 +64,7 @@ class BatchedEncoder:
         try:
             while self._queue:
                 batch = self._next_batch()
-                joined = torch.cat([waiting.images for waiting in batch])
+                joined = np.concatenate([waiting.images for waiting in batch])
                 self.metrics.batch.observe(len(joined))
                 loop = asyncio.get_running_loop()
                 try:
@@ -88,5 +89,5 @@ class BatchedEncoder:
         return batch
 
     @torch.no_grad()
-    def _embed(self, images: Tensor) -> Tensor:
-        return self.learner.embed(images[None])[0]
+    def _embed(self, images: np.ndarray) -> Tensor:
+        return self.learner.embed(torch.from_numpy(images)[None])[0]

@@ -12,10 +12,12 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Executor
 from typing import Any
 
+import numpy as np
 import torch
 
 from apl.classifier.images import to_png
 from apl.data.glyphs import draw_glyphs
+from apl.data.labelled import LabelledImages
 from apl.episode import EpisodeSampler, Step, run_episode
 from apl.learner import Learner
 
@@ -26,7 +28,8 @@ SHOWN = 8
 def play(learner: Learner, way: int, drawings: int, seed: int) -> Iterator[dict[str, Any]]:
     """First the alphabet, then a record for each drawing shown, at the end a summary."""
     generator = torch.Generator().manual_seed(seed)
-    glyphs = draw_glyphs(way, drawings, generator, learner.config.encoder.image_size)
+    drawn = draw_glyphs(way, drawings, np.random.default_rng(seed), learner.config.encoder.image_size)
+    glyphs = LabelledImages.of_glyphs(drawn)
     stream = EpisodeSampler(glyphs.labels, generator).online(way, None, 1)
     memory = learner.new_memory()
     # The sampler shuffles the labels of an episode; any example of a label shows what its character looks like.
