@@ -22,11 +22,11 @@ from apl.decoder import DecoderConfig
 from apl.encoder import ConvConfig, Group, IdentityConfig
 from apl.evaluate import fixed_context
 from apl.learner import Learner, LearnerConfig
-from apl.training.episodic import TrainConfig, learning_rate, next_episode_cap, train, with_encoder_of
+from apl.training.episodic import TrainConfig, next_episode_cap, train, with_encoder_of
 from apl.training.pretrain import PretrainConfig, pretrain
-from apl.training.pretrain import learning_rate as pretraining_rate
 from apl.training.run import RunOptions
 from apl.training.saved_encoder import read_encoder
+from apl.training.schedule import exponential, plateau
 
 ENCODER = ConvConfig(image_size=14, stem_channels=8, stem_stride=2, groups=(Group(8, 1), Group(8, 1)))
 DECODER = DecoderConfig(hidden=16, blocks=1, heads=2, label_width=8)
@@ -184,7 +184,7 @@ from apl.checkpoint import from_json, read_json
 from apl.training.run import RunOptions, process_group
 
 torch.set_num_threads(1)
-apl.training.pretrain.LOG_EVERY_SECONDS = apl.training.run.SAVE_EVERY_SECONDS = 0
+apl.training.run.LOG_EVERY_SECONDS = apl.training.run.SAVE_EVERY_SECONDS = 0
 directory = Path(sys.argv[1])
 described = read_json(Path(sys.argv[2]))
 module = {"PretrainConfig": apl.training.pretrain, "TrainConfig": apl.training.episodic}[described["type"]]
@@ -273,14 +273,14 @@ def test_episodes_are_cut_to_three_times_what_mastery_took_and_lengthen_when_it_
 
 def test_the_learning_rate_falls_by_a_tenth_every_thousand_steps_to_its_lowest() -> None:
     config = TrainConfig()
-    assert learning_rate(config, 0) == 1e-4
-    assert math.isclose(learning_rate(config, 1000), 0.9e-4) and math.isclose(learning_rate(config, 2000), 0.81e-4)
-    assert learning_rate(config, 10**6) == 1e-5
+    assert exponential(config, 0) == 1e-4
+    assert math.isclose(exponential(config, 1000), 0.9e-4) and math.isclose(exponential(config, 2000), 0.81e-4)
+    assert exponential(config, 10**6) == 1e-5
 
 
 def test_the_pretraining_rate_warms_up_stays_and_falls_to_zero() -> None:
     config = PretrainConfig(steps=1000, warmup_steps=10, learning_rate=1.0, decay_share=0.5)
-    rates = [pretraining_rate(config, step) for step in (0, 9, 400, 750, 999)]
+    rates = [plateau(config, step) for step in (0, 9, 400, 750, 999)]
     assert rates == [0.1, 1.0, 1.0, 0.5, pytest.approx(0.002)]
 
 
@@ -339,7 +339,7 @@ def test_an_encoder_can_be_trained_through_the_kernel_decoder(tmp_path: Path) ->
 
 
 def test_tensorboard_files_are_written_if_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("apl.training.pretrain.LOG_EVERY_SECONDS", 0)
+    monkeypatch.setattr("apl.training.run.LOG_EVERY_SECONDS", 0)
     pretrain(replace(PRETRAIN, steps=1), RunOptions(tmp_path, tensorboard=True))
     assert list((tmp_path / "tensorboard").glob("events.*"))
 

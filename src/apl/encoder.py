@@ -207,7 +207,8 @@ def embed_all(encoder: nn.Module, inputs: Tensor, batch: int = 256) -> Float[Ten
     """Embeddings of many inputs, in evaluation mode; byte images are scaled to 0..1."""
     was_training = encoder.training
     encoder.eval()
-    parts = [encoder(scale_bytes(part)) for part in inputs.split(batch)]
+    where = next((tensor.device for tensor in encoder.parameters()), inputs.device)
+    parts = [encoder(scale_bytes(part.to(where))) for part in inputs.split(batch)]
     encoder.train(was_training)
     return torch.cat(parts) if parts else torch.zeros(0, encoder.width)
 

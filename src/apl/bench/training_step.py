@@ -20,9 +20,10 @@ from apl.data.labelled import LabelledImages
 from apl.encoder import scale_bytes
 from apl.episode import EpisodeSampler, Step, run_episode
 from apl.learner import Learner
-from apl.training.episodic import TrainConfig, Window, descend, learning_rate
+from apl.training.episodic import TrainConfig
 from apl.training.presets import PRESETS
 from apl.training.run import Run, RunOptions
+from apl.training.schedule import exponential
 
 CLASSES, DRAWINGS = 60, 20
 
@@ -55,17 +56,18 @@ class WholeStep:
         glyphs = LabelledImages.of_glyphs(drawn)
         self.images = glyphs.images
         self.sampler = EpisodeSampler(glyphs.labels, run.generator)
-        self.window = Window()
         self.memory = learner.new_memory(config.parallel)
         self.steps = self._steps()
 
     def __call__(self) -> Step:
         step = next(self.steps)
         loss = step.observation.surprise_nats.mean()
-        descend(self.run, loss, learning_rate(self.config, self.run.state["step"]), self.config.clip)
+        self.run.descend(loss, exponential(self.config, self.run.state["step"]), self.config.clip)
         right = step.observation.prediction.label == step.label
         self.run.everywhere(bool(right.all()))
-        self.window.add(right, loss, self.memory.counts, self.config.ways[0])
+        stored = float(self.memory.counts.sum()) / self.config.parallel / self.config.ways[0]
+        accuracy = float(right.float().mean())
+        self.run.record(right.numel(), accuracy=accuracy, surprise_nats=loss, stored_per_class=stored)
         return step
 
     def _steps(self) -> Iterator[Step]:

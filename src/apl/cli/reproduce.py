@@ -20,6 +20,7 @@ Name = Literal[
     "decoders",
     "sigma",
     "continual",
+    "lake",
     "analogy",
     "report",
     "all",

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import tyro
 
 from apl.decoder import DecoderKind
+from apl.device import DeviceName
 
 
 @dataclass
@@ -40,8 +41,10 @@ class Command:
     """CPU threads of each process."""
     tensorboard: bool = False
     """Also write TensorBoard event files."""
+    device: DeviceName = "auto"
+    """Where to compute; auto takes the best there is."""
     precision: Literal["full", "bf16"] = "full"
-    """bf16: the networks' products in half precision, about twice as fast where the processor has it."""
+    """bf16: the networks' products in half precision, about twice as fast on GPUs and CPUs that have it."""
     json: bool = False
     """Print the result as one JSON object."""
 
@@ -49,6 +52,7 @@ class Command:
         import torch
 
         from apl.checkpoint import read_json
+        from apl.device import find_device
         from apl.training.analogy import AnalogyConfig, train_analogy
         from apl.training.distil import DistilConfig, distil
         from apl.training.episodic import train, with_encoder_of
@@ -61,14 +65,15 @@ class Command:
             raise ValueError(f"steps must be at least 1, got {self.steps}")
         if self.minutes is not None and self.minutes < 0:
             raise ValueError(f"minutes must not be negative, got {self.minutes}")
+        device = find_device(self.device)
         if self.threads:
             torch.set_num_threads(self.threads)
         config = preset(self.preset)
         changes = {"steps": self.steps, "seed": self.seed}
         config = replace(config, **{n: v for n, v in changes.items() if v is not None and hasattr(config, n)})
         directory = self.directory or Path("runs") / self.preset
-        options = RunOptions(directory, self.resume, self.minutes, self.tensorboard, self.precision)
-        with process_group():
+        options = RunOptions(directory, self.resume, self.minutes, self.tensorboard, device, self.precision)
+        with process_group(device):
             if isinstance(config, PretrainConfig):
                 if self.decoder:
                     raise ValueError(f"{self.preset} trains an encoder: --decoder means nothing here")

@@ -34,19 +34,19 @@ def jitter(
     count = len(images)
 
     def uniform(*shape: int) -> Tensor:
-        return torch.rand(*shape, generator=generator) * 2 - 1
+        return torch.rand(*shape, generator=generator).to(images.device) * 2 - 1
 
     angle = uniform(count) * math.radians(config.rotation_degrees)
     cos, sin = angle.cos(), angle.sin()
     stretch = torch.exp(uniform(count, 2) * config.scale)
     shear = uniform(count) * config.shear
     rotation = torch.stack([torch.stack([cos, -sin], -1), torch.stack([sin, cos], -1)], 1)
-    zero = torch.zeros(count)
+    zero = torch.zeros(count, device=images.device)
     deform = torch.stack([torch.stack([stretch[:, 0], shear], -1), torch.stack([zero, stretch[:, 1]], -1)], 1)
     affine = torch.cat([rotation @ deform, uniform(count, 2, 1) * config.shift], 2)
     grid = F.affine_grid(affine, list(images.shape), align_corners=False)
     if config.elastic:
-        coarse = torch.randn(count, 2, 4, 4, generator=generator) * config.elastic
+        coarse = torch.randn(count, 2, 4, 4, generator=generator).to(images.device) * config.elastic
         smooth = F.interpolate(coarse, size=images.shape[2:], mode="bicubic", align_corners=True)
         grid = grid + smooth.permute(0, 2, 3, 1)
     moved = F.grid_sample(images, grid, align_corners=False)
@@ -56,8 +56,8 @@ def jitter(
 
 
 def _vary_strokes(images: Tensor, share: float, generator: torch.Generator) -> Tensor:
-    lot = torch.rand(len(images), generator=generator)[:, None, None, None]
-    amount = torch.rand(len(images), 1, 1, 1, generator=generator)
+    lot = torch.rand(len(images), generator=generator).to(images.device)[:, None, None, None]
+    amount = torch.rand(len(images), 1, 1, 1, generator=generator).to(images.device)
     thick = images.lerp(F.max_pool2d(images, 3, 1, 1), amount)
     blurred = images.lerp(F.avg_pool2d(images, 3, 1, 1), amount)
     return torch.where(lot < share / 2, thick, torch.where(lot < share, blurred, images))

@@ -12,15 +12,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from apl.checkpoint import below, current_commit, find_model, load_weights, read_json, read_weights, to_json
+from apl.checkpoint import below, find_model, load_weights, read_json, read_weights
 from apl.controller import SurpriseController
 from apl.data.analogy import AnalogySampler, AnalogyTask, Examples, digit_examples, symbol_examples
 from apl.encoder import PairEncoder, embed_all, unflatten
 from apl.episode import run_episode
 from apl.evaluate import watch
 from apl.learner import Learner, LearnerConfig
-from apl.training.episodic import Window, descend
-from apl.training.run import LOG_EVERY_SECONDS, Run, RunOptions
+from apl.training.run import Run, RunOptions
+from apl.training.schedule import plateau
 
 VALIDATION_EPISODES = 64
 
@@ -60,14 +60,13 @@ def train_analogy(config: AnalogyConfig, options: RunOptions) -> Learner:
     encoders = load_encoders(learner, config)
     if config.decoder_from is not None:
         load_decoder(learner, config.decoder_from)
-    twin = learner.on_embeddings()
+    twin = learner.to(options.device).on_embeddings()
     optimiser = torch.optim.Adam(twin.parameters(), lr=0.0, fused=True)
     run = Run(config, options, twin, optimiser, config.seed)
     sampler = embedded_sampler(learner, config.task, "train", run.generator)
     ratios = config.sigma_ratios or (config.learner.sigma_ratio,)
 
     twin.train()
-    window = Window()
     for _ in run.rounds(config.steps):
         ratio = ratios[int(torch.randint(len(ratios), (1,), generator=run.generator))]
         twin.controller = SurpriseController(ratio)
@@ -75,37 +74,24 @@ def train_analogy(config: AnalogyConfig, options: RunOptions) -> Learner:
         memory = twin.new_memory(config.parallel)
         for step in run_episode(twin, memory, drawn.inputs, drawn.episodes, config.batch):
             loss = step.observation.surprise_nats.mean()
-            descend(run, loss, learning_rate(config, run.state["step"]), config.clip)
+            run.descend(loss, plateau(config, run.state["step"]), config.clip)
             right = step.observation.prediction.label == step.label
-            window.add(right, loss, memory.counts, 1)
+            run.record(
+                right.numel(),
+                {"sigma_ratio": ratio},
+                accuracy=float(right.float().mean()),
+                surprise_nats=loss,
+                stored=float(memory.counts.sum()) / config.parallel,
+            )
             if run.state["step"] >= config.steps:
                 break
-        if window.seconds > LOG_EVERY_SECONDS:
-            figures = window.figures(run.world)
-            figures["stored"] = figures.pop("stored_per_class")
-            run.show(**figures)
-            run.log(**figures, sigma_ratio=ratio)
-            window = Window()
     learner.eval()
     if run.rank == 0:
-        provenance = {
-            "trained_as": "learner on the analogy task",
-            "training": to_json(config),
-            "split": "mnist: 45,000 images for the encoder, 10,000 for the decoder, 5,000 to validate",
-            "steps": run.state["step"],
-            "seconds": round(run.seconds),
-            "commit": current_commit(),
-            "validation": validate(learner, config.task),
-            "encoders": encoders,
-        }
+        split = "mnist: 45,000 images for the encoder, 10,000 for the decoder, 5,000 to validate"
+        validated = validate(learner, config.task)
+        provenance = run.provenance("learner on the analogy task", None, validated, split=split, encoders=encoders)
         learner.save(options.directory / "model", provenance)
     return learner
-
-
-def learning_rate(config: AnalogyConfig, step: int) -> float:
-    warm = (step + 1) / config.warmup_steps
-    left = (config.steps - step) / (config.steps * config.decay_share)
-    return config.learning_rate * min(1.0, warm, left)
 
 
 def embedded_sampler(

@@ -8,23 +8,25 @@ sees what is new. The student's class directions start at the teacher's class me
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from apl.checkpoint import current_commit, save_model, to_json
+from apl.checkpoint import save_model
 from apl.data.jitter import JitterConfig, jitter
+from apl.data.labelled import LabelledImages
 from apl.data.pens import PenConfig, other_pen
 from apl.data.source import DataSource, Mirrored
 from apl.encoder import JointConfig, JointEncoder, build_encoder, scale_bytes
 from apl.training.digits import digit_accuracy
-from apl.training.pretrain import one_shot_accuracy
-from apl.training.run import LOG_EVERY_SECONDS, Run, RunOptions
+from apl.training.pretrain import VALIDATE_EVERY_STEPS, one_shot_accuracy
+from apl.training.run import Run, RunOptions
 from apl.training.saved_encoder import read_encoder
+from apl.training.schedule import plateau
 
 FIT_ON = 10_000
 """Drawings on which the student's first map into the teacher's space is fitted."""
@@ -88,93 +90,68 @@ def distil(config: DistilConfig, options: RunOptions) -> JointEncoder:
     encoder = JointEncoder(JointConfig((saved.config.parts[config.part],), saved.config.width))
     encoder.parts[0].load_state_dict(teacher.parts[config.part].state_dict())
 
+    here = options.device
+    teacher.to(here)
     taught = _embeddings(teacher, train.images, options)
     fitted = torch.randperm(len(train), generator=torch.Generator().manual_seed(config.seed))[:FIT_ON]
-    own = _embeddings(encoder.eval().side_by_side, train.images[fitted], options)
+    own = _embeddings(encoder.to(here).eval().side_by_side, train.images[fitted], options)
     encoder.project.weight.data.copy_(torch.linalg.lstsq(own, taught[fitted]).solution.T)
-    encoder.train()
-    means = torch.zeros(len(train.class_names), teacher.width).index_add_(0, train.labels, F.normalize(taught, dim=1))
-    directions = F.normalize(means, dim=1)
-    model = Student(encoder, directions)
+    means = torch.zeros(len(train.class_names), teacher.width, device=here)
+    directions = F.normalize(means.index_add_(0, train.labels.to(here), F.normalize(taught, dim=1)), dim=1)
+    model = Student(encoder.train(), directions)
     optimiser = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=config.weight_decay, fused=True)
     run = Run(config, options, model, optimiser, config.seed)
 
+    def drawings(count: int) -> Int[Tensor, " drawing"]:
+        return torch.randint(len(train), (count,), generator=run.generator)
+
     new = round(config.batch * config.new_share)
-    logged, seen, sums = time.monotonic(), 0, torch.zeros(3)
     for _ in run.rounds(config.steps):
-        step = run.state["step"]
-        chosen = torch.randint(len(train), (config.batch - new,), generator=run.generator)
-        labels = train.labels[chosen]
-        over = laid_over(scale_bytes(train.images[torch.randint(len(train), (2 * new,), generator=run.generator)]), run)
+        chosen = drawings(config.batch - new)
+        labels = train.labels[chosen].to(here)
+        over = laid_over(scale_bytes(train.images[drawings(2 * new)].to(here)), run.generator)
         with torch.no_grad(), run.autocast():
             of_new = teacher(over).float()
-        goal = F.normalize(torch.cat([taught[chosen], of_new]), dim=1)
-        shown = jitter(torch.cat([scale_bytes(train.images[chosen]), over]), config.jitter, run.generator)
+        goal = F.normalize(torch.cat([taught[chosen.to(here)], of_new]), dim=1)
+        known = scale_bytes(train.images[chosen].to(here))
+        shown = jitter(torch.cat([known, over]), config.jitter, run.generator)
         by_other = torch.rand(config.batch, generator=run.generator) < config.pen_share
         shown[by_other] = other_pen(shown[by_other], config.pens, run.generator)
 
         with run.autocast():
             found = F.normalize(model.encoder(shown).float(), dim=1)
         apart = 1 - (found * goal).sum(1).mean()
-        known = found[: len(chosen)]
-        logits = config.scale * known @ F.normalize(model.directions, dim=1).T
+        logits = config.scale * found[: len(chosen)] @ F.normalize(model.directions, dim=1).T
         foreseen = (config.scale * goal[: len(chosen)] @ directions.T).softmax(1)
         wrong = F.cross_entropy(logits, labels)
         loss = config.imitation * apart + (1 - config.soft) * wrong + config.soft * F.cross_entropy(logits, foreseen)
-        optimiser.zero_grad()
-        loss.backward()
-        run.average_gradients()
-        for group in optimiser.param_groups:
-            group["lr"] = learning_rate(config, step)
-        optimiser.step()
-        run.state["step"] += 1
-
-        seen += config.batch
-        right = (logits.argmax(1) == labels).float().mean()
-        sums += torch.stack([apart.detach(), wrong.detach(), right]) * config.batch
-        elapsed = time.monotonic() - logged
-        if elapsed > LOG_EVERY_SECONDS:
-            figures = dict(zip(("apart", "loss", "accuracy"), (sums / seen).tolist(), strict=True))
-            figures["images_per_second"] = seen * run.world / elapsed
-            run.show(**figures)
-            run.log(**figures)
-            logged, seen, sums = time.monotonic(), 0, torch.zeros(3)
-        if run.state["step"] % 1000 == 0 and run.rank == 0:
+        run.descend(loss, plateau(config, run.state["step"]))
+        run.record(config.batch, apart=apart, loss=wrong, accuracy=(logits.argmax(1) == labels).float().mean())
+        if run.state["step"] % VALIDATE_EVERY_STEPS == 0 and run.rank == 0:
             run.log(**_validate(model.encoder, validation))
     if run.rank == 0:
-        provenance = {
-            "trained_as": "student of a larger encoder",
-            "distillation": to_json(config),
-            "split": config.data.split_name(),
-            "split_hash": config.data.split_hash(),
-            "steps": run.state["step"],
-            "seconds": round(run.seconds),
-            "commit": current_commit(),
-            "validation": _validate(model.encoder, validation),
-            "teacher": saved.provenance,
-        }
+        validated = _validate(model.encoder, validation)
+        provenance = run.provenance("student of a larger encoder", config.data, validated, teacher=saved.provenance)
         save_model(options.directory / "encoder", model.encoder, model.encoder.config, provenance, half=False)
     return model.encoder
 
 
-def laid_over(images: Float[Tensor, "twice 1 height width"], run: Run) -> Float[Tensor, "image 1 height width"]:
+def laid_over(
+    images: Float[Tensor, "twice 1 height width"], generator: torch.Generator
+) -> Float[Tensor, "image 1 height width"]:
     """Figures nobody has seen: two drawings, each strongly deformed, on one sheet; a third of them alone."""
-    first, second = jitter(images, LAID_OVER, run.generator).chunk(2)
-    alone = torch.rand(len(first), 1, 1, 1, generator=run.generator) < 1 / 3
+    first, second = jitter(images, LAID_OVER, generator).chunk(2)
+    alone = torch.rand(len(first), 1, 1, 1, generator=generator).to(images.device) < 1 / 3
     return torch.where(alone, first, torch.maximum(first, second))
 
 
-def learning_rate(config: DistilConfig, step: int) -> float:
-    warm = min(1.0, (step + 1) / config.warmup_steps)
-    left = (config.steps - step) / (config.steps * config.decay_share)
-    return config.learning_rate * min(warm, left, 1.0)
-
-
-def _validate(encoder: nn.Module, validation: object) -> dict[str, float]:
+def _validate(encoder: nn.Module, validation: LabelledImages) -> dict[str, float]:
     return {**one_shot_accuracy(encoder, validation), **digit_accuracy(encoder)}
 
 
 @torch.no_grad()
-def _embeddings(encoder: object, images: Tensor, options: RunOptions) -> Float[Tensor, "image embed"]:
+def _embeddings(
+    encoder: Callable[[Tensor], Tensor], images: Tensor, options: RunOptions
+) -> Float[Tensor, "image embed"]:
     with options.autocast():
-        return torch.cat([encoder(scale_bytes(part)).float() for part in images.split(256)])
+        return torch.cat([encoder(scale_bytes(part.to(options.device))).float() for part in images.split(256)])

@@ -15,15 +15,16 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from apl.checkpoint import current_commit, is_named, to_json
+from apl.checkpoint import is_named
 from apl.data.jitter import JitterConfig, jitter
 from apl.data.source import DataSource, Mirrored
 from apl.encoder import embed_all, scale_bytes
 from apl.episode import EpisodeSampler, run_episode
 from apl.evaluate import fixed_context
 from apl.learner import Learner, LearnerConfig
-from apl.training.run import LOG_EVERY_SECONDS, Run, RunOptions
+from apl.training.run import Run, RunOptions
 from apl.training.saved_encoder import read_encoder
+from apl.training.schedule import exponential
 
 VALIDATE_EVERY_SECONDS = 1200
 
@@ -68,6 +69,7 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
     learner = Learner(config.learner)
     if config.encoder_from is not None:
         read_encoder(config.encoder_from).load_into(learner.encoder)
+    learner.to(options.device)
     size = getattr(config.learner.encoder, "image_size", None)
     if size is None:
         raise ValueError("training needs an encoder of images")
@@ -89,7 +91,6 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
         return jitter(scale_bytes(x), config.jitter, run.generator) if config.jitter else x
 
     trained.train()
-    window = Window()
     validated = time.monotonic()
     for _ in run.rounds(config.steps):
         # Processes take as many steps per episode as one another, or they would wait for each other for ever.
@@ -102,58 +103,33 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
         mastered_after = None
         for step in run_episode(trained, memory, inputs, episodes, config.batch, prepare):
             loss = step.observation.surprise_nats.mean()
-            descend(run, loss, learning_rate(config, run.state["step"]), config.clip)
+            run.descend(loss, exponential(config, run.state["step"]), config.clip)
             right = step.observation.prediction.label == step.label
             if run.everywhere(bool(right.all())):
                 mastered_after = mastered_after or step.seen + config.batch
-            window.add(right, loss, memory.counts, way)
+            run.record(
+                right.numel(),
+                {"episode_cap": min(run.state["episode_cap"], length), "way": way},
+                accuracy=float(right.float().mean()),
+                surprise_nats=loss,
+                stored_per_class=float(memory.counts.sum()) / config.parallel / way,
+            )
             if (mastered_after and step.seen + config.batch >= 3 * mastered_after) or run.state["step"] >= config.steps:
                 break
         run.state["episode_cap"] = next_episode_cap(run.state["episode_cap"], mastered_after, episodes.example.shape[1])
-        if window.seconds > LOG_EVERY_SECONDS:
-            figures = window.figures(run.world)
-            run.show(**figures)
-            run.log(**figures, episode_cap=min(run.state["episode_cap"], length), way=way)
-            window = Window()
         if time.monotonic() - validated > VALIDATE_EVERY_SECONDS and run.rank == 0:
             run.log(**_validate(trained, validation_inputs, validation.labels, config))
             trained.train()
             validated = time.monotonic()
     learner.eval()
     if run.rank == 0:
-        provenance = {
-            "trained_as": "learner on episodes",
-            "training": to_json(config),
-            "split": config.data.split_name(),
-            "split_hash": config.data.split_hash(),
-            "steps": run.state["step"],
-            "seconds": round(run.seconds),
-            "commit": current_commit(),
-            "validation": _validate(trained, validation_inputs, validation.labels, config),
-        }
-        if config.encoder_from is not None:
-            provenance["encoder"] = read_encoder(config.encoder_from).provenance
+        encoder = {"encoder": read_encoder(config.encoder_from).provenance} if config.encoder_from else {}
+        validated = _validate(trained, validation_inputs, validation.labels, config)
+        provenance = run.provenance("learner on episodes", config.data, validated, **encoder)
         # An encoder that a bundled model holds is not saved again.
         shared = config.encoder_from if config.freeze_encoder and is_named(config.encoder_from) else None
         learner.save(options.directory / "model", provenance, encoder=shared)
     return learner
-
-
-def descend(run: Run, loss: Tensor, learning_rate: float, clip: float) -> None:
-    """One step of the run's optimiser, on the loss of one batch of an episode."""
-    run.optimiser.zero_grad()
-    if loss.requires_grad:  # the kernel decoder has nothing to learn from an empty memory
-        loss.backward()
-    run.average_gradients()
-    torch.nn.utils.clip_grad_norm_(run.module.parameters(), clip)
-    for group in run.optimiser.param_groups:
-        group["lr"] = learning_rate
-    run.optimiser.step()
-    run.state["step"] += 1
-
-
-def learning_rate(config: TrainConfig, step: int) -> float:
-    return max(config.lowest_learning_rate, config.learning_rate * config.decay ** (step / 1000))
 
 
 def next_episode_cap(cap: float, mastered_after: int | None, shown: int) -> float:
@@ -176,30 +152,3 @@ def _validate(learner: Learner, inputs: Tensor, labels: Tensor, config: TrainCon
                 estimate = fixed_context(learner, inputs, labels, way=way, shot=shot, episodes=episodes, seed=0)
                 figures[f"val_{way}way_{shot}shot"] = estimate.mean
     return figures
-
-
-class Window:
-    """Figures since the last log line."""
-
-    def __init__(self) -> None:
-        self._started = time.monotonic()
-        self._right, self._seen, self._loss, self._stored, self._steps = 0, 0, 0.0, 0.0, 0
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._started
-
-    def add(self, right: Tensor, loss: Tensor, stored: Tensor, way: int) -> None:
-        self._right += int(right.sum())
-        self._seen += right.numel()
-        self._loss += float(loss.detach())
-        self._stored += float(stored.float().mean()) / way
-        self._steps += 1
-
-    def figures(self, processes: int) -> dict[str, float]:
-        return {
-            "accuracy": self._right / self._seen,
-            "surprise_nats": self._loss / self._steps,
-            "stored_per_class": self._stored / self._steps,
-            "images_per_second": self._seen * processes / self.seconds,
-        }

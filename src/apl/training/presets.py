@@ -49,15 +49,18 @@ MIRRORED = PretrainConfig(
     weight_decay=5e-2,
 )
 
+FROM_SCRATCH = replace(MIRRORED, steps=10_000, learning_rate=2e-3, warmup_steps=200, decay_share=0.6)
+
+LAKE = replace(FROM_SCRATCH, data=DataSource(split="lake"))
+"""Sees nothing but the 964 background characters, 126 of which are held out to choose by."""
+
 Preset = PretrainConfig | JoinConfig | DistilConfig | TrainConfig | AnalogyConfig
 
 PRESETS: dict[str, Preset] = {
     "omniglot-encoder": PretrainConfig(encoder=OMNIGLOT_ENCODER, steps=8500, batch=64),
     "omniglot-encoder-mirrored": MIRRORED,
     "omniglot-encoder-composed": replace(MIRRORED, composed=8000, steps=11_000, warmup_steps=100, decay_share=0.8),
-    "omniglot-encoder-finer": replace(
-        MIRRORED, encoder=FINER_ENCODER, steps=10_000, learning_rate=2e-3, warmup_steps=200, decay_share=0.6, seed=1
-    ),
+    "omniglot-encoder-finer": replace(FROM_SCRATCH, encoder=FINER_ENCODER, seed=1),
     "omniglot-encoder-joint": JoinConfig(
         ("runs/omniglot-encoder-composed/encoder", "runs/omniglot-encoder-finer/encoder")
     ),
@@ -77,6 +80,10 @@ PRESETS: dict[str, Preset] = {
         learning_rate=1e-3,
         decay=0.3,
     ),
+    "lake-encoder": LAKE,
+    "lake-encoder-finer": replace(LAKE, encoder=FINER_ENCODER, seed=1),
+    "lake": JoinConfig(("runs/lake-encoder/encoder", "runs/lake-encoder-finer/encoder"), data=DataSource(split="lake")),
+    "paper-encoder": replace(FROM_SCRATCH, encoder=ConvConfig()),
     "paper-20way": TrainConfig(
         learner=LearnerConfig(decoder=DecoderConfig(labels="fixed", way=20)),
         parallel=1,

@@ -7,7 +7,6 @@ The class vectors are thrown away afterwards; the encoder alone is kept.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 
 import torch
@@ -15,14 +14,15 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from apl.checkpoint import current_commit, save_model, to_json
+from apl.checkpoint import save_model
 from apl.data.compose import compose
 from apl.data.jitter import JitterConfig, jitter
 from apl.data.labelled import LabelledImages
 from apl.data.source import DataSource, Mirrored
 from apl.encoder import ConvConfig, ImageConfig, build_encoder, embed_all, scale_bytes
-from apl.training.run import LOG_EVERY_SECONDS, Run, RunOptions
+from apl.training.run import Run, RunOptions
 from apl.training.saved_encoder import read_encoder
+from apl.training.schedule import plateau
 
 VALIDATE_EVERY_STEPS = 1000
 
@@ -73,7 +73,7 @@ def pretrain(config: PretrainConfig, options: RunOptions) -> nn.Module:
     if config.composed:
         train = train.joined(compose(train, config.composed, torch.Generator().manual_seed(config.seed)))
     validation = config.data.load("validation", config.encoder.image_size)
-    model = CosineClassifier(config, len(train.class_names))
+    model = CosineClassifier(config, len(train.class_names)).to(options.device)
     if config.encoder_from is not None:
         read_encoder(config.encoder_from).load_into(model.encoder)
         if not options.resume:
@@ -81,46 +81,22 @@ def pretrain(config: PretrainConfig, options: RunOptions) -> nn.Module:
     optimiser = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=config.weight_decay, fused=True)
     run = Run(config, options, model, optimiser, config.seed)
 
-    logged, seen, hits, losses = time.monotonic(), 0, 0.0, 0.0
     for _ in run.rounds(config.steps):
-        step = run.state["step"]
         chosen = torch.randint(len(train), (config.batch,), generator=run.generator)
-        images = jitter(scale_bytes(train.images[chosen]), config.jitter, run.generator)
-        labels = train.labels[chosen]
-        logits = model(images)
-        loss = F.cross_entropy(logits, labels)
-        optimiser.zero_grad()
-        loss.backward()
-        run.average_gradients()
-        for group in optimiser.param_groups:
-            group["lr"] = learning_rate(config, step)
-        optimiser.step()
-        run.state["step"] += 1
-
-        seen += len(labels)
-        hits += int((logits.argmax(1) == labels).sum())
-        losses += float(loss.detach()) * len(labels)
-        elapsed = time.monotonic() - logged
-        if elapsed > LOG_EVERY_SECONDS:
-            figures = {"loss": losses / seen, "accuracy": hits / seen, "images_per_second": seen * run.world / elapsed}
-            run.show(**figures)
-            run.log(**figures)
-            logged, seen, hits, losses = time.monotonic(), 0, 0.0, 0.0
+        images = jitter(scale_bytes(train.images[chosen].to(options.device)), config.jitter, run.generator)
+        labels = train.labels[chosen].to(options.device)
+        with run.autocast():
+            logits = model(images)
+        loss = F.cross_entropy(logits.float(), labels)
+        run.descend(loss, plateau(config, run.state["step"]))
+        run.record(len(labels), loss=loss, accuracy=(logits.argmax(1) == labels).float().mean())
         if run.state["step"] % VALIDATE_EVERY_STEPS == 0 and run.rank == 0:
             run.log(**one_shot_accuracy(model.encoder, validation))
     if run.rank == 0:
-        provenance = {
-            "trained_as": "classifier of the training classes",
-            "pretraining": to_json(config),
-            "split": config.data.split_name(),
-            "split_hash": config.data.split_hash(),
-            "steps": run.state["step"],
-            "seconds": round(run.seconds),
-            "commit": current_commit(),
-            "validation": one_shot_accuracy(model.encoder, validation),
-        }
-        if config.encoder_from is not None:
-            provenance["started_from"] = read_encoder(config.encoder_from).provenance
+        started = {"started_from": read_encoder(config.encoder_from).provenance} if config.encoder_from else {}
+        provenance = run.provenance(
+            "classifier of the training classes", config.data, one_shot_accuracy(model.encoder, validation), **started
+        )
         save_model(options.directory / "encoder", model.encoder, config.encoder, provenance, half=False)
     return model.encoder
 
@@ -138,16 +114,9 @@ def point_at_class_means(model: CosineClassifier, data: LabelledImages, drawings
     model.directions.copy_(F.normalize(model.directions, dim=1))
 
 
-def learning_rate(config: PretrainConfig, step: int) -> float:
-    """Warm-up, plateau, linear decay: the plateau lets a run be lengthened or shortened when resumed."""
-    warm = min(1.0, (step + 1) / config.warmup_steps)
-    left = (config.steps - step) / (config.steps * config.decay_share)
-    return config.learning_rate * min(warm, left, 1.0)
-
-
 def one_shot_accuracy(encoder: nn.Module, data: LabelledImages, seed: int = 0) -> dict[str, float]:
     """Nearest-neighbour accuracy over all classes of `data` at once: one stored example each, and class means of five."""
-    embeddings = F.normalize(embed_all(encoder, data.images), dim=1)
+    embeddings = F.normalize(embed_all(encoder, data.images), dim=1).cpu()
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(data), generator=generator)
     by_class = order[data.labels[order].argsort(stable=True)]

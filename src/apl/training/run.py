@@ -1,8 +1,8 @@
 """A training run that a person can live with: directory, log, progress, clock, interruption, resumption.
 
-The two training loops (`pretrain.py`, `train.py`) keep all their state in a `Run`: the loop's numbers in
-`run.state`, tensors in the module and optimiser, chance in `run.generator`. What is saved is therefore
-everything, and an interrupted and resumed run equals an uninterrupted one bit for bit.
+The training loops keep all their state in a `Run`: the loop's numbers in `run.state`, tensors in the module and
+optimiser, chance in `run.generator`. What is saved is therefore everything, and an interrupted and resumed run
+equals (on a CPU) an uninterrupted one bit for bit.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -26,6 +27,7 @@ from torch import Tensor, nn
 from apl.checkpoint import (
     CheckpointError,
     below,
+    current_commit,
     from_json,
     read_json,
     read_tensors,
@@ -33,9 +35,13 @@ from apl.checkpoint import (
     write_json,
     write_tensors,
 )
+from apl.data.source import DataSource
+from apl.device import CPU
 
 SAVE_EVERY_SECONDS = 50
 LOG_EVERY_SECONDS = 5
+
+Precision = Literal["full", "bf16"]
 
 
 @dataclasses.dataclass
@@ -49,11 +55,13 @@ class RunOptions:
     """Stop (and save) after this much time."""
     tensorboard: bool = False
     """Also write TensorBoard event files (needs `pip install 'apl[tensorboard]'`)."""
-    precision: Literal["full", "bf16"] = "full"
+    device: torch.device = CPU
+    """Where the networks compute. Chance is always drawn on the CPU, so that a seed means the same everywhere."""
+    precision: Precision = "full"
     """bf16: the networks' products in half precision; weights, losses and their sums stay in full."""
 
     def autocast(self) -> torch.autocast:
-        return torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.precision == "bf16")
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16")
 
 
 class Run:
@@ -79,6 +87,8 @@ class Run:
         self._started = time.monotonic()
         self._seconds_before = 0.0
         self._writer = None
+        self._bar: Progress | None = None
+        self._window = Window()
         directory = options.directory
         if options.resume:
             self._load()
@@ -121,9 +131,47 @@ class Run:
         """Around a network's forward pass: the run's precision."""
         return self.options.autocast()
 
-    def show(self, **metrics: float) -> None:
-        """The running figures beside the progress bar."""
-        self._bar.update(self._task, figures="  ".join(f"{name} {value:.3g}" for name, value in metrics.items()))
+    def descend(self, loss: Tensor, learning_rate: float, clip: float | None = None) -> None:
+        """One step of the optimiser on this loss; `clip` is the largest norm of the gradient."""
+        self.optimiser.zero_grad()
+        if loss.requires_grad:  # the kernel decoder has nothing to learn from an empty memory
+            loss.backward()
+        self.average_gradients()
+        if clip is not None:
+            torch.nn.utils.clip_grad_norm_(self.module.parameters(), clip)
+        for group in self.optimiser.param_groups:
+            group["lr"] = learning_rate
+        self.optimiser.step()
+        self.state["step"] += 1
+
+    def record(self, images: int, latest: Mapping[str, Any] = MappingProxyType({}), **means: Tensor | float) -> None:
+        """Keep the figures of a step; every few seconds their means are shown and logged, with the `latest` as it is."""
+        self._window.add(images, means)
+        if self._window.seconds > LOG_EVERY_SECONDS:
+            figures = self._window.figures(self.world)
+            if self._bar:
+                text = "  ".join(f"{name} {value:.3g}" for name, value in figures.items())
+                self._bar.update(self._task, figures=text)
+            self.log(**figures, **latest)
+            self._window = Window()
+
+    def provenance(
+        self, trained_as: str, data: DataSource | None, validation: Mapping[str, float], **more: Any
+    ) -> dict[str, Any]:
+        """Where weights came from: what is saved beside them."""
+        split = {"split": data.split_name(), "split_hash": data.split_hash()} if data else {}
+        return {
+            "trained_as": trained_as,
+            "training": to_json(self.config),
+            **split,
+            "steps": self.state["step"],
+            "seconds": round(self.seconds),
+            "device": str(self.options.device),
+            "precision": self.options.precision,
+            "commit": current_commit(),
+            "validation": dict(validation),
+            **more,
+        }
 
     def log(self, **metrics: Any) -> None:
         """One line in log.jsonl (and TensorBoard)."""
@@ -159,7 +207,7 @@ class Run:
         """The number of the first process, so that what one draws for all is the same for all."""
         if self.world == 1:
             return number
-        decision = torch.tensor(number)
+        decision = torch.tensor(number, device=self.options.device)
         dist.broadcast(decision, 0)
         return int(decision)
 
@@ -219,15 +267,16 @@ class Run:
         mine = self.generator.get_state()
         if self.world == 1:
             return [mine]
+        mine = mine.to(self.options.device)
         states = [torch.empty_like(mine) for _ in range(self.world)]
         dist.all_gather(states, mine)
-        return states
+        return [state.cpu() for state in states]
 
     def _agree(self, wish: bool) -> bool:
         """What rank 0 decides, all ranks do: clocks and signals differ between processes."""
         if self.world == 1:
             return wish
-        decision = torch.tensor(int(wish))
+        decision = torch.tensor(int(wish), device=self.options.device)
         dist.all_reduce(decision, op=dist.ReduceOp.MAX)
         return bool(decision)
 
@@ -265,13 +314,39 @@ def _stop_signals(run: Run) -> Iterator[None]:
             signal.signal(s, handler)
 
 
+class Window:
+    """Means of the figures since the last log line, each step counting as often as it had images."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._images = 0
+        self._sums: dict[str, Any] = {}
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def add(self, images: int, means: Mapping[str, Tensor | float]) -> None:
+        self._images += images
+        for name, value in means.items():
+            # Tensors stay where they are: to ask for a number now would make a GPU wait.
+            value = value.detach() if isinstance(value, Tensor) else value
+            self._sums[name] = self._sums.get(name, 0.0) + value * images
+
+    def figures(self, processes: int) -> dict[str, float]:
+        means = {name: float(value) / self._images for name, value in self._sums.items()}
+        return {**means, "images_per_second": self._images * processes / self.seconds}
+
+
 @contextmanager
-def process_group() -> Iterator[None]:
+def process_group(device: torch.device = CPU) -> Iterator[None]:
     """Join the other processes when started by `torchrun`; otherwise do nothing."""
     if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield
         return
-    dist.init_process_group("gloo")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
         yield
     finally:

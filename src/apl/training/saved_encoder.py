@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from apl.checkpoint import CheckpointError, below, find_model, from_json, load_weights, read_json, read_weights
-from apl.encoder import EncoderConfig
+from apl.encoder import EncoderConfig, build_encoder
 from apl.learner import LearnerConfig
 
 
@@ -19,6 +19,12 @@ class SavedEncoder:
     config: EncoderConfig
     tensors: dict[str, Tensor]
     provenance: dict[str, Any]
+
+    def build(self) -> nn.Module:
+        """The encoder itself, in evaluation mode."""
+        encoder = build_encoder(self.config).eval()
+        self.load_into(encoder)
+        return encoder
 
     def load_into(self, encoder: nn.Module) -> None:
         if self.config != encoder.config:

@@ -1,0 +1,36 @@
+"""Learning rates over the steps of a run."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+
+@runtime_checkable
+class WithPlateau(Protocol):
+    """The settings a configuration needs for `plateau`."""
+
+    steps: int
+    learning_rate: float
+    warmup_steps: int
+    decay_share: float
+
+
+@runtime_checkable
+class WithDecay(Protocol):
+    """The settings a configuration needs for `exponential`."""
+
+    learning_rate: float
+    decay: float
+    lowest_learning_rate: float
+
+
+def plateau(config: WithPlateau, step: int) -> float:
+    """Warm-up, plateau, linear decay: the plateau lets a run be lengthened or shortened when resumed."""
+    warm = (step + 1) / config.warmup_steps
+    left = (config.steps - step) / (config.steps * config.decay_share)
+    return config.learning_rate * min(1.0, warm, left)
+
+
+def exponential(config: WithDecay, step: int) -> float:
+    """The paper's: multiplied by `decay` every 1000 steps, down to the lowest."""
+    return max(config.lowest_learning_rate, config.learning_rate * config.decay ** (step / 1000))
