@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,12 @@ from apl.data import LabelledImages, draw_glyphs
 from apl.encoder import ConvConfig, Group, build_encoder, embed_all
 from apl.paper.continual import WAY, progressive_accuracy, task_streams
 from apl.paper.experiments import EXPERIMENTS
+from apl.paper.markdown import TABLES, readme_part, results_page, table1_cells
 from apl.paper.plot import smooth
-from apl.paper.report import TABLES, readme_part, table1_cells
+from apl.paper.report import write_report
+from apl.paper.results import load_rows, save_rows
 from apl.paper.subjects import Embedded, embed_views
+from apl.paper.verdicts import FINDINGS
 
 ROOT = Path(__file__).parents[1]
 RESULT_FILES = sorted((ROOT / "results").glob("*.json"))
@@ -122,3 +126,30 @@ def test_a_mean_of_views_is_near_the_drawing_and_nearer_to_other_drawings_of_its
         return float(apart[glyphs.labels[:, None] == glyphs.labels].mean())
 
     assert spread(many) < spread(one)
+
+
+def test_the_results_page_says_what_the_result_files_say(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(ROOT)
+    assert (ROOT / "docs" / "RESULTS.md").read_text() == results_page()
+
+
+def test_the_report_opens_with_a_summary_and_folds_its_rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.chdir(tmp_path)
+    row = {"method": "ours", "stored": 6.8, "stored_per_class": 1.36, "accuracy": 0.9, "ci95": math.nan}
+    save_rows("online", [{**row, "accuracy_last_50": 0.98, "accuracy_last_50_ci95": math.nan}], quick=True)
+    (saved,) = load_rows("online", quick=True)
+    assert saved["ci95"] is None, "JSON has no NaN"
+    page = write_report(quick=True).read_text()
+    assert page.index("class=summary") < page.index("<h2 id=online>") < page.index("<details>")
+    assert "Quick version" in page and "98.0 %" in page
+
+
+@pytest.mark.parametrize("stored,verdict", [(1.36, "yes"), (2.5, "no")])
+def test_a_verdict_follows_the_figures(stored: float, verdict: str):
+    row = {"stored": 5 * stored, "stored_per_class": stored, "accuracy_last_50": 0.98, "accuracy_last_50_ci95": None}
+    (finding,) = FINDINGS["online"]([row])
+    assert finding.reproduced == verdict
+
+
+def test_every_experiment_has_a_verdict():
+    assert set(FINDINGS) == set(EXPERIMENTS)

@@ -31,7 +31,7 @@ Name = Literal[
 class Command:
     """Measure one experiment of the paper (or `all`), write results/NAME.json and its figure.
 
-    `report` makes the HTML report and the README's tables from the result files there are; `all` does both.
+    `report` makes results/report.html, docs/RESULTS.md and the README's tables from the result files there are; `all` does both.
     """
 
     name: Annotated[Name, tyro.conf.Positional]
@@ -47,7 +47,8 @@ class Command:
         import torch
 
         from apl.paper.experiments import EXPERIMENTS
-        from apl.paper.report import write_readme_tables, write_report
+        from apl.paper.markdown import write_readme_tables, write_results_page
+        from apl.paper.report import write_report
         from apl.paper.results import load_rows
 
         if self.threads:
@@ -62,6 +63,7 @@ class Command:
             print(f"report: {write_report(self.quick)}", file=sys.stderr)
             if not self.quick:
                 write_readme_tables()
+                write_results_page()
         for name in names:
             rows = load_rows(name, self.quick)
             if self.json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,21 @@ def save_rows(name: str, rows: Iterable[Mapping[str, Any]], quick: bool, **extra
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{name}.json"
     commit = current_commit()
-    write_json(path, {"name": name, **extra, "rows": [{**row, "commit": commit} for row in rows]})
+    content = {"name": name, "quick": quick, **extra, "rows": [{**row, "commit": commit} for row in rows]}
+    write_json(path, without_nan(content))
     return path
+
+
+def without_nan(value: Any) -> Any:
+    """JSON has no word for "not a number": the interval of a single episode, for one, is null."""
+    match value:
+        case float() if not math.isfinite(value):
+            return None
+        case dict():
+            return {name: without_nan(v) for name, v in value.items()}
+        case list() | tuple():
+            return [without_nan(v) for v in value]
+    return value
 
 
 def load_rows(name: str, quick: bool = False) -> list[Row]:

@@ -1,0 +1,211 @@
+"""What each experiment shows: the paper's claims, our figures beside them, and whether they were reproduced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from apl.paper.results import Row
+from apl.paper.table1 import PAPER
+
+Verdict = Literal["yes", "partly", "no", "–"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One claim and what became of it."""
+
+    claim: str
+    """What the paper says (or others have measured)."""
+    ours: str
+    reproduced: Verdict
+
+
+def percent(row: Row, accuracy: str = "accuracy", interval: str = "ci95") -> str:
+    spread = row.get(interval)
+    return f"{100 * row[accuracy]:.1f}" + ("" if spread is None else f" ± {100 * spread:.1f}") + " %"
+
+
+def _judged(held: int, of: int) -> Verdict:
+    return "yes" if held == of else "partly" if held else "no"
+
+
+def _cells(rows: list[Row], method: str) -> tuple[int, int]:
+    """In how many of the paper's cells this method is at the paper's number or above, its interval allowed for."""
+    paper = PAPER["APL (paper)"]
+    ours = {(row["way"], row["shot"]): row for row in rows if row["method"] == method}
+    reached = [cell for cell, row in ours.items() if 100 * (row["accuracy"] + (row["ci95"] or 0)) >= paper[cell]]
+    return len(reached), len(ours)
+
+
+def _table1(rows: list[Row]) -> list[Finding]:
+    claim = "5-way 97.9 / 99.9, 20-way 97.2 / 97.6, 423-way 73.5 / 88.0, 1000-way 68.9 / 78.9 (1 / 5 shots)"
+    names = {
+        "ours": "one model for all",
+        "paper's architecture": "the paper's architecture, encoder started as a classifier",
+        "paper's recipe": "the paper's recipe, from scratch",
+    }
+    findings = []
+    for method, words in names.items():
+        cells = {(row["way"], row["shot"]): row for row in rows if row["method"] == method}
+        if cells:
+            reached, of = _cells(rows, method)
+            pairs = [
+                f"{way}-way "
+                + " / ".join(f"{100 * cells[way, s]['accuracy']:.1f}" for s in (1, 5) if (way, s) in cells)
+                for way in dict.fromkeys(way for way, _ in cells)
+            ]
+            findings.append(
+                Finding(claim, f"{words}: {', '.join(pairs)}; {reached} of {of} cells reached", _judged(reached, of))
+            )
+    return findings
+
+
+def _stored(rows: list[Row]) -> tuple[str, float]:
+    last = next(key for key in rows[0] if key.startswith("accuracy_last_") and not key.endswith("ci95"))
+    text = (
+        f"{rows[0]['stored']:.1f} stored ({rows[0]['stored_per_class']:.2f} per class), "
+        f"{percent(rows[0], last, last + '_ci95')} on the last {last.rsplit('_', 1)[1]}"
+    )
+    return text, rows[0][last] + (rows[0][last + "_ci95"] or 0)
+
+
+def _online(rows: list[Row]) -> list[Finding]:
+    held = rows[0]["stored_per_class"] < 2
+    return [Finding("fewer than 2 stored per class when it saturates", _stored(rows)[0], "yes" if held else "no")]
+
+
+def _per_class(rows: list[Row]) -> list[Finding]:
+    text, accuracy = _stored(rows)
+    return [
+        Finding("44 stored in all, 98.5 % accuracy", text, _judged((rows[0]["stored"] <= 44) + (accuracy >= 0.985), 2))
+    ]
+
+
+def _posterior(rows: list[Row]) -> list[Finding]:
+    before = max(row["highest_at_start"] for row in rows)
+    after = [row["probability_of_truth"][-1] for row in rows]
+    text = f"{before:.3f} for every class at first, {min(after):.2f} to {max(after):.2f} for the true one at the end"
+    held = (before < 0.06) + (min(after) > 0.9)
+    return [Finding("uniform at first, confident once the class was seen", text, _judged(held, 2))]
+
+
+def _thousand_way(rows: list[Row]) -> list[Finding]:
+    fixed, *online = rows
+    ends, fewest = [], None
+    for row in online:
+        curve = zip(row["stored_curve"], row["accuracy_curve"], strict=True)
+        passed = next((s for s, a in curve if a >= fixed["accuracy"]), None)
+        fewest = min(filter(None, (fewest, passed)), default=None)
+        more = f", the fixed context passed with {passed:.0f}" if passed else ""
+        end = percent(row, "accuracy_last_1000", "accuracy_last_1000_ci95")
+        ends.append(f"{end} with {row['stored']:.0f} (σ = {row['sigma_nats']:.2g} nats{more})")
+    text = f"fixed context of 5000 {percent(fixed)}; online, at the end " + ", ".join(ends)
+    held: Verdict = "no" if fewest is None else "yes" if fewest <= 2000 else "partly"
+    return [Finding("2000 written beat the fixed context of 5000", text, held)]
+
+
+def _mnist(rows: list[Row]) -> list[Finding]:
+    one_shot = next(row for row in rows if row["decoder"] == "relational" and row["shot"] == 1)
+    online = next(row for row in rows if row["shot"] == 0)
+    text = f"{percent(one_shot)} at 1 shot; {percent(online)} online with {online['stored_per_class']:.0f} stored per class"
+    held = (one_shot["accuracy"] >= 0.61) + (online["accuracy"] >= 0.86 and online["stored_per_class"] <= 45)
+    return [Finding("61 % at 1 shot; 86 % online with 45 stored per class", text, _judged(held, 2))]
+
+
+def _decoders(rows: list[Row]) -> list[Finding]:
+    at = {row["decoder"]: row["accuracy_last_1000"] for row in rows if row["way"] == 423}
+    text = "423-way online: " + ", ".join(f"{name.replace('_', ' ')} {100 * a:.1f} %" for name, a in at.items())
+    trained = [at[name] for name in ("relational", "working_memory", "lstm") if name in at]
+    alike = len(trained) == 3 and max(trained) - min(trained) < 0.01
+    return [Finding("all three decoders alike", text, "yes" if alike else "no")]
+
+
+def _sigma(rows: list[Row]) -> list[Finding]:
+    everything = rows[0]
+    best = [row for row in rows if row["accuracy_last_100"] >= everything["accuracy_last_100"] - 0.02]
+    least = min(best, key=lambda row: row["stored"])
+    times = everything["stored"] / least["stored"]
+    text = (
+        f"σ = 0: {100 * everything['accuracy_last_100']:.1f} % with {everything['stored']:.0f} stored; "
+        f"σ = {least['sigma_nats']:.2f}: {100 * least['accuracy_last_100']:.1f} % with {least['stored']:.0f} "
+        f"({times:.1f} times fewer)"
+    )
+    claim = "flat over a wide range; σ = 0 slightly better at about 8 times the memory"
+    return [Finding(claim, text, "yes" if times >= 6 else "partly" if times >= 2 else "no")]
+
+
+def _continual(rows: list[Row]) -> list[Finding]:
+    mean = {row["method"]: row for row in rows if row["task"] == "mean"}
+    text = "; ".join(f"{method} {percent(row)}" for method, row in mean.items())
+    ours, other = mean.get("ours, told the task"), mean.get("progressive network")
+    held = ours and other and ours["accuracy"] + (ours["ci95"] or 0) >= other["accuracy"]
+    return [Finding("as good as or better than a progressive network", text, "yes" if held else "no")]
+
+
+def _lake(rows: list[Row]) -> list[Finding]:
+    row = next(row for row in rows if row["runs"] == "the 20 runs")
+    error = 100 * (1 - row["accuracy"])
+    text = f"{error:.2f} ± {100 * (row['ci95'] or 0):.2f} % error, one stored drawing per character"
+    claim = "not in the paper. People err in 4.5 %, BPL 3.3 %, attentive recurrent comparators 1.5 %"
+    return [Finding(claim, text, "–")]
+
+
+def _analogy(rows: list[Row]) -> list[Finding]:
+    findings = []
+    ours = [row for row in rows if row["method"] == "ours"]
+    if fixed := [row for row in ours if row["level"] == "fixed"]:
+        held = fixed[0]["accuracy"] + (fixed[0]["ci95"] or 0) >= 0.976
+        text = f"{percent(fixed[0])} (deduction decoder)"
+        findings.append(Finding("fixed digits: 97.6 % with one example per symbol", text, "yes" if held else "no"))
+    for symbols, words in (("one_hot", "one-hot symbols"), ("glyphs", "drawn symbols")):
+        if shuffled := [row for row in ours if row["level"] == "shuffled" and row["symbols"] == symbols]:
+            at = {row["seen"]: row for row in shuffled}
+            text = f"deduction decoder, {words}: " + ", ".join(
+                f"{percent(at[s])} after {s}" for s in (20, 50, 95) if s in at
+            )
+            beats = sum(row["accuracy"] > row["one_shot"] for row in shuffled)
+            findings.append(Finding("shuffled: beats the one-shot line", text, _judged(beats, len(shuffled))))
+            if 50 in at:
+                enough = at[50]["accuracy"] >= 0.95
+                text = f"{words}: {percent(at[50])} after 50 seen, {at[50]['stored']:.0f} stored"
+                findings.append(Finding("about 50 stored items suffice", text, "yes" if enough else "no"))
+    theirs = [row for row in rows if row["method"] == "ours, the paper's decoder" and row["level"] == "shuffled"]
+    ends = {(row["decoder"], row["k"], row["hops"]): row for row in theirs if row["seen"] == 95}
+    middle = {(row["decoder"], row["k"], row["hops"]): row for row in theirs if row["seen"] == 50}
+    if ends:
+        text = ", ".join(
+            f"{name.replace('_', ' ')} k = {k} {100 * middle[name, k, h]['accuracy']:.0f} / {100 * row['accuracy']:.0f}"
+            for (name, k, h), row in ends.items()
+        )
+        best = max(middle.values(), key=lambda row: row["accuracy"])
+        is_best = best["decoder"] == "relational" and best["k"] == 16
+        above = sum(row["accuracy"] > row["one_shot"] for row in theirs if row is best or row["k"] == 16)
+        of = sum(row["k"] == 16 for row in theirs)
+        findings.append(
+            Finding("relational decoder best at k = 16", f"% after 50 / 95 seen: {text}", "yes" if is_best else "no")
+        )
+        findings.append(
+            Finding(
+                "the paper's decoders beat the one-shot line (k = 16)",
+                f"at {above} of {of} points of their curves",
+                _judged(above, of),
+            )
+        )
+    return findings
+
+
+FINDINGS: dict[str, Callable[[list[Row]], list[Finding]]] = {
+    "table1": _table1,
+    "online": _online,
+    "posterior": _posterior,
+    "per-class": _per_class,
+    "thousand-way": _thousand_way,
+    "mnist": _mnist,
+    "decoders": _decoders,
+    "sigma": _sigma,
+    "continual": _continual,
+    "lake": _lake,
+    "analogy": _analogy,
+}
