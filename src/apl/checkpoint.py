@@ -143,7 +143,8 @@ def find_model(name_or_dir: str | Path) -> Path:
 
 def is_named(name_or_dir: str | Path | None) -> bool:
     """Whether this is the name of a model that comes with the project, and not a place on this machine."""
-    return any((place / str(name_or_dir) / "model.json").is_file() for place in (BUNDLED, IN_CHECKOUT))
+    name = str(name_or_dir)
+    return Path(name).name == name and any((place / name / "model.json").is_file() for place in (BUNDLED, IN_CHECKOUT))
 
 
 def read_weights(directory: Path) -> dict[str, Tensor]:
