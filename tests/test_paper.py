@@ -99,7 +99,9 @@ def test_every_row_says_what_was_measured_on_what_and_with_which_weights(path: P
     for row in rows:
         assert wanted <= set(row), wanted - set(row)
         assert 0 <= row["accuracy"] <= 1
-        assert is_named(row["checkpoint"])
+        assert is_named(row["checkpoint"]) or row["trained"]["commit"], (
+            "weights that do not ship say how they were made"
+        )
 
 
 def test_table_one_was_measured_on_enough_episodes():

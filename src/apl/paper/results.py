@@ -17,12 +17,13 @@ Row = dict[str, Any]
 
 
 def save_rows(name: str, rows: Iterable[Mapping[str, Any]], quick: bool, **extra: Any) -> Path:
-    """Write results/NAME.json (results/quick/NAME.json for the small versions)."""
+    """Write results/NAME.json (results/quick/NAME.json for the small versions). A row that was kept from an earlier
+    measurement has its own commit already."""
     directory = RESULTS / "quick" if quick else RESULTS
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{name}.json"
     commit = current_commit()
-    content = {"name": name, "quick": quick, **extra, "rows": [{**row, "commit": commit} for row in rows]}
+    content = {"name": name, "quick": quick, **extra, "rows": [{"commit": commit, **row} for row in rows]}
     write_json(path, without_nan(content))
     return path
 

@@ -51,6 +51,22 @@ MIRRORED = PretrainConfig(
 
 FROM_SCRATCH = replace(MIRRORED, steps=10_000, learning_rate=2e-3, warmup_steps=200, decay_share=0.6)
 
+
+def with_fixed_labels(way: int) -> TrainConfig:
+    """The paper's architecture and fixed labels, on an encoder that was started as a classifier and then kept."""
+    return TrainConfig(
+        learner=LearnerConfig(decoder=DecoderConfig(labels="fixed", way=way)),
+        freeze_encoder=True,
+        # The mirror images kept from the encoder are 859 classes.
+        mirrored="for_decoder" if way < 800 else "none",
+        ways=(way,),
+        longest_episode=6,
+        steps=3000,
+        learning_rate=3e-4,
+        decay=0.5,
+    )
+
+
 LAKE = replace(FROM_SCRATCH, data=DataSource(split="lake"))
 """Sees nothing but the 964 background characters, 126 of which are held out to choose by."""
 
@@ -89,6 +105,7 @@ PRESETS: dict[str, Preset] = {
         parallel=1,
         steps=30_000,
     ),
+    **{f"paper-{way}way-started": with_fixed_labels(way) for way in (5, 20, 423, 1000)},
     "glyphs-encoder": PretrainConfig(
         encoder=GLYPH_ENCODER, data=DataSource(name="glyphs"), steps=400, batch=64, warmup_steps=50
     ),
