@@ -22,6 +22,8 @@ Name = Literal[
     "continual",
     "lake",
     "analogy",
+    "baselines",
+    "baselines-own",
     "report",
     "all",
 ]

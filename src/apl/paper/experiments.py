@@ -30,4 +30,6 @@ EXPERIMENTS = {
     "continual": Experiment("continual", "Continual learning"),
     "lake": Experiment("lake", "Lake's one-shot challenge, trained on the background set alone"),
     "analogy": Experiment("analogy", "Number analogy"),
+    "baselines": Experiment("baselines", "Published methods on the same embeddings"),
+    "baselines-own": Experiment("baselines_own", "Published methods end to end"),
 }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from apl.paper.baselines_table import baselines_in_full, baselines_in_short
 from apl.paper.experiments import EXPERIMENTS
 from apl.paper.results import FIGURES, Row, load_rows
 from apl.paper.table1 import CELLS, PAPER
 from apl.paper.verdicts import FINDINGS
 
-TABLES = ("table1", "experiments")
+TABLES = ("table1", "experiments", "baselines")
 """What stands in the README between `<!-- NAME -->` and `<!-- /NAME -->`, written from the result files."""
 
 RESULTS_PAGE = Path("docs/RESULTS.md")
@@ -49,7 +50,8 @@ def experiments_table() -> str:
 
 
 def readme_part(name: str) -> str:
-    return {"table1": lambda: table1(IN_README), "experiments": experiments_table}[name]()
+    parts = {"table1": lambda: table1(IN_README), "experiments": experiments_table, "baselines": baselines_in_short}
+    return parts[name]()
 
 
 def write_readme_tables(readme: Path = Path("README.md")) -> None:
@@ -79,7 +81,8 @@ def results_page() -> str:
             f"![{experiment.title}](../{picture.as_posix()})" for picture in sorted(FIGURES.glob(f"{name}*.png"))
         ]
         said = [f"- *{f.claim}*: {f.ours}. Reproduced: **{f.reproduced}**." for f in FINDINGS[name](load_rows(name))]
-        parts.append("\n\n".join([f"## {experiment.title} (`{name}`)", "\n".join(said), *pictures]))
+        table = [baselines_in_full()] if name == "baselines" else []
+        parts.append("\n\n".join([f"## {experiment.title} (`{name}`)", "\n".join(said), *table, *pictures]))
     return "\n\n".join(parts) + "\n"
 
 

@@ -20,6 +20,7 @@ img { max-width: 100% } .wide { overflow-x: auto } nav a { margin-right: 1em } s
 """
 SHOWN = (
     "method",
+    "protocol",
     "level",
     "runs",
     "decoder",
@@ -33,6 +34,10 @@ SHOWN = (
     "sigma_nats",
     "stored",
     "stored_per_class",
+    "kept",
+    "ms_per_example",
+    "ap_known",
+    "ap_new",
     "accuracy",
     "ci95",
     "episodes",

@@ -41,10 +41,13 @@ def without_nan(value: Any) -> Any:
 
 
 def load_rows(name: str, quick: bool = False) -> list[Row]:
+    return load_whole(name, quick).get("rows", [])
+
+
+def load_whole(name: str, quick: bool = False) -> dict[str, Any]:
+    """A result file with what stands in it beside the rows; empty where there is none."""
     path = (RESULTS / "quick" if quick else RESULTS) / f"{name}.json"
-    if not path.exists():
-        return []
-    return json.loads(path.read_text())["rows"]
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def figure_path(name: str, quick: bool) -> Path:

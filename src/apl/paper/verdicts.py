@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from apl.paper.baselines_table import OURS_NAME, means
 from apl.paper.results import Row
 from apl.paper.table1 import PAPER
 
@@ -196,6 +197,34 @@ def _analogy(rows: list[Row]) -> list[Finding]:
     return findings
 
 
+def _baselines(rows: list[Row]) -> list[Finding]:
+    claim = "ours is the best in the mean over all cells"
+    all_means = means(rows)
+    findings = []
+    for key, words in (("mean", "with average precision"), ("mean_without_ap", "without")):
+        ranked = sorted(((m[key], name) for name, m in all_means.items() if m[key] is not None), reverse=True)
+        if not ranked:
+            continue
+        best = ", ".join(f"{name} {100 * value:.2f}" for value, name in ranked[:4])
+        verdict: Verdict = "–" if OURS_NAME not in all_means else "yes" if ranked[0][1] == OURS_NAME else "no"
+        findings.append(
+            Finding(f"{claim}, {words}", f"{len(ranked)} methods fill every cell; the best: {best}", verdict)
+        )
+    return findings or [Finding(claim, "not yet measured", "–")]
+
+
+def _baselines_own(rows: list[Row]) -> list[Finding]:
+    claims = {"Matching networks (FCE)": "Matching nets", "MAML": "MAML"}
+    findings = []
+    for row in rows:
+        quoted = PAPER.get(claims.get(row["method"], ""), {}).get((row["way"], row["shot"]))
+        if quoted and row["way"] == 20 and row["shot"] == 1:
+            reached: Verdict = "yes" if 100 * (row["accuracy"] + (row["ci95"] or 0)) >= quoted else "no"
+            text = f"{percent(row)} after {row['images']:,} images"
+            findings.append(Finding(f"{row['method']} reaches {quoted} at 20-way 1-shot", text, reached))
+    return findings or [Finding("the quoted numbers can be reached", "not yet measured", "–")]
+
+
 FINDINGS: dict[str, Callable[[list[Row]], list[Finding]]] = {
     "table1": _table1,
     "online": _online,
@@ -208,4 +237,6 @@ FINDINGS: dict[str, Callable[[list[Row]], list[Finding]]] = {
     "continual": _continual,
     "lake": _lake,
     "analogy": _analogy,
+    "baselines": _baselines,
+    "baselines-own": _baselines_own,
 }

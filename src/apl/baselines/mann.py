@@ -1,0 +1,123 @@
+"""Memory-augmented neural network (Santoro et al. 2016): an LSTM reads and writes a memory by content, and writes either to
+what it read last or to what was used least (least-recently-used access).
+
+Deviation: an example enters together with its own label, a query without one. The paper's sequence gives each label one step
+late; binding the two over that step is most of what takes its training a hundred thousand episodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from apl.baselines.interface import EpisodicMethod, Scores, scores, seen
+
+DECAY = 0.99
+"""How much of its use a row keeps from one step to the next (γ)."""
+
+
+@dataclass(frozen=True)
+class MannState:
+    """Everything that changes while a sequence is read, of parallel sequences."""
+
+    memory: Float[Tensor, "task row cell"]
+    usage: Float[Tensor, "task row"]
+    read_weights: Float[Tensor, "task head row"]
+    read: Float[Tensor, "task read"]
+    h: Float[Tensor, "task hidden"]
+    c: Float[Tensor, "task hidden"]
+
+    def repeated(self, times: int) -> MannState:
+        """The same state for so many queries."""
+        parts = {name: value.repeat_interleave(times, 0) for name, value in vars(self).items()}
+        return MannState(**parts)
+
+
+class MemoryAugmentedNetwork(EpisodicMethod):
+    def __init__(
+        self,
+        width: int,
+        most_classes: int = 20,
+        hidden: int = 200,
+        rows: int = 128,
+        cell: int = 40,
+        heads: int = 4,
+    ) -> None:
+        super().__init__()
+        self.most_classes, self.hidden, self.rows, self.cell, self.heads = most_classes, hidden, rows, cell, heads
+        self.controller = nn.LSTMCell(width + most_classes + heads * cell, hidden)
+        self.key = nn.Linear(hidden, heads * cell)
+        self.gate = nn.Linear(hidden, heads)
+        self.answer = nn.Linear(hidden + heads * cell, most_classes)
+
+    def start(self, tasks: int) -> MannState:
+        shapes = ((self.rows, self.cell), (self.rows,), (self.heads, self.rows), (self.heads * self.cell,))
+        memory, usage, read_weights, read = (torch.zeros(tasks, *shape) for shape in shapes)
+        h, c = torch.zeros(tasks, self.hidden), torch.zeros(tasks, self.hidden)
+        # A memory of zeros has no direction to compare a key with.
+        return MannState(memory + 1e-6, usage, read_weights, read, h, c)
+
+    def step(
+        self, state: MannState, x: Float[Tensor, "task embed"], y: Int[Tensor, " task"] | None = None
+    ) -> tuple[Float[Tensor, "task places"], MannState]:
+        """Write, read, answer; `y` is None where the answer is wanted."""
+        told = x.new_zeros(len(x), self.most_classes) if y is None else F.one_hot(y, self.most_classes).to(x.dtype)
+        h, c = self.controller(torch.cat([x, told, state.read], 1), (state.h, state.c))
+        key = self.key(h).view(len(x), self.heads, self.cell).tanh()
+        gate = self.gate(h).sigmoid()[..., None]
+        least = least_used(state.usage, self.heads)
+        write_weights = gate * state.read_weights + (1 - gate) * least
+        # The least used row is wiped before anything is written.
+        wiped = state.memory * (1 - least.amax(1))[..., None]
+        memory = wiped + write_weights.mT @ key
+        # Deviation: a sharpness. A softmax of bare cosines over so many rows reads their mean, whatever the key.
+        read_weights = (F.normalize(key, dim=2) @ F.normalize(memory, dim=2).mT * self.cell**0.5).softmax(2)
+        read = (read_weights @ memory).flatten(1)
+        usage = DECAY * state.usage + read_weights.sum(1) + write_weights.sum(1)
+        after = replace(state, memory=memory, usage=usage, read_weights=read_weights, read=read, h=h, c=c)
+        return self.answer(torch.cat([h, read], 1)), after
+
+    def logits(
+        self,
+        context: Float[Tensor, "task context embed"],
+        label: Int[Tensor, "task context"],
+        query: Float[Tensor, "task query embed"],
+        way: int,
+    ) -> Float[Tensor, "task query way"]:
+        state = self.start(len(context))
+        for t in range(context.shape[1]):
+            _, state = self.step(state, context[:, t], label[:, t])
+        logits, _ = self.step(state.repeated(query.shape[1]), query.flatten(0, 1))
+        return logits.view(*query.shape[:2], -1)[..., :way]
+
+    @torch.no_grad()
+    def adapt(self, x: Float[Tensor, "example embed"], y: Int[Tensor, " example"], way: int) -> None:
+        self.way, self.known = way, seen(y, way)
+        self.state = self.start(1)
+        for example, label in zip(x, y, strict=True):
+            self.observe(example, int(label))
+
+    @torch.no_grad()
+    def observe(self, x: Float[Tensor, " embed"], y: int) -> None:
+        _, self.state = self.step(self.state, x[None], torch.tensor([y]))
+        self.known[y] = True
+
+    @torch.no_grad()
+    def predict(self, x: Float[Tensor, "query embed"]) -> Scores:
+        logits, _ = self.step(self.state.repeated(len(x)), x)
+        known: Bool[Tensor, " way"] = self.known if bool(self.known.any()) else ~self.known
+        return scores(logits[:, : self.way].log_softmax(1), known)
+
+    def kept(self) -> int:
+        """Its rows are fewer numbers than an embedding has; they are counted as they are."""
+        return self.rows
+
+
+def least_used(usage: Float[Tensor, "task row"], rows: int) -> Float[Tensor, "task rows row"]:
+    """One-hot weights on the `rows` least used rows, the least used first."""
+    least = usage.topk(rows, dim=1, largest=False).indices
+    return F.one_hot(least, usage.shape[1]).to(usage.dtype)

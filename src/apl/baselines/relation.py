@@ -1,0 +1,66 @@
+"""Relation network (Sung et al. 2018): not a distance but a small trained network compares a query with each class, and is
+taught by squared error to say 1 for the right one and 0 for the others.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from apl.baselines.interface import ClassSums, EpisodicMethod, Scores, Tasks, class_means, nothing_known, scores
+
+PAIRS_AT_ONCE = 200_000
+"""Bounds the memory of comparing many queries with many classes."""
+
+
+class RelationNetwork(EpisodicMethod):
+    def __init__(self, width: int, hidden: int = 128) -> None:
+        super().__init__()
+        # The first layer reads query and class side by side. Written as a sum of two layers, it looks at each
+        # query and each class once rather than at each pair.
+        self.of_query, self.of_class = nn.Linear(width, hidden), nn.Linear(width, hidden, bias=False)
+        self.rest = nn.Sequential(nn.ReLU(), nn.Linear(hidden, hidden // 2), nn.ReLU(), nn.Linear(hidden // 2, 1))
+
+    def logits(
+        self,
+        context: Float[Tensor, "task context embed"],
+        label: Int[Tensor, "task context"],
+        query: Float[Tensor, "task query embed"],
+        way: int,
+    ) -> Float[Tensor, "task query way"]:
+        # Deviation: the mean of a class's examples, not their sum, so that one network serves any number of shots.
+        return self.compare(query, class_means(context, label, way))
+
+    def compare(
+        self, query: Float[Tensor, "task query embed"], classes: Float[Tensor, "task way embed"]
+    ) -> Float[Tensor, "task query way"]:
+        """The relation score before its sigmoid."""
+        at_once = max(1, PAIRS_AT_ONCE // classes.shape[1])
+        of_class = self.of_class(classes)[:, None]
+        parts = [self.rest(part[:, :, None] + of_class)[..., 0] for part in self.of_query(query).split(at_once, 1)]
+        return torch.cat(parts, 1)
+
+    def loss(self, tasks: Tasks) -> Float[Tensor, ""]:
+        relation = self.logits(tasks.context, tasks.context_label, tasks.query, tasks.way).sigmoid()
+        wanted = F.one_hot(tasks.query_label, tasks.way).float()
+        return (relation - wanted).square().sum(2).mean()
+
+    @torch.no_grad()
+    def adapt(self, x: Float[Tensor, "example embed"], y: Int[Tensor, " example"], way: int) -> None:
+        self.classes = ClassSums(way, x.shape[1])
+        self.classes.add(x, y)
+
+    @torch.no_grad()
+    def observe(self, x: Float[Tensor, " embed"], y: int) -> None:
+        self.classes.add(x[None], torch.tensor([y]))
+
+    @torch.no_grad()
+    def predict(self, x: Float[Tensor, "query embed"]) -> Scores:
+        if not bool(self.classes.known.any()):
+            return nothing_known(len(x), len(self.classes.count))
+        return scores(self.compare(x[None], self.classes.means[None])[0], self.classes.known)
+
+    def kept(self) -> int:
+        return int(self.classes.known.sum())

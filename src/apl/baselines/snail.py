@@ -1,0 +1,102 @@
+"""SNAIL (Mishra et al. 2018): a sequence of examples with their labels, the query last and without one, read by causal
+convolutions that reach back 1, 2, 4 … steps and by causal attention over everything before.
+
+Several queries may follow the same context without seeing one another: each layer is worked out once for the context
+and, for each query, as if it were the next in the sequence.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from apl.baselines.interface import EpisodicMethod, Scores, scores, seen
+
+Context = Float[Tensor, "task time channel"]
+Queries = Float[Tensor, "task query channel"]
+
+
+class DenseBlock(nn.Module):
+    """A gated causal convolution of width two, reaching `dilation` steps back; its output is put beside its input."""
+
+    def __init__(self, channels: int, dilation: int, filters: int) -> None:
+        super().__init__()
+        self.dilation = dilation
+        self.now, self.before = nn.Linear(channels, 2 * filters), nn.Linear(channels, 2 * filters, bias=False)
+
+    def forward(self, context: Context, query: Queries) -> tuple[Tensor, Tensor]:
+        time = context.shape[1]
+        past = F.pad(context, (0, 0, self.dilation, 0))
+        before_query = past[:, time : time + 1]  # what lies `dilation` before position `time`
+        return self._beside(context, past[:, :time]), self._beside(query, before_query)
+
+    def _beside(self, x: Tensor, before: Tensor) -> Tensor:
+        filtered, gate = (self.now(x) + self.before(before)).chunk(2, -1)
+        return torch.cat([x, filtered.tanh() * gate.sigmoid()], -1)
+
+
+class CausalAttention(nn.Module):
+    """Each position reads those up to itself by content; what it read is put beside it."""
+
+    def __init__(self, channels: int, keys: int, values: int) -> None:
+        super().__init__()
+        self.key, self.query, self.value = (
+            nn.Linear(channels, keys),
+            nn.Linear(channels, keys),
+            nn.Linear(channels, values),
+        )
+        self.unit = keys**-0.5
+
+    def forward(self, context: Context, query: Queries) -> tuple[Tensor, Tensor]:
+        keys, values, time = self.key(context), self.value(context), context.shape[1]
+        ahead = torch.ones(time, time, dtype=torch.bool).triu(1)
+        among = (self.unit * self.query(context) @ keys.mT).masked_fill(ahead, -torch.inf).softmax(-1) @ values
+        # A query sees the context and itself, not the other queries.
+        asked = self.query(query)
+        itself = (asked * self.key(query)).sum(-1, keepdim=True)
+        weights = (self.unit * torch.cat([asked @ keys.mT, itself], -1)).softmax(-1)
+        read = weights[..., :-1] @ values + weights[..., -1:] * self.value(query)
+        return torch.cat([context, among], -1), torch.cat([query, read], -1)
+
+
+class Snail(EpisodicMethod):
+    def __init__(self, width: int, most_classes: int = 20, longest: int = 101, filters: int = 32) -> None:
+        """Deviation: fewer filters, keys and values than the paper's (128 filters; 64, 256, 512 keys), to be trained in
+        about a minute. `longest` is the length of the sequences trained on; a longer one is only attended to."""
+        super().__init__()
+        self.most_classes = most_classes
+        reach = math.ceil(math.log2(longest))
+        channels = width + most_classes
+        layers: list[nn.Module] = []
+        for block in range(3):
+            layers.append(CausalAttention(channels, 64, 64))
+            channels += 64
+            for i in range(reach if block < 2 else 0):
+                layers.append(DenseBlock(channels, 2**i, filters))
+                channels += filters
+        self.layers = nn.ModuleList(layers)
+        self.answer = nn.Linear(channels, most_classes)
+
+    def logits(
+        self,
+        context: Float[Tensor, "task context embed"],
+        label: Int[Tensor, "task context"],
+        query: Float[Tensor, "task query embed"],
+        way: int,
+    ) -> Float[Tensor, "task query way"]:
+        told = torch.cat([context, F.one_hot(label, self.most_classes).to(context.dtype)], 2)
+        untold = F.pad(query, (0, self.most_classes))
+        for layer in self.layers:
+            told, untold = layer(told, untold)
+        return self.answer(untold)[..., :way]
+
+    @torch.no_grad()
+    def predict(self, x: Float[Tensor, "query embed"]) -> Scores:
+        # An empty context is nothing special here: the query is the first of its sequence.
+        logits = self.logits(self.context[None], self.context_label[None], x[None], self.way)[0].log_softmax(1)
+        known = seen(self.context_label, self.way)
+        return scores(logits, known if len(self.context) else ~known)

@@ -1,0 +1,348 @@
+"""Published methods beside ours, on the same embeddings and the same episodes: `apl reproduce baselines`.
+
+*Same encoder*: the bundled one, frozen. Every method trains only what it adds, on classes the encoder has not seen, for the
+same processor time; three settings of each are tried on the validation characters, for the same time each, and the best
+goes on. What follows is fixed before anything is measured:
+
+- The **mean** of a method is over fifteen cells of equal weight: eight of few-shot accuracy (5, 20, 423 and 1000 classes at
+  1 and 5 shots), two online (20 and 423 classes, accuracy on examples whose class was shown before), three of roaming streams
+  (accuracy on known, average precision of known, average precision of new), two of classes one after the other (20 and 423
+  classes). The **mean without AP** leaves the two average precisions out. A method that cannot fill a cell has no mean, but
+  ours over the cells that it fills stands beside it.
+- Streams are told the label of every example. Items kept are vectors as wide as an embedding.
+
+The file is written method by method; one that was left unfinished is gone on with.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+
+from apl.baselines.cnp import ConditionalNeuralProcess
+from apl.baselines.gemcl import GenerativeMetaContinual
+from apl.baselines.infinite_mixture import InfiniteMixturePrototypes
+from apl.baselines.interface import EpisodicMethod, FewShotMethod
+from apl.baselines.maml import Maml
+from apl.baselines.mann import MemoryAugmentedNetwork
+from apl.baselines.matching import MatchingNetwork
+from apl.baselines.meta_training import Effort, MetaTraining, meta_train
+from apl.baselines.protocols import Watched, few_shot, one_after_another, online, roaming
+from apl.baselines.prototypical import PrototypicalNetwork
+from apl.baselines.relation import RelationNetwork
+from apl.baselines.scikit import LogisticBaseline, NeighbourBaseline
+from apl.baselines.snail import Snail
+from apl.baselines.streaming_lda import StreamingLDA
+from apl.checkpoint import current_commit
+from apl.data.source import DataSource
+from apl.encoder import embed_all
+from apl.evaluate import Estimate
+from apl.learner import Learner
+from apl.paper.baselines_table import draw_figure, means
+from apl.paper.results import Row, figure_path, load_whole, save_rows
+from apl.paper.subjects import MODEL, Embedded, characters
+
+NAME = "baselines"
+SEED = 1
+TRIAL_SECONDS, TRAINING_SECONDS = 2.5, 20.0
+"""Of processor time: for each of the three settings, and for the best of them."""
+DRAWINGS = 20
+"""Of each training class."""
+MANY = 423
+"""From so many classes on episodes are few and large."""
+STREAMS = {20: 20, MANY: 5}
+PER_CLASS = {20: 20, MANY: 6}
+"""Examples of each class in an online stream."""
+ROAMING_STREAMS = 50
+SEQUENCES = {20: 20, MANY: 5}
+SEQUENCE_SHOT = 5
+
+Settings = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method in the table: how it is built from a setting, and the settings that are tried."""
+
+    name: str
+    paper: str
+    build: Callable[[Settings, Embedded], FewShotMethod]
+    grid: tuple[Settings, ...]
+    cannot: str = ""
+    """Why some cells stay empty."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A method ready to be tested, and how it came about."""
+
+    method: FewShotMethod
+    about: dict[str, Any] = field(default_factory=dict)
+
+
+def _width(data: Embedded) -> int:
+    return data.embeddings.shape[1]
+
+
+PLACES = "its weights hold a place for each of 20 classes; more would be another training"
+RATES = ({"learning_rate": 0.0}, {"learning_rate": 1e-4}, {"learning_rate": 1e-3})
+"""For methods that begin at the frozen embedding; 0 leaves it as it is."""
+HIGHER_RATES = ({"learning_rate": 5e-4}, {"learning_rate": 1e-3}, {"learning_rate": 2e-3})
+"""For methods that begin with a network that knows nothing."""
+
+
+def _inner(*sizes: float) -> tuple[Settings, ...]:
+    return tuple({"learning_rate": 3e-4, "step_size": size} for size in sizes)
+
+
+ENTRIES = (
+    Entry(
+        "Prototypical networks",
+        "Snell et al. 2017",
+        lambda s, data: PrototypicalNetwork(_width(data)),
+        RATES,
+    ),
+    Entry(
+        "Matching networks (FCE)",
+        "Vinyals et al. 2016",
+        lambda s, data: MatchingNetwork(_width(data)),
+        RATES,
+    ),
+    Entry(
+        "Relation network",
+        "Sung et al. 2018",
+        lambda s, data: RelationNetwork(_width(data)),
+        HIGHER_RATES,
+    ),
+    Entry(
+        "CNP",
+        "Garnelo et al. 2018",
+        lambda s, data: ConditionalNeuralProcess(_width(data)),
+        HIGHER_RATES,
+        PLACES,
+    ),
+    Entry(
+        "MANN",
+        "Santoro et al. 2016",
+        lambda s, data: MemoryAugmentedNetwork(_width(data)),
+        HIGHER_RATES,
+        PLACES,
+    ),
+    Entry("SNAIL", "Mishra et al. 2018", lambda s, data: Snail(_width(data)), HIGHER_RATES, PLACES),
+    Entry(
+        "MAML",
+        "Finn et al. 2017",
+        lambda s, data: Maml(_width(data), step_size=s["step_size"]),
+        _inner(0.1, 0.3, 1.0),
+    ),
+    Entry(
+        "ANIL",
+        "Raghu et al. 2020",
+        lambda s, data: Maml(_width(data), step_size=s["step_size"], output_only=True),
+        _inner(1.0, 2.0, 4.0),
+    ),
+    Entry(
+        "Infinite mixture prototypes",
+        "Allen et al. 2019",
+        lambda s, data: InfiniteMixturePrototypes(_width(data), within=s["within"]),
+        tuple({"learning_rate": 3e-4, "within": within} for within in (0.2, 0.8, 2.0)),
+    ),
+    Entry(
+        "GeMCL",
+        "Banayeeanzade et al. 2021",
+        lambda s, data: GenerativeMetaContinual(_width(data)),
+        RATES,
+    ),
+    Entry(
+        "Streaming LDA",
+        "Hayes and Kanan 2020",
+        lambda s, data: StreamingLDA(data.embeddings, data.labels, s["shrinkage"]),
+        tuple({"shrinkage": shrinkage} for shrinkage in (0.01, 0.1, 0.5)),
+    ),
+    Entry(
+        "Logistic regression",
+        "scikit-learn",
+        lambda s, data: LogisticBaseline(s["c"]),
+        tuple({"c": c} for c in (1.0, 10.0, 100.0)),
+    ),
+    Entry(
+        "Nearest neighbour",
+        "scikit-learn",
+        lambda s, data: NeighbourBaseline(s["neighbours"]),
+        tuple({"neighbours": k} for k in (1, 3, 5)),
+    ),
+)
+
+
+def reproduce(quick: bool = False) -> None:
+    """Method by method; those that an unfinished file already holds are not measured again."""
+    whole = load_whole(NAME, quick)
+    if all(entry.name in whole.get("methods", {}) for entry in ENTRIES):
+        whole = {}
+    rows, about = whole.get("rows", []), whole.get("methods", {})
+    for entry in ENTRIES:
+        if entry.name not in about:
+            compete(entry, rows, about, quick)
+            save(rows, about, quick)
+    draw_figure(rows, figure_path(NAME, quick))
+
+
+def compete(entry: Entry, rows: list[Row], about: dict[str, Any], quick: bool) -> None:
+    """Add what one method makes of it."""
+    started, wall = time.process_time(), time.monotonic()
+    fitted = fit(entry, quick)
+    rows += [{**row, "commit": current_commit()} for row in measure(entry, fitted.method, quick)]
+    about[entry.name] = {
+        "paper": entry.paper,
+        **fitted.about,
+        **({"cannot": entry.cannot} if entry.cannot else {}),
+        "processor_seconds": round(time.process_time() - started, 1),
+        "wall_seconds": round(time.monotonic() - wall, 1),
+    }
+    print(f"{entry.name}: {about[entry.name]['processor_seconds']} s of processor time", file=sys.stderr, flush=True)
+
+
+def save(rows: list[Row], about: dict[str, Any], quick: bool) -> None:
+    extra = {
+        "encoder": f"the bundled one of {MODEL!r}, frozen",
+        "trial_seconds": TRIAL_SECONDS,
+        "training_seconds": TRAINING_SECONDS,
+        "training_classes": "mirror images of training characters that were kept from the encoder",
+        "means": means(rows),
+        "methods": about,
+    }
+    save_rows(NAME, rows, quick, **extra)
+
+
+def fit(entry: Entry, quick: bool) -> Fitted:
+    """Each setting for the same short time, judged on validation characters; then the best for longer."""
+    training, validation = training_characters(4 if quick else DRAWINGS), characters(False, "validation")
+    trial, full = (0.5, 1.0) if quick else (TRIAL_SECONDS, TRAINING_SECONDS)
+    tried = []
+    for settings in entry.grid:
+        method, _ = _trained(entry, settings, training, trial)
+        tried.append({**settings, "validation": round(_validation_score(method, validation, quick), 4)})
+    best = max(range(len(tried)), key=lambda i: tried[i]["validation"])
+    method, effort = _trained(entry, entry.grid[best], training, full)
+    about = {"grid": tried, "chosen": entry.grid[best]}
+    if isinstance(method, EpisodicMethod):
+        about |= {"steps": effort.steps, "examples": effort.examples}
+        about["weights"] = sum(p.numel() for p in method.parameters())
+    return Fitted(method, about)
+
+
+def _trained(entry: Entry, settings: Settings, training: Embedded, seconds: float) -> tuple[FewShotMethod, Effort]:
+    torch.manual_seed(SEED)  # the weights that training starts from
+    method = entry.build(settings, training)
+    if not isinstance(method, EpisodicMethod):
+        return method, Effort(0, 0)
+    if not settings["learning_rate"]:
+        return method.eval(), Effort(0, 0)
+    how = MetaTraining(settings["learning_rate"], seconds)
+    return method, meta_train(method, training.embeddings, training.labels, how, SEED)
+
+
+def _validation_score(method: FewShotMethod, data: Embedded, quick: bool) -> float:
+    """Mean accuracy at 20 classes and, where it can, at all 126, 1 and 5 shots."""
+    ways = [(20, 20)] if method.most_classes else [(20, 20), (126, 3)]
+    cells = [
+        few_shot(
+            method, data.embeddings, data.labels, way=way, shot=shot, queries=5, episodes=1 if quick else n, seed=0
+        )
+        for way, n in ways
+        for shot in (1, 5)
+    ]
+    return float(torch.stack([cell.mean() for cell in cells]).mean())
+
+
+@cache
+def training_characters(drawings: int) -> Embedded:
+    """What everybody trains on, as the trained decoder of ours was: classes that the encoder has never seen."""
+    learner, source = Learner.load(MODEL), DataSource()
+    images = source.load_training(learner.config.encoder.image_size, "for_decoder").first_of_each(drawings)
+    return Embedded(embed_all(learner.encoder, images.images), images.labels, source.split_name(), source.split_hash())
+
+
+def measure(entry: Entry, method: FewShotMethod, quick: bool) -> Iterable[Row]:
+    """A row for each cell that the method can fill."""
+    data = characters(False)
+
+    def row(protocol: str, way: int, shot: int, episodes: int, accuracy: Estimate, **figures: object) -> Row:
+        return {
+            "method": entry.name,
+            "protocol": protocol,
+            "way": way,
+            "shot": shot,
+            "decoder": entry.name,
+            "labels": "fixed" if method.most_classes else "any",
+            "checkpoint": MODEL,
+            "split": data.split,
+            "split_hash": data.split_hash,
+            "episodes": episodes,
+            "seed": SEED,
+            "accuracy": accuracy.mean,
+            "ci95": accuracy.ci95,
+            **figures,
+        }
+
+    def possible(way: int) -> bool:
+        return method.most_classes is None or way <= method.most_classes
+
+    fraction = 20 if quick else 1
+    for way in filter(possible, (5, 20, MANY, 1000)):
+        of = characters(True, quick=True) if way > MANY else data  # half of the drawings are enough for six of each
+        episodes, queries = (1000 // fraction, 5) if way < MANY else (20 // fraction, 1)
+        for shot in (1, 5):
+            values = few_shot(
+                method, of.embeddings, of.labels, way=way, shot=shot, queries=queries, episodes=episodes, seed=SEED
+            )
+            yield row("few-shot", way, shot, episodes, Estimate.of(values))
+    for way in filter(possible, STREAMS):
+        streams = 2 if quick else STREAMS[way]
+        watched = online(
+            method,
+            data.embeddings,
+            data.labels,
+            way=way,
+            per_class=2 if quick else PER_CLASS[way],
+            streams=streams,
+            seed=SEED,
+        )
+        yield row("online", way, 0, streams, _known(watched), **_cost(watched))
+    if possible(50):
+        streams = 4 if quick else ROAMING_STREAMS
+        watched = roaming(method, data.embeddings, data.labels, streams=streams, seed=SEED)
+        known = Estimate.of(torch.tensor([w.average_precision_known() for w in watched]))
+        new = Estimate.of(torch.tensor([w.average_precision_new() for w in watched]))
+        precision = {"ap_known": known.mean, "ap_known_ci95": known.ci95, "ap_new": new.mean, "ap_new_ci95": new.ci95}
+        yield row("roaming", 50, 0, streams, _known(watched), **precision, **_cost(watched))
+    for way in filter(possible, SEQUENCES):
+        episodes = 2 if quick else SEQUENCES[way]
+        values = one_after_another(
+            method,
+            data.embeddings,
+            data.labels,
+            way=way,
+            shot=SEQUENCE_SHOT,
+            queries=5,
+            episodes=episodes,
+            seed=SEED,
+        )
+        yield row("one after another", way, SEQUENCE_SHOT, episodes, Estimate.of(values))
+
+
+def _known(watched: list[Watched]) -> Estimate:
+    return Estimate.of(torch.tensor([w.accuracy_on_known() for w in watched]))
+
+
+def _cost(watched: list[Watched]) -> dict[str, float]:
+    return {
+        "kept": sum(w.kept for w in watched) / len(watched),
+        "ms_per_example": 1000 * sum(w.seconds_per_example for w in watched) / len(watched),
+    }
