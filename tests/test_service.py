@@ -15,6 +15,7 @@ import pytest
 import torch
 from serving import alike, drawing, encoded, lesson, png, question, running, save_small_model, settings, small_learner
 
+import apl.service
 import apl.service.encoding as encoding
 from apl.classifier.online import OnlineClassifier
 
@@ -256,7 +257,7 @@ def test_health_metrics_and_the_description(service: httpx.Client, home: str) ->
 def test_the_page_needs_nothing_from_elsewhere(service: httpx.Client) -> None:
     page = service.get("/")
     assert page.status_code == 200 and "text/html" in page.headers["content-type"]
-    names = ["app.js", "api.js", "sheet.js", "chart.js", "gallery.js", "guide.js", "episode.js", "style.css"]
+    names = [file.name for file in (Path(apl.service.__file__).parent / "page").iterdir()]
     for name in names:
         text = service.get(f"/{name}").text
         assert "http://" not in text.replace("http://www.w3.org", "") and "https://" not in text, name

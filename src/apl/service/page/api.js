@@ -4,6 +4,7 @@ let askForToken = async () => null;
 
 export function onTokenNeeded(ask) { askForToken = ask; }
 
+export const useToken = (given) => sessionStorage.setItem("apl token", given);
 const token = () => sessionStorage.getItem("apl token");
 
 export async function call(path, { method = "GET", json, body, headers = {}, raw = false, quiet = false } = {}) {
@@ -22,7 +23,7 @@ export async function call(path, { method = "GET", json, body, headers = {}, raw
   if (response.status === 401 && !quiet) {
     const given = await askForToken();
     if (given) {
-      sessionStorage.setItem("apl token", given);
+      useToken(given);
       return call(path, { method, json, body, headers, raw });
     }
   }

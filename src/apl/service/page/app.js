@@ -1,17 +1,29 @@
 // The page: draw, watch the posterior, teach, look after the memory.
 
-import { call, memoryPath, onTokenNeeded } from "./api.js";
+import { isNew, lessonInWords, shares, words } from "./answer.js";
+import { call, memoryPath, onTokenNeeded, useToken } from "./api.js";
+import { Batch } from "./batch.js";
+import { Camera } from "./camera.js";
+import { ask, el, percent, say, showBars } from "./elements.js";
 import { Episode } from "./episode.js";
 import { Gallery } from "./gallery.js";
 import { Guide } from "./guide.js";
-import { ask, el, percent, say, showBars } from "./parts.js";
-import { Sheet } from "./sheet.js";
+import { chosen, dropped, whyUnreadable } from "./pictures.js";
+import { setUpSharing } from "./share.js";
+import { Sheet, SENT } from "./sheet.js";
 
 const find = (id) => document.getElementById(id);
 const ASK_EVERY_MS = 110;
-const BARS = 6;
+const CHIPS = 24;
 
-let memory = localStorage.getItem("apl memory") ?? "default";
+// A link that was shared carries a token and the name of a memory.
+const invitation = new URLSearchParams(location.hash.slice(1));
+if (invitation.has("token")) {
+  useToken(invitation.get("token"));
+  history.replaceState(null, "", location.pathname);
+}
+
+let memory = invitation.get("memory") ?? localStorage.getItem("apl memory") ?? "default";
 let answer = null; // to the drawing on the sheet
 let known = [];
 let surely = false; // the pen is up: say it aloud too
@@ -43,6 +55,7 @@ function askSoon() {
 }
 
 const sheet = new Sheet(find("sheet"), {
+  began() { camera.stop(); },
   changed(penDown) {
     surely = !penDown;
     drawing += penDown && sheet.strokes.length === 1 && sheet.strokes[0].length === 1;
@@ -64,21 +77,14 @@ function forgetAnswer() {
 
 async function showAnswer(found) {
   answer = found;
-  const fresh = found.probability_new;
-  const best = found.probabilities[0];
-  const shares = found.probabilities.slice(0, BARS).map((share) => ({ ...share, label: String(share.label) }));
-  if (found.probabilities.length > BARS) {
-    const rest = found.probabilities.slice(BARS).reduce((sum, share) => sum + share.probability, 0);
-    shares.push({ label: "others", probability: rest, kind: "others" });
-  }
-  showBars(find("bars"), [...shares, { label: "something new", probability: fresh, kind: "new" }]);
-  find("judge").hidden = !best || sheet.done;
-  find("live").textContent = !best || fresh > 0.5 ? "something new" : `${best.label} ${percent(best.probability)}`;
-  const words = !best ? "Something new: it knows no names yet."
-    : fresh > 0.5 ? `Something new? If not, ${best.label}.`
-    : best.probability > 0.9 ? `${best.label}.` : `${best.label}, perhaps (${percent(best.probability)}).`;
-  if (surely || !find("verdict").textContent.startsWith(words.split(" ")[0])) find("verdict").textContent = words;
-  if (surely && best && !sheet.done && fresh < 0.6) guide.answer(best.label);
+  showBars(find("bars"), shares(found));
+  const { verdict, live, yes, no } = words(found);
+  find("judge").hidden = !yes || sheet.done;
+  find("right").textContent = yes;
+  find("wrong").textContent = no;
+  find("live").textContent = live;
+  if (surely || !find("verdict").textContent.startsWith(verdict.split(" ")[0])) find("verdict").textContent = verdict;
+  if (surely && !sheet.done && !isNew(found)) guide.answer(found.predicted);
   await showNeighbours(found.neighbours);
 }
 
@@ -100,17 +106,18 @@ async function showNeighbours(neighbours) {
 
 async function teach(label) {
   if (sheet.empty || sheet.done) { say(sheet.done ? "You have taught this drawing: draw another." : "Draw something first."); return; }
+  const picture = sheet.toDataURL();
   try {
     const receipt = await call(memoryPath(memory, "/learn"), {
-      method: "POST", json: { image: sheet.toDataURL(), label, source: "page" }, headers: { "Idempotency-Key": newKey() },
+      method: "POST", json: { image: picture, label, source: "page" }, headers: { "Idempotency-Key": newKey() },
     });
     sheet.taught();
     find("judge").hidden = true;
-    find("label").value = "";
+    if (!camera.on) find("label").value = "";
     showSurprise(receipt);
     await refresh();
     askSoon();
-    guide.lesson(label);
+    guide.lesson(label, picture);
     if (receipt.written) say(`Learnt “${label}”, row ${receipt.row}.`, "Undo", () => forget({ row: receipt.row }, `row ${receipt.row}`));
     else say(`No surprise: it knew “${label}” (${percent(receipt.probability)}), nothing was written.`);
   } catch (error) { failed(error); }
@@ -121,14 +128,20 @@ function newKey() {
 }
 
 function showSurprise(receipt) {
-  const scale = Math.max(receipt.surprise_nats, receipt.threshold_nats) * 1.15 || 1;
-  const meter = el("div", { class: receipt.written ? "meter over" : "meter" }, el("span", {}), el("i", {}));
-  meter.children[0].style.width = `${(100 * receipt.surprise_nats) / scale}%`;
-  meter.children[1].style.left = `${(100 * receipt.threshold_nats) / scale}%`;
-  const why = receipt.new_label ? "a name it had never heard" : receipt.written ? "more than the threshold" : "less than the threshold";
-  const text = `${receipt.surprise_nats.toFixed(2)} nats at “${receipt.label}” (threshold ${receipt.threshold_nats.toFixed(2)}): ${why}, ` +
-    (receipt.written ? `so it was written as row ${receipt.row}.` : "so nothing was written.");
-  find("surprise").replaceChildren(meter, el("p", {}, text));
+  const parts = [el("p", {}, lessonInWords(receipt))];
+  if (!receipt.new_label) {
+    const scale = Math.max(receipt.surprise_nats, receipt.threshold_nats) * 1.15 || 1;
+    const meter = el("div", { class: receipt.written ? "meter over" : "meter" }, el("span", {}), el("i", {}));
+    meter.children[0].style.width = `${(100 * receipt.surprise_nats) / scale}%`;
+    meter.children[1].style.left = `${(100 * receipt.threshold_nats) / scale}%`;
+    parts.unshift(meter);
+  }
+  find("surprise").replaceChildren(...parts);
+}
+
+function nameIt(message) {
+  say(message);
+  find("label").focus();
 }
 
 find("name-form").addEventListener("submit", (event) => {
@@ -136,50 +149,90 @@ find("name-form").addEventListener("submit", (event) => {
   const label = find("label").value.trim();
   if (label) teach(label);
 });
-find("right").addEventListener("click", () => answer?.predicted != null && teach(answer.predicted));
-find("wrong").addEventListener("click", () => { say("What is it, then?"); find("label").focus(); });
+find("right").addEventListener("click", () => {
+  if (answer && isNew(answer)) nameIt("What is it called?");
+  else if (answer) teach(answer.predicted);
+});
+find("wrong").addEventListener("click", () => {
+  if (answer && isNew(answer)) teach(answer.predicted);
+  else nameIt("What is it, then?");
+});
 find("undo-stroke").addEventListener("click", () => sheet.undo());
 find("clear").addEventListener("click", () => sheet.clear());
 
-async function showFile(file) {
-  if (!file) return;
-  try { await sheet.show(file); } catch { say("That file is not a picture the browser can read."); }
+// --- pictures and the camera ---
+
+const camera = new Camera({
+  failed,
+  frame: (picture) => sheet.frame(picture),
+  switched(on) {
+    find("camera").setAttribute("aria-pressed", on);
+    find("camera").textContent = on ? "Stop camera" : "Camera";
+  },
+});
+const batch = new Batch({ memory: () => memory, side: () => SENT, taught: () => refresh() });
+
+async function take(collected) {
+  const [only] = collected.found;
+  camera.stop();
+  if (collected.found.length !== 1 || only.path.includes("/")) return batch.show(collected);
+  try { await sheet.show(only.file); } catch { say(`${only.file.name}: ${whyUnreadable(only.file)}.`); }
 }
-find("picture").addEventListener("change", (event) => { showFile(event.target.files[0]); event.target.value = ""; });
+find("camera").addEventListener("click", () => camera.toggle());
+for (const id of ["picture", "folder"]) {
+  find(id).addEventListener("change", (event) => {
+    const collected = chosen(event.target.files);
+    event.target.value = "";
+    if (collected.found.length) take(collected).catch(failed);
+  });
+}
 for (const name of ["dragover", "dragleave", "drop"]) {
   find("drop").addEventListener(name, (event) => {
     event.preventDefault();
     find("drop").classList.toggle("over", name === "dragover");
-    if (name === "drop") showFile(event.dataTransfer.files[0]);
+    if (name === "drop") dropped(event.dataTransfer).then(take).catch(failed);
   });
 }
 
 // --- the memory ---
 
-const gallery = new Gallery({ forget });
+const gallery = new Gallery({ forget, rename });
 
 async function refresh() {
   const state = await gallery.load(memory);
   known = state.classes.map(({ label }) => label);
-  find("known").replaceChildren(...known.slice(-24).map((label) =>
+  find("known").replaceChildren(...known.slice(-CHIPS).map((label) =>
     el("button", { type: "button", class: "chip", title: `Teach: this is a ${label}`, onclick: () => teach(label) }, String(label))));
   find("known-labels").replaceChildren(...known.map((label) => el("option", { value: String(label) })));
   return state;
 }
 
+async function changed() {
+  await refresh();
+  if (!sheet.empty) askSoon(); else forgetAnswer();
+}
+
 async function forget(what, name) {
   try {
     const { rows, undo } = await call(memoryPath(memory, "/forget"), { method: "POST", json: what });
-    await refresh();
-    if (!sheet.empty) askSoon(); else forgetAnswer();
+    await changed();
     if (!rows.length) return say("It was gone already.");
     say(`Forgot ${name}.`, undo && "Undo", async () => {
       try {
         await call(memoryPath(memory, "/restore"), { method: "POST", json: { undo } });
-        await refresh();
-        if (!sheet.empty) askSoon();
+        await changed();
       } catch (error) { failed(error); }
     });
+  } catch (error) { failed(error); }
+}
+
+async function rename(label) {
+  const to = (await ask({ title: `Rename “${label}”`, text: "If there is a class of the new name, the two become one.", value: String(label) }))?.trim();
+  if (!to || to === String(label)) return;
+  try {
+    const { joined } = await call(memoryPath(memory, "/rename"), { method: "POST", json: { label, to } });
+    await changed();
+    say(joined ? `“${label}” and “${to}” are one class now.` : `“${label}” is called “${to}” now.`);
   } catch (error) { failed(error); }
 }
 
@@ -194,12 +247,14 @@ find("export").addEventListener("click", async () => {
 find("import").addEventListener("change", async (event) => {
   const file = event.target.files[0];
   event.target.value = "";
+  if (!file) return;
   try {
     const done = await call(memoryPath(memory, "/import"), { method: "POST", body: file, headers: { "Content-Type": "application/zip" } });
-    await refresh();
+    await changed();
     say(`Imported ${done.written} rows; ${done.already_there} were there already.`);
   } catch (error) { failed(error); }
 });
+setUpSharing(() => memory);
 
 async function listMemories() {
   const { memories } = await call("/v1/memories");
@@ -229,11 +284,12 @@ find("new-memory").addEventListener("click", async () => {
 const tabs = [...document.querySelectorAll('[role="tab"]')];
 function select(tab) {
   for (const other of tabs) {
-    const chosen = other === tab;
-    other.setAttribute("aria-selected", chosen);
-    other.tabIndex = chosen ? 0 : -1;
-    find(other.getAttribute("aria-controls")).hidden = !chosen;
+    const isChosen = other === tab;
+    other.setAttribute("aria-selected", isChosen);
+    other.tabIndex = isChosen ? 0 : -1;
+    find(other.getAttribute("aria-controls")).hidden = !isChosen;
   }
+  if (tab.id !== "tab-teach") camera.stop();
   find("guide").hidden = tab.id !== "tab-teach" || !guide.open;
   history.replaceState(null, "", tab.id === "tab-episode" ? "#episode" : "#");
 }

@@ -2,7 +2,7 @@
 
 import { events } from "./api.js";
 import { chart, recent } from "./chart.js";
-import { el, showBars } from "./parts.js";
+import { el, showBars } from "./elements.js";
 
 const find = (id) => document.getElementById(id);
 

@@ -2,15 +2,17 @@
 
 import { call, memoryPath } from "./api.js";
 import { accuracySoFar, chart } from "./chart.js";
-import { el } from "./parts.js";
+import { count, el } from "./elements.js";
 
 const SHOWN = 400; // pictures; larger memories say how many more there are
+const CLASSES_SHOWN = 100;
 
 const find = (id) => document.getElementById(id);
 
 export class Gallery {
-  constructor({ forget }) {
+  constructor({ forget, rename }) {
     this.forget = forget;
+    this.rename = rename;
     this.pictures = new Map(); // row → data URL
   }
 
@@ -34,21 +36,23 @@ export class Gallery {
 
   show(state, rows) {
     const { curve, classes } = state;
-    const lessons = curve.seen === 1 ? "1 lesson" : `${curve.seen} lessons`;
     find("memory-summary").textContent = state.rows
-      ? `${lessons}, ${state.rows} written down, ${classes.length} ${classes.length === 1 ? "name" : "names"}.`
+      ? `${count(curve.seen, "lesson")}, ${state.rows} written down, ${count(classes.length, "name")}.`
       : "Empty. It knows nothing yet.";
     chart(find("curve"), {
       share: accuracySoFar(curve.outcomes), count: curve.rows, first: curve.seen - curve.outcomes.length,
     });
     const byClass = new Map(classes.map(({ label }) => [key(label), []]));
     for (const row of rows) byClass.get(key(row.label))?.push(row);
-    find("gallery").replaceChildren(...classes.map(({ label, rows: count }) => this.class(label, count, byClass.get(key(label)))));
+    const shown = classes.slice(-CLASSES_SHOWN).map(({ label, rows: some }) => this.class(label, some, byClass.get(key(label))));
+    if (classes.length > CLASSES_SHOWN) shown.unshift(el("p", { class: "small" }, `The latest ${CLASSES_SHOWN} of ${classes.length} names:`));
+    find("gallery").replaceChildren(...shown);
   }
 
-  class(label, count, rows) {
+  class(label, inAll, rows) {
     const head = el("div", { class: "class-head" },
-      el("h3", {}, String(label)), el("span", { class: "count" }, count === 1 ? "1 row" : `${count} rows`),
+      el("h3", {}, String(label)), el("span", { class: "count" }, count(inAll, "row")),
+      el("button", { class: "quiet rename", "aria-label": `Rename ${label}`, onclick: () => this.rename(label) }, "Rename"),
       el("button", { class: "quiet", "aria-label": `Forget everything about ${label}`, onclick: () => this.forget({ label }, `“${label}”`) }, "Forget"));
     const pictures = rows.map((row) => el("li", {},
       el("img", { src: this.pictures.get(row.row) ?? "icon.svg", alt: `${label}, row ${row.row}`, class: "ink", width: 52, height: 52 }),
@@ -56,7 +60,7 @@ export class Gallery {
         class: "forget", "aria-label": `Forget row ${row.row}, ${label}`, title: `row ${row.row} · surprise ${row.surprise_nats.toFixed(2)} nats`,
         onclick: () => this.forget({ row: row.row }, `row ${row.row}`),
       }, "×")));
-    if (rows.length < count) pictures.push(el("li", { class: "more" }, `+${count - rows.length}`));
+    if (rows.length < inAll) pictures.push(el("li", { class: "more" }, `+${inAll - rows.length}`));
     return el("section", { class: "class", "data-label": String(label) }, head, el("ul", {}, ...pictures));
   }
 

@@ -12,6 +12,7 @@ export class Guide {
     this.finished = finished;
     this.named = named;
     this.step = -1;
+    this.taught = []; // what was really drawn and what it was called: people do as they please
     find("guide-close").addEventListener("click", () => this.close());
     find("guide-dots").replaceChildren(...Array.from({ length: 7 }, () => document.createElement("li")));
   }
@@ -20,6 +21,7 @@ export class Guide {
 
   start() {
     this.step = 0;
+    this.taught = [];
     this.show();
   }
 
@@ -30,16 +32,16 @@ export class Guide {
   }
 
   // A lesson was given.
-  lesson(label) {
+  lesson(label, picture) {
     if (!this.open || this.step > 5) return;
-    if (label === SIGNS[this.step % 3].name || this.step >= 3) this.step++;
-    else { SIGNS[this.step % 3].name = label; this.step++; }
+    if (this.step < 3) this.taught.push({ label: String(label), picture });
+    this.step++;
     this.show();
   }
 
   // The pen was lifted and this is the answer.
   answer(predicted) {
-    if (this.step !== 6 || !SIGNS.some((sign) => sign.name === predicted)) return;
+    if (this.step !== 6 || !this.taught.some(({ label }) => label === String(predicted))) return;
     find("guide-title").textContent = `It says: ${predicted}`;
     find("guide-text").textContent =
       "One example of each was enough; most second drawings were not even written down. Tell it whether that was right, " +
@@ -49,19 +51,23 @@ export class Guide {
   }
 
   show() {
-    const sign = SIGNS[this.step % 3];
     find("guide").hidden = false;
     [...find("guide-dots").children].forEach((dot, i) => { dot.className = i < this.step ? "done" : i === this.step ? "now" : ""; });
-    find("guide-sign").firstElementChild.setAttribute("d", this.step < 6 ? sign.path : "");
+    const again = this.step >= 3 && this.step < 6 ? this.taught[this.step - 3] : null;
+    find("guide-sign").toggleAttribute("hidden", this.step >= 3);
+    find("guide-own").hidden = !again;
     find("guide-close").textContent = "Not now";
     if (this.step < 3) {
+      const sign = SIGNS[this.step];
+      find("guide-sign").firstElementChild.setAttribute("d", sign.path);
       find("guide-title").textContent = `${["First", "Second", "Third"][this.step]} sign: draw a ${sign.name}`;
       find("guide-text").textContent = "Any way you like, it need not be neat. Then press Teach.";
       this.named(sign.name);
-    } else if (this.step < 6) {
-      find("guide-title").textContent = `Draw the ${sign.name} again`;
+    } else if (again) {
+      find("guide-own").src = again.picture;
+      find("guide-title").textContent = `Draw the ${again.label} again`;
       find("guide-text").textContent = "Watch the bars while you draw: it may know before you have finished. Then teach it once more.";
-      this.named(sign.name);
+      this.named(again.label);
     } else {
       find("guide-title").textContent = "Now draw any of the three, and do not tell it which";
       find("guide-text").textContent = "See what it thinks.";

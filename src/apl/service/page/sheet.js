@@ -1,15 +1,18 @@
 // The sheet: strokes by pointer or keyboard, or a picture; undo; and the small picture that is sent.
 
-const SENT = 112; // what the service reduces larger pictures to
+import { shrunk } from "./pictures.js";
+
+export const SENT = 112; // what the service reduces larger pictures to
 const PEN = 0.04; // of the sheet's side
 const KEY_STEP = 0.04;
 
 export class Sheet {
-  constructor(canvas, { changed, lifted }) {
+  constructor(canvas, { changed, lifted, began }) {
     this.canvas = canvas;
     this.context = canvas.getContext("2d");
     this.changed = changed;
     this.lifted = lifted;
+    this.began = began;
     this.strokes = [];
     this.picture = null;
     this.done = false; // taught already: the next stroke begins a new drawing
@@ -32,6 +35,7 @@ export class Sheet {
   }
 
   begin(point) {
+    this.began?.();
     if (this.done || this.picture) this.forget();
     this.strokes.push([point]);
   }
@@ -97,6 +101,7 @@ export class Sheet {
   }
 
   clear() {
+    this.began?.();
     this.forget();
     this.paint();
     this.changed(false);
@@ -114,12 +119,20 @@ export class Sheet {
   }
 
   async show(file) {
-    const bitmap = await createImageBitmap(file);
+    const picture = await shrunk(file, this.canvas.width);
     this.forget();
-    this.picture = bitmap;
+    this.picture = picture;
     this.paint();
     this.changed(false);
     this.lifted();
+  }
+
+  // One of many: the camera's.
+  frame(picture) {
+    this.forget();
+    this.picture = picture;
+    this.paint();
+    this.changed(false);
   }
 
   // Dark ink on white, whatever the colours of the page.

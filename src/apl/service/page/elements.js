@@ -11,11 +11,14 @@ export function el(name, attributes = {}, ...children) {
   return made;
 }
 
-export const percent = (p) => (p > 0.995 && p < 1 ? "> 99%" : `${Math.round(100 * p)}%`);
+export const percent = (p) => (p > 0.995 && p < 1 ? "> 99%" : p > 0 && p < 0.005 ? "< 1%" : `${Math.round(100 * p)}%`);
+
+export const count = (n, one, many = `${one}s`) => `${n} ${n === 1 ? one : many}`;
 
 // Bars are reused, so that they move instead of jumping.
 export function showBars(list, items) {
   while (list.children.length > items.length) list.lastElementChild.remove();
+  const largest = Math.max(...items.map((item) => item.probability));
   items.forEach((item, i) => {
     let row = list.children[i];
     if (!row) {
@@ -28,7 +31,7 @@ export function showBars(list, items) {
     } else name.textContent = item.label;
     bar.firstElementChild.style.width = `${100 * item.probability}%`;
     value.textContent = percent(item.probability);
-    row.className = [item.kind ?? "", item.mark ? "mark" : "", i === 0 ? "first" : ""].join(" ").trim();
+    row.className = [item.kind ?? "", item.mark ? "mark" : "", item.probability === largest ? "first" : ""].join(" ").trim();
   });
 }
 

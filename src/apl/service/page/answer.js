@@ -1,0 +1,33 @@
+// An answer in words and shares that agree: whether it is something new at all, and if not, which of the known names.
+
+import { percent } from "./elements.js";
+
+const BARS = 6;
+const SURELY = 0.9;
+
+export const isNew = (found) => !found.probabilities.length || found.probability_new > 0.5;
+
+// Shares of everything, so that they add up to one with "something new".
+export function shares(found) {
+  const known = 1 - found.probability_new;
+  const items = found.probabilities.slice(0, BARS).map(({ label, probability }) => ({ label: String(label), probability: known * probability }));
+  const rest = known - items.reduce((sum, item) => sum + item.probability, 0);
+  if (found.probabilities.length > BARS) items.push({ label: "others", probability: Math.max(0, rest), kind: "others" });
+  return [...items, { label: "something new", probability: found.probability_new, kind: "new" }];
+}
+
+export function words(found) {
+  const best = found.probabilities[0];
+  if (!best) return { verdict: "Something new: it knows no names yet.", live: "something new" };
+  const share = percent((1 - found.probability_new) * best.probability);
+  if (isNew(found)) return { verdict: "Something new?", live: `something new ${percent(found.probability_new)}`, yes: "Yes: name it", no: `No: it is ${best.label}` };
+  const sure = (1 - found.probability_new) * best.probability > SURELY;
+  return { verdict: sure ? `${best.label}.` : `${best.label}, perhaps (${share}).`, live: `${best.label} ${share}`, yes: `✓ Yes: ${best.label}`, no: "✗ No" };
+}
+
+// What the last lesson did, and why.
+export function lessonInWords(receipt) {
+  if (receipt.new_label) return `“${receipt.label}” is a new name, and new names are always written: row ${receipt.row}.`;
+  const nats = `${receipt.surprise_nats.toFixed(2)} nats at “${receipt.label}”, ${receipt.written ? "more" : "less"} than the threshold of ${receipt.threshold_nats.toFixed(2)}`;
+  return receipt.written ? `${nats}: it was written as row ${receipt.row}.` : `${nats}: nothing was written.`;
+}

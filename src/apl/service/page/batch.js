@@ -1,0 +1,109 @@
+// Several pictures taught at once: names for each folder, a bar while it works, and a report that leaves nothing out.
+
+import { call, memoryPath } from "./api.js";
+import { count, el } from "./elements.js";
+import { shrunk, sorted, whyUnreadable } from "./pictures.js";
+
+const AT_ONCE = 16;
+const LISTED = 12;
+const THUMBNAILS = 4;
+
+const find = (id) => document.getElementById(id);
+
+export class Batch {
+  constructor({ memory, side, taught }) {
+    Object.assign(this, { memory, side, taught });
+    find("batch-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      if (this.groups) this.teach();
+      else find("batch").close();
+    });
+    find("batch-cancel").addEventListener("click", () => find("batch").close());
+    find("batch").addEventListener("close", () => { this.stopped = true; });
+  }
+
+  show(collected) {
+    const { groups, skipped } = sorted(collected);
+    this.skipped = skipped;
+    this.stopped = false;
+    find("batch-progress").hidden = true;
+    find("batch-title").textContent = groups.size ? "Teach these pictures" : "Nothing to teach";
+    find("batch-text").textContent = groups.size ? "What is in each? A name left empty leaves its pictures out." : "";
+    this.groups = groups.size ? [...groups].map(([label, pictures]) => this.group(label, pictures)) : null;
+    find("batch-groups").replaceChildren(...(this.groups ?? []).map(({ item }) => item));
+    this.list();
+    find("batch-go").textContent = groups.size ? "Teach" : "Close";
+    find("batch-cancel").hidden = !groups.size;
+    find("batch").showModal();
+  }
+
+  group(label, pictures) {
+    const input = el("input", { value: label, maxlength: 200, placeholder: "name it", "aria-label": `Name of ${label || "the loose pictures"}` });
+    const thumbs = el("span", { class: "thumbs" });
+    for (const { file } of pictures.slice(0, THUMBNAILS)) {
+      shrunk(file, 88).then((small) => thumbs.append(small), () => {});
+    }
+    const what = label ? count(pictures.length, "picture") : `${count(pictures.length, "loose picture")}`;
+    return { input, pictures, item: el("li", {}, thumbs, el("span", { class: "small" }, what), input) };
+  }
+
+  list() {
+    const lines = this.skipped.slice(0, LISTED).map(({ name, why }) => el("li", {}, el("b", {}, name), ` ${why}`));
+    if (this.skipped.length > LISTED) lines.push(el("li", {}, `and ${this.skipped.length - LISTED} more`));
+    find("batch-skipped").replaceChildren(...lines);
+    find("batch-skipped-title").hidden = !lines.length;
+  }
+
+  async teach() {
+    const queue = this.groups.flatMap(({ input, pictures }) => {
+      const label = input.value.trim();
+      if (label) return pictures.map((picture) => ({ ...picture, label }));
+      this.skipped.push(...pictures.map(({ path }) => ({ name: path, why: "it was given no name" })));
+      return [];
+    });
+    this.groups = null;
+    find("batch-go").disabled = true;
+    const progress = find("batch-progress");
+    Object.assign(progress, { hidden: false, max: Math.max(1, queue.length), value: 0 });
+    const sum = { seen: 0, written: 0 };
+    try {
+      for (let i = 0; i < queue.length && !this.stopped; i += AT_ONCE) {
+        await this.send(queue.slice(i, i + AT_ONCE), sum);
+        progress.value = Math.min(queue.length, i + AT_ONCE);
+      }
+      find("batch-text").textContent = this.stopped ? "Stopped." : "";
+    } catch (error) { find("batch-text").textContent = `It stopped: ${error.message}`; }
+    find("batch-title").textContent =
+      `Taught ${count(sum.seen, "picture")}: ${sum.written} written down, ${sum.seen - sum.written} were no surprise.`;
+    find("batch-groups").replaceChildren();
+    this.list();
+    Object.assign(find("batch-go"), { disabled: false, textContent: "Close" });
+    find("batch-cancel").hidden = true;
+    progress.hidden = true;
+    await this.taught();
+  }
+
+  async send(pictures, sum) {
+    const examples = [];
+    for (const { file, label, path } of pictures) {
+      try {
+        const small = await shrunk(file, this.side());
+        examples.push({ image: small.toDataURL("image/png"), label, source: `page: ${path}`.slice(0, 1000) });
+      } catch { this.skipped.push({ name: path, why: whyUnreadable(file) }); }
+    }
+    while (examples.length) {
+      try {
+        const { receipts } = await call(memoryPath(this.memory(), "/learn/batch"), { method: "POST", json: { examples } });
+        sum.seen += receipts.length;
+        sum.written += receipts.filter((receipt) => receipt.written).length;
+        return;
+      } catch (error) {
+        // One bad picture spoils its whole batch: leave it out, say so, send the others.
+        const bad = error.status === 422 && error.message.match(/^examples\.(\d+)[.:]\s*(.*)/s);
+        if (!bad && !(error.status === 422 && examples.length === 1)) throw error;
+        const [one] = examples.splice(bad ? Number(bad[1]) : 0, 1);
+        this.skipped.push({ name: one.source.replace("page: ", ""), why: (bad ? bad[2] : error.message).replace(/^image: /, "") });
+      }
+    }
+  }
+}
