@@ -6,6 +6,7 @@ gone, however it went, the line `gone` follows. Forking is fast, and safe becaus
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -100,8 +101,70 @@ def as_nobody(path: str) -> None:
         say("unreadable", str(error))
 
 
+def write_two_forever(path: str, seed: int) -> None:
+    """Two memories of one file, one row at a time, each acknowledged."""
+    with (
+        open_store(path, "one", fingerprint="e", width=WIDTH, timeout=10.0) as one,
+        open_store(path, "two", fingerprint="e", width=WIDTH, timeout=10.0) as two,
+    ):
+        say("opened")
+        for number in range(10**9):
+            for name, store in (("one", one), ("two", two)):
+                (id,) = store.append(batch(f"{seed}-{number}", 1))
+                say("appended", name, f"{seed}-{number}", id)
+
+
+def read_as_nobody(path: str) -> None:
+    """Follow a memory that this process must not write."""
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+    with open_store(path, read_only=True) as store:
+        labels = store.load().labels
+        say("read", labels)
+        while len(labels) < 6:
+            labels = store.load().labels
+            time.sleep(0.01)
+        say("read", labels)
+
+
+def fork_and_close(path: str) -> None:
+    """A child of the writer lets go of what it has inherited, in every way it can."""
+    store = open_store(path, fingerprint="e", width=WIDTH)
+    if (child := os.fork()) == 0:
+        try:
+            store.append(batch("child", 1))
+            say("written by the child")
+        except StoreError as error:
+            say("refused", str(error))
+        store.close()
+        del store
+        gc.collect()
+        os._exit(0)
+    os.waitpid(child, 0)
+    say("child is gone", store.append(batch("parent", 1)))
+    time.sleep(600)
+
+
+def make_many(folder: str, number: int, rounds: int) -> None:
+    """Make one file after the other, at the same moment as others do."""
+    for round in range(rounds):
+        # Others come to this round by making its flag, too.
+        (Path(folder) / f"{round}-{number}.flag").touch()
+        while len(list(Path(folder).glob(f"{round}-*.flag"))) < 4:
+            time.sleep(0.0005)
+        with open_store(Path(folder) / f"{round}.apl", f"m{number}", fingerprint="e", width=WIDTH) as store:
+            store.append(batch("a", 1))
+    say("made", rounds)
+
+
 SCENARIOS: dict[str, Callable[..., None]] = {
-    scenario.__name__: scenario for scenario in (write_forever, hold, fill_the_disk, as_nobody)
+    scenario.__name__: scenario
+    for scenario in (
+        *(write_forever, write_two_forever, hold, fill_the_disk, as_nobody, read_as_nobody),
+        *(fork_and_close, make_many),
+    )
 }
 
 

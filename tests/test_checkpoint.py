@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -201,3 +202,14 @@ def test_models_only_the_experiments_need_are_found_in_a_checkout_and_not_in_the
     assert find_model("paper-20way").parent == IN_CHECKOUT
     assert [p.name for p in BUNDLED.iterdir() if p.name.startswith(("paper", "analogy"))] == []
     assert sum(f.stat().st_size for f in BUNDLED.rglob("*") if f.is_file()) < 18e6
+
+
+def test_a_checkpoint_is_on_the_disk_before_it_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    sync, rename = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda handle: (done.append(os.readlink(f"/proc/self/fd/{handle}")), sync(handle)))
+    monkeypatch.setattr(os, "replace", lambda old, new: (done.append("renamed"), rename(old, new)))
+    for write, name in ((write_json, "a.json"), (write_tensors, "a.safetensors")):
+        done.clear()
+        write(tmp_path / name, {})
+        assert done == [str(tmp_path / f"{name}.part"), "renamed", str(tmp_path)]

@@ -56,6 +56,7 @@ def test_memories_can_be_copied_about(memory, model, capsys, tmp_path) -> None:
     assert call(capsys, "memory", "import", tmp_path / "out", tmp_path / "copy.apl")["written"] == rows
     assert call(capsys, "memory", "merge", memory, tmp_path / "copy.apl") == {"written": 0, "already_there": rows}
     assert call(capsys, "memory", "verify", tmp_path / "copy.apl") == {"problems": []}
+    assert call(capsys, "memory", "backup", tmp_path / "copy.apl", tmp_path / "backup.apl")["rows"] == rows
     new = ("memory", "reembed", memory, tmp_path / "copy.apl", "--target-name", "new", "--model", model)
     assert call(capsys, *new)["written"] == rows
     every = call(capsys, "memory", "show", tmp_path / "copy.apl", "--name", "new", "--rows")["every_row"]

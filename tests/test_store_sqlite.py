@@ -27,6 +27,8 @@ from apl.store import (
     list_memories,
     open_store,
 )
+from apl.store.sqlite import seal
+from apl.store.sqlite_schema import row_checksum
 from apl.store.transfer import verify
 
 WIDTH = 8
@@ -211,8 +213,8 @@ def test_on_a_full_disk_a_write_is_refused_whole_and_all_before_it_stays(path: P
 def test_a_file_that_may_not_grow_says_so(path: Path) -> None:
     make(path)
     with open_store(path) as store:
-        pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
-        store._connection.execute(f"PRAGMA max_page_count={pages}")
+        pages = store._file.connection.execute("PRAGMA page_count").fetchone()[0]
+        store._file.connection.execute(f"PRAGMA max_page_count={pages}")
         with pytest.raises(StoreError, match="disk is full; nothing of this write was kept"):
             store.append([row(payload=b"x" * 100_000)])
         assert store.count() == 3
@@ -328,7 +330,7 @@ def test_verify_names_every_wrong_row(path: Path) -> None:
     nan = np.full(WIDTH, np.nan, np.float32).tobytes()
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE rows SET label = 1.5 WHERE id = 2")
-        connection.execute("INSERT INTO payloads VALUES (1, 77, x'00')")
+        connection.execute("INSERT INTO payloads VALUES (1, 77, x'00', 0)")
         connection.execute("UPDATE rows SET id = 70 WHERE id = 6")
         connection.execute("UPDATE rows SET key = ? WHERE id = 3", (nan,))
     with open_store(path) as store:
@@ -344,7 +346,7 @@ def test_verify_names_every_wrong_row(path: Path) -> None:
         connection.execute("UPDATE rows SET key = x'0000' WHERE id = 4")
         connection.commit()
         assert "row 4: the key has 2 bytes instead of 32" in verify(store)
-        with pytest.raises(StoreDamaged, match="row 4 .*apl memory verify"):
+        with pytest.raises(StoreDamaged, match="row 2 .*apl memory verify"):
             store.load()
     connection.close()
 
@@ -361,13 +363,16 @@ def test_a_reader_of_a_deleted_memory_is_told(path: Path) -> None:
 
 
 def test_a_hundred_thousand_rows_open_within_two_seconds(path: Path) -> None:
-    make(path, rows=0)
     keys = np.random.default_rng(0).standard_normal((100_000, WIDTH)).astype(np.float32)
+    make(path, rows=0)
     with sqlite3.connect(path) as connection:
+        records = [(n, "a", 0.5, 1.5, None, key.tobytes(), 1, None, 0) for n, key in enumerate(keys, 1)]
         connection.executemany(
-            "INSERT INTO rows VALUES (1, ?, 'a', 0.5, 1.5, NULL, ?)",
-            ((n, key.tobytes()) for n, key in enumerate(keys, 1)),
+            "INSERT INTO rows VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            ((*record, row_checksum(*record)) for record in records),
         )
+        connection.execute("UPDATE memories SET rows = ?", (len(keys),))
+        seal(connection, "default")
     connection.close()
     # The processor's time, which other programs on the machine do not lengthen.
     start = time.process_time()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -170,3 +171,106 @@ def test_keys_are_computed_anew_from_the_payloads(store: Store) -> None:
     store.delete_label("b")
     with pytest.raises(ValueError, match=r"shape \[2, 2\], not \[2, 7\]"):
         reembed(store, memory("better encoder", width=7), embed)
+
+
+def exported(store: Store, tmp_path: Path, rows: int = 3) -> tuple[Path, dict, dict[str, np.ndarray]]:
+    store.append([row(number % 3, float(number), payload=b"xyz", source="s") for number in range(rows)], settings={"n": 1})
+    export_memory(store, tmp_path / "out")
+    description = json.loads((tmp_path / "out" / "memory.json").read_text())
+    return tmp_path / "out", description, safetensors.numpy.load_file(tmp_path / "out" / "rows.safetensors")
+
+
+def test_an_import_with_one_bad_row_among_thousands_writes_nothing_at_all(store: Store, tmp_path: Path) -> None:
+    out, good, arrays = exported(store, tmp_path, rows=2300)
+    copy = memory()
+    good["labels"][2200] = "x" * 9000
+    (out / "memory.json").write_text(json.dumps(good))
+    with pytest.raises((StoreDamaged, ValueError), match="nothing was written"):
+        import_memory(out, copy)
+    assert copy.count() == 0 and copy.settings() == {}
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("key", 1e30), ("key", np.nan), ("surprise_nats", -np.inf), ("written_at", 1e300), ("written_at", -5.0)],
+)
+def test_an_imported_number_with_which_nobody_can_reckon_is_refused(
+    store: Store, tmp_path: Path, column: str, value: float
+) -> None:
+    out, _, arrays = exported(store, tmp_path)
+    arrays[column][1] = value
+    safetensors.numpy.save_file(arrays, out / "rows.safetensors")
+    copy = memory()
+    with pytest.raises(StoreDamaged, match="row 1 of 3.*nothing was written"):
+        import_memory(out, copy)
+    with pytest.raises(StoreDamaged):
+        import_memory(out, store)
+    assert copy.count() == 0 and store.count() == 3
+
+
+@pytest.mark.parametrize("depth", [60, 900, 200_000])
+def test_settings_nested_too_deeply_are_refused(store: Store, tmp_path: Path, depth: int) -> None:
+    out, good, _ = exported(store, tmp_path)
+    text = json.dumps(good | {"settings": {"deep": "HERE"}}).replace('"HERE"', "[" * depth + "]" * depth)
+    (out / "memory.json").write_text(text)
+    copy = memory()
+    with pytest.raises(StoreDamaged):
+        import_memory(out, copy)
+    assert copy.count() == 0 and copy.settings() == {}
+
+
+@np.errstate(all="ignore")
+def test_whatever_is_done_to_an_export_it_is_imported_whole_or_not_at_all(store: Store, tmp_path: Path) -> None:
+    out, good, arrays = exported(store, tmp_path)
+    text, data = (out / "memory.json").read_bytes(), (out / "rows.safetensors").read_bytes()
+    chance = random.Random(0)
+    strange = [None, True, -1, 1.5, 10**30, "x", [], {}, [[]], [1, 2, 3], ["a", "b", "c"], float("inf"), "\ud800", "\0"]
+    for _ in range(300):
+        description, content = text, data
+        match chance.randrange(4):
+            case 0:
+                name = chance.choice(list(good))
+                description = json.dumps(good | {name: chance.choice(strange)}).encode()
+            case 1:
+                labels = list(good["labels"])
+                labels[chance.randrange(3)] = chance.choice(strange)
+                description = json.dumps(good | {chance.choice(["labels", "sources"]): labels}).encode()
+            case 2:
+                name = chance.choice(list(arrays))
+                wrong = chance.choice(
+                    [
+                        arrays[name].astype(chance.choice([np.float16, np.int8, np.uint64, np.bool_])),
+                        arrays[name][:1],
+                        arrays[name][..., None],
+                        np.full_like(arrays[name], chance.choice([0, 127, 1])),
+                        np.zeros(0, np.float32),
+                    ]
+                )
+                content = safetensors.numpy.save(arrays | {name: np.ascontiguousarray(wrong)})
+            case _:
+                changed = bytearray(chance.choice([text, data]))
+                for _ in range(chance.randint(1, 4)):
+                    changed[chance.randrange(len(changed))] = chance.randrange(256)
+                if changed[:1] == b"{" and len(changed) == len(text):
+                    description = bytes(changed)
+                else:
+                    content = bytes(changed)
+        (out / "memory.json").write_bytes(description)
+        (out / "rows.safetensors").write_bytes(content)
+        with RamStore("copy", "e", WIDTH) as copy:
+            try:
+                copied = import_memory(out, copy)
+            except StoreError:
+                assert copy.count() == 0 and copy.settings() == {} and copy.generation() == 0
+            else:
+                assert copied.written == copy.count() == 3 and verify(copy) == []
+
+
+def test_verify_names_parameters_with_which_a_memory_could_not_be_opened(store: Store) -> None:
+    store.update_settings({"classifier": {"sigma": 0.5, "max_rows": None, "k": 3}})
+    assert verify(store) == []
+    store.update_settings({"classifier": {"sigma": -1, "max_rows": -3}})
+    assert [problem.partition(":")[2] for problem in verify(store)] == [
+        " sigma must be at least 0, it is -1",
+        " max_rows must be at least 1, it is -3",
+    ]

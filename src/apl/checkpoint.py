@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 import subprocess
 import types
 import typing
@@ -21,6 +20,8 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+
+from apl.durable_file import replace_durably
 
 BUNDLED = Path(__file__).parent / "weights"
 IN_CHECKOUT = Path(__file__).parents[2] / "models"
@@ -38,13 +39,13 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write all or nothing: the file appears under its name only when complete."""
     part = path.with_name(path.name + ".part")
     save_file({name: t.detach().contiguous() for name, t in tensors.items()}, part)
-    os.replace(part, path)
+    replace_durably(part, path)
 
 
 def write_json(path: Path, value: Any) -> None:
     part = path.with_name(path.name + ".part")
     part.write_text(json.dumps(value, indent=1) + "\n")
-    os.replace(part, path)
+    replace_durably(part, path)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

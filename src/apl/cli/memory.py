@@ -169,6 +169,24 @@ class Verify:
 
 
 @dataclass
+class Backup:
+    """Copy a file with all its memories, also while somebody is writing it."""
+
+    memory: Url
+    target: Annotated[Path, tyro.conf.Positional]
+    """A new file."""
+    json: bool = False
+
+    def run(self) -> int:
+        from apl.store import backup_memories, list_memories
+
+        backup_memories(self.memory, self.target)
+        found = list_memories(self.target)
+        show({"memories": len(found), "rows": sum(info.rows for info in found), "file": str(self.target)}, self.json)
+        return 0
+
+
+@dataclass
 class Reembed:
     """Make a memory's keys anew with another model, from the pictures kept in its rows, into a new memory."""
 
@@ -206,6 +224,7 @@ class Command:
         | Annotated[Import, tyro.conf.subcommand("import")]
         | Annotated[Merge, tyro.conf.subcommand("merge")]
         | Annotated[Verify, tyro.conf.subcommand("verify")]
+        | Annotated[Backup, tyro.conf.subcommand("backup")]
         | Annotated[Reembed, tyro.conf.subcommand("reembed")],
         tyro.conf.arg(name=""),
     ]

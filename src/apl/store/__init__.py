@@ -45,6 +45,7 @@ __all__ = [
     "StoreBusy",
     "StoreDamaged",
     "StoreError",
+    "backup_memories",
     "delete_memory",
     "list_memories",
     "open_store",
@@ -132,6 +133,16 @@ def delete_memory(url: Location, name: str) -> None:
             from apl.store.milvus import delete_milvus
 
             delete_milvus(rest, name)
+
+
+def backup_memories(url: Location, target: str | os.PathLike[str]) -> None:
+    """Copy a file of memories, all of them, while others may be writing it. It appears whole or not at all."""
+    kind, rest = _home(url)
+    if kind != "sqlite":
+        raise StoreError("only a file is backed up here: use the server's own tools, or `apl memory export`")
+    from apl.store.sqlite import backup_sqlite
+
+    backup_sqlite(Path(rest), Path(target))
 
 
 def _home(url: Location) -> tuple[str, str]:

@@ -14,6 +14,7 @@ verbs are written once, here.
 from __future__ import annotations
 
 import json
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,6 +42,12 @@ ROWS_PER_BLOCK = 512
 """Rows fetched at a time by `rows()`, so that payloads of a large memory need not fit into RAM."""
 
 
+NESTED_AT_MOST = 50
+"""How deep lists and dictionaries of a setting may be nested: JSON is read by recursion."""
+_inherited: list["Store"] = []
+"""Stores of the parent process, kept so that Python does not close their connections in a forked child."""
+
+
 class Store(ABC):
     """One named memory, open. Use it in a `with` statement, or close it."""
 
@@ -52,6 +59,7 @@ class Store(ABC):
         self.read_only = read_only
         self._lock = threading.RLock()
         self._closed = False
+        self._process = os.getpid()
 
     # --- writing ----------------------------------------------------------------------------------
 
@@ -67,7 +75,7 @@ class Store(ABC):
         A row to be removed that is not there is an error, and then nothing happens at all.
         """
         add, remove = checked_rows(add, self.width), _checked_ids(remove)
-        encoded = _encoded(settings)
+        encoded = encoded_settings(settings)
         with self._using(writing=True):
             if missing := sorted(set(remove) - set(self._existing(remove))):
                 raise StoreError(f"memory {self.name!r} has no row {missing[0]} to replace; nothing was written")
@@ -150,6 +158,10 @@ class Store(ABC):
             return self._problems()
 
     def close(self) -> None:
+        if os.getpid() != self._process:
+            # What a forked child inherits belongs to its parent: letting go of it here would let go of it there.
+            _inherited.append(self)
+            return
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -217,6 +229,8 @@ class Store(ABC):
 
     @contextmanager
     def _using(self, writing: bool = False) -> Iterator[None]:
+        if os.getpid() != self._process:
+            raise StoreError(f"memory {self.name!r} was opened by the process that forked this one: open it anew here")
         with self._lock:
             if self._closed:
                 raise StoreError(f"memory {self.name!r} is closed")
@@ -254,5 +268,15 @@ def _checked_ids(ids: Iterable[int]) -> list[int]:
     return sorted({int(id) for id in ids})
 
 
-def _encoded(settings: Mapping[str, Any] | None) -> dict[str, str]:
+def encoded_settings(settings: Mapping[str, Any] | None) -> dict[str, str]:
+    """Each value as JSON; what JSON cannot hold, or could not be read back from anywhere, is refused."""
+    _refuse_deep(dict(settings or {}), NESTED_AT_MOST)
     return {str(key): json.dumps(value, allow_nan=False) for key, value in (settings or {}).items()}
+
+
+def _refuse_deep(value: object, left: int) -> None:
+    if not left:
+        raise ValueError(f"a setting is nested more than {NESTED_AT_MOST} deep; nothing was written")
+    if isinstance(value, (dict, list, tuple)):
+        for inner in value.values() if isinstance(value, dict) else value:
+            _refuse_deep(inner, left - 1)

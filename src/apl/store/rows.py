@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Float32, Float64, Int64
 
 Label = str | int
 
@@ -19,6 +18,10 @@ SCHEMA_VERSION = 1
 TEXT_LIMIT_BYTES = 8192
 """Longest label or source, in UTF-8. It holds the longest path of any file system and fits every database."""
 
+LONGEST_KEY = 1e18
+"""The square of the distance between two keys must fit into 32 bits."""
+YEAR_9999 = 253_370_764_800.0
+
 
 @dataclass(frozen=True)
 class NewRow:
@@ -26,7 +29,7 @@ class NewRow:
 
     label: Label
     """Text or a 64-bit integer; 7 and "7" are different classes."""
-    key: Float[np.ndarray, " embed"]
+    key: np.ndarray
     surprise_nats: float = 0.0
     """Surprise at the moment of writing; infinity is allowed (the true class had no probability at all)."""
     written_at: float | None = None
@@ -44,7 +47,7 @@ class Row:
     id: int
     """Counts up from 1 in every memory and is never given twice, not even after a deletion."""
     label: Label
-    key: Float32[np.ndarray, " embed"]
+    key: np.ndarray
     surprise_nats: float
     written_at: float
     source: str | None
@@ -55,11 +58,11 @@ class Row:
 class Snapshot:
     """All rows of a memory at one moment, oldest first, without their payloads."""
 
-    ids: Int64[np.ndarray, " row"]
-    keys: Float32[np.ndarray, "row embed"]
+    ids: np.ndarray
+    keys: np.ndarray
     labels: list[Label]
-    surprise_nats: Float64[np.ndarray, " row"]
-    written_at: Float64[np.ndarray, " row"]
+    surprise_nats: np.ndarray
+    written_at: np.ndarray
     sources: list[str | None]
     generation: int
     """Compare with `Store.generation()` to learn whether the memory has changed since."""
@@ -72,8 +75,8 @@ class Snapshot:
 class Nearest:
     """The rows nearest to one key by euclidean distance, nearest first, the older first among equals."""
 
-    ids: Int64[np.ndarray, " row"]
-    distances: Float32[np.ndarray, " row"]
+    ids: np.ndarray
+    distances: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -118,13 +121,15 @@ def checked_source(source: str | None) -> str | None:
     return _checked_text(source, "source")
 
 
-def checked_key(key: np.ndarray, width: int) -> Float32[np.ndarray, " embed"]:
+def checked_key(key: np.ndarray, width: int) -> np.ndarray:
     # A copy: the caller's array may be a view of something that goes on changing.
     key = np.array(key, dtype=np.float32)
     if key.shape != (width,):
         raise ValueError(f"a key of this memory has {width} numbers, got an array of shape {list(key.shape)}")
     if not np.isfinite(key).all():
         raise ValueError("the key contains NaN or infinity")
+    if float(np.linalg.norm(key.astype(np.float64))) > LONGEST_KEY:
+        raise ValueError(f"the key is longer than {LONGEST_KEY:g}: distances to it could not be computed")
     return key
 
 
@@ -143,10 +148,10 @@ def checked_rows(rows: Sequence[NewRow], width: int) -> list[NewRow]:
 def _checked_row(row: NewRow, width: int, now: float) -> NewRow:
     surprise = float(row.surprise_nats)
     written_at = now if row.written_at is None else float(row.written_at)
-    if math.isnan(surprise):
-        raise ValueError("surprise_nats is NaN")
-    if not math.isfinite(written_at):
-        raise ValueError(f"written_at must be a finite unix time, got {written_at}")
+    if math.isnan(surprise) or surprise == -math.inf:
+        raise ValueError("surprise_nats is NaN or minus infinity")
+    if not 0 <= written_at < YEAR_9999:
+        raise ValueError(f"written_at must be a unix time, got {written_at}")
     if row.payload is not None and not isinstance(row.payload, (bytes, bytearray, memoryview)):
         raise TypeError(f"a payload is bytes, got {type(row.payload).__name__}")
     return NewRow(

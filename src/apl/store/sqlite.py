@@ -2,7 +2,8 @@
 
 The file is the source of truth, in WAL mode with `synchronous=FULL`: a write has reached the disk when it
 returns, and a process killed in the middle of one leaves no trace of it. A writer holds a `WriterLock` on
-its memory. Two files appear beside an open memory (`-wal`, `-shm`) and go when it is closed.
+its memory. Two files appear beside an open memory (`-wal`, `-shm`) and go when it is closed. Whatever is read is
+compared with its checksum.
 """
 
 from __future__ import annotations
@@ -17,56 +18,60 @@ from typing import Any
 
 import numpy as np
 
-from apl.store.contract import Store, agree, key_problems, require_creatable
-from apl.store.errors import NoSuchMemory, StoreDamaged
-from apl.store.rows import SCHEMA_VERSION, Label, MemoryInfo, NewRow, Row, Snapshot, checked_name
-from apl.store.sqlite_file import connect, plain_errors, transaction
+from apl.store.contract import Store, agree, require_creatable
+from apl.store.errors import NoSuchMemory, StoreDamaged, StoreError
+from apl.store.rows import Label, MemoryInfo, NewRow, Row, Snapshot, checked_name
+from apl.store.sqlite_file import SqliteFile, plain_errors
+from apl.store.sqlite_schema import FILE_SCHEMA, MEMORY_CONTENT, ROW_CONTENT, checksum, row_checksum
+from apl.store.sqlite_verify import KEY_DTYPE, holds, sqlite_problems
 from apl.store.writer_lock import WriterLock
 
 MEMORIES = """SELECT name, fingerprint, width, created,
               (SELECT count(*) FROM rows WHERE memory = memories.id), id FROM memories"""
 LIST = "(SELECT value FROM json_each(?))"
 """Any number of ids as a single parameter, a JSON list."""
-KEY_DTYPE = np.dtype("<f4")
 
 
 def open_sqlite(
     path: Path, name: str, fingerprint: str | None, width: int | None, read_only: bool, timeout: float
 ) -> SqliteStore:
     creating = not read_only and fingerprint is not None and width is not None
-    connection = connect(path, create=creating, read_only=read_only)
+    file = SqliteFile(path, create=creating, read_only=read_only)
     lock = None
     try:
         with plain_errors(path):
             if not read_only:
-                lock = WriterLock(path, name, timeout)
-            found = _find(connection, name)
+                lock = WriterLock(file.real, name, timeout)
+            found = _find(file, name)
             if found is None:
                 require_creatable(str(path), name, fingerprint, width, read_only)
-                with transaction(connection):
-                    connection.execute(
+                with file.transaction() as run:
+                    run.execute(
                         "INSERT INTO memories (name, fingerprint, width, created, next_id, generation)"
                         " VALUES (?, ?, ?, ?, 1, 0)",
                         (name, fingerprint, width, time.time()),
                     )
-                found = _find(connection, name)
+                    seal(run, name)
+                found = _find(file, name)
             info, memory = found
             agree(info, fingerprint, width)
-        return SqliteStore(path, connection, lock, info, memory, read_only)
+        return SqliteStore(file, lock, info, memory, read_only)
     except BaseException:
-        connection.close()
+        file.close()
         if lock is not None:
             lock.release()
         raise
 
 
 def list_sqlite(path: Path) -> list[MemoryInfo]:
-    connection = connect(path, create=False, read_only=True)
+    file = SqliteFile(path, create=False, read_only=True)
     try:
         with plain_errors(path):
-            return [_info(record) for record in connection.execute(f"{MEMORIES} ORDER BY name")]
+            return [
+                _info(record) for record in file.read(lambda run: run.execute(f"{MEMORIES} ORDER BY name").fetchall())
+            ]
     finally:
-        connection.close()
+        file.close()
 
 
 def delete_sqlite(path: Path, name: str) -> None:
@@ -74,71 +79,82 @@ def delete_sqlite(path: Path, name: str) -> None:
         store._drop()
 
 
-def _find(connection: sqlite3.Connection, name: str) -> tuple[MemoryInfo, int] | None:
-    record = connection.execute(f"{MEMORIES} WHERE name = ?", (checked_name(name),)).fetchone()
+def backup_sqlite(path: Path, target: Path) -> None:
+    file = SqliteFile(path, create=False, read_only=True)
+    try:
+        with plain_errors(target):
+            if target.exists():
+                raise StoreError(f"{target} is there already: back up to a new file")
+            file.backup(target)
+    finally:
+        file.close()
+
+
+def _find(file: SqliteFile, name: str) -> tuple[MemoryInfo, int] | None:
+    record = file.read(lambda run: run.execute(f"{MEMORIES} WHERE name = ?", (checked_name(name),)).fetchone())
     return record and (_info(record), record[-1])
 
 
 def _info(record: tuple[Any, ...]) -> MemoryInfo:
     name, fingerprint, width, created, rows, _ = record
-    return MemoryInfo(name, fingerprint, width, created, SCHEMA_VERSION, rows)
+    return MemoryInfo(name, fingerprint, width, created, FILE_SCHEMA, rows)
+
+
+def seal(run: sqlite3.Connection, name: str) -> None:
+    """Give the record of a memory, which has just changed, its checksum."""
+    record = run.execute(f"SELECT {MEMORY_CONTENT} FROM memories WHERE name = ?", (name,)).fetchone()
+    run.execute("UPDATE memories SET checksum = ? WHERE name = ?", (checksum(*record), name))
 
 
 class SqliteStore(Store):
     """One memory of a SQLite file."""
 
     def __init__(
-        self,
-        path: Path,
-        connection: sqlite3.Connection,
-        lock: WriterLock | None,
-        info: MemoryInfo,
-        memory: int,
-        read_only: bool,
+        self, file: SqliteFile, lock: WriterLock | None, info: MemoryInfo, memory: int, read_only: bool
     ) -> None:
         super().__init__(info.name, info.fingerprint, info.width, info.created, read_only)
-        self.path = path
-        self._connection = connection
+        self.path = file.path
+        self._file = file
         self._writer_lock = lock
         self._memory = memory
 
     def _write(self, remove: list[int], add: list[NewRow], settings: dict[str, str]) -> list[int]:
-        memory, run = self._memory, self._connection
-        with transaction(run):
-            (first,) = self._one("SELECT next_id FROM memories WHERE id = ?", memory)
+        memory = self._memory
+        with self._file.transaction() as run:
+            first, generation = self._one(run, "SELECT next_id, generation + 1 FROM memories WHERE id = ?", memory)
             ids = list(range(first, first + len(add)))
             gone = [(memory, id) for id in remove]
-            run.executemany("DELETE FROM rows WHERE memory = ? AND id = ?", gone)
-            run.executemany("DELETE FROM payloads WHERE memory = ? AND id = ?", gone)
-            run.executemany(
-                "INSERT INTO rows (memory, id, label, surprise_nats, written_at, source, key)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            for table in ("rows", "payloads"):
+                run.executemany(f"DELETE FROM {table} WHERE memory = ? AND id = ?", gone)
+            records = [
                 (
-                    (
-                        memory,
-                        id,
-                        r.label,
-                        r.surprise_nats,
-                        r.written_at,
-                        r.source,
-                        r.key.astype(KEY_DTYPE).tobytes(),
-                    )
-                    for id, r in zip(ids, add, strict=True)
+                    *(id, row.label, row.surprise_nats, row.written_at, row.source),
+                    *(row.key.astype(KEY_DTYPE).tobytes(), 1, None, generation),
+                )
+                for id, row in zip(ids, add, strict=True)
+            ]
+            run.executemany(
+                f"INSERT INTO rows (memory, {ROW_CONTENT}, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                ((memory, *record, row_checksum(*record)) for record in records),
+            )
+            run.executemany(
+                "INSERT INTO payloads (memory, id, payload, checksum) VALUES (?, ?, ?, ?)",
+                (
+                    (memory, id, row.payload, checksum(id, row.payload))
+                    for id, row in zip(ids, add, strict=True)
+                    if row.payload is not None
                 ),
             )
             run.executemany(
-                "INSERT INTO payloads (memory, id, payload) VALUES (?, ?, ?)",
-                ((memory, id, r.payload) for id, r in zip(ids, add, strict=True) if r.payload is not None),
-            )
-            run.executemany(
-                "INSERT INTO settings (memory, key, value) VALUES (?, ?, ?)"
-                " ON CONFLICT (memory, key) DO UPDATE SET value = excluded.value",
-                ((memory, key, value) for key, value in settings.items()),
+                "INSERT INTO settings (memory, key, value, checksum) VALUES (?, ?, ?, ?)"
+                " ON CONFLICT (memory, key) DO UPDATE SET value = excluded.value, checksum = excluded.checksum",
+                ((memory, key, value, checksum(key, value)) for key, value in settings.items()),
             )
             run.execute(
-                "UPDATE memories SET next_id = ?, generation = generation + 1 WHERE id = ?",
-                (first + len(add), memory),
+                "UPDATE memories SET next_id = ?, generation = ?, rows = rows + ? WHERE id = ?",
+                (first + len(add), generation, len(add) - len(remove), memory),
             )
+            seal(run, self.name)
         return ids
 
     def _existing(self, ids: list[int]) -> list[int]:
@@ -152,14 +168,16 @@ class SqliteStore(Store):
         return self._column("SELECT id FROM rows WHERE memory = ? AND source = ? ORDER BY id", source)
 
     def _load(self) -> Snapshot:
-        # One read transaction, so that the generation belongs to these very rows.
-        with transaction(self._connection, "BEGIN"):
-            generation = self._generation()
-            records = self._connection.execute(
-                "SELECT id, label, surprise_nats, written_at, source, key FROM rows WHERE memory = ? ORDER BY id",
-                (self._memory,),
-            ).fetchall()
-        ids, labels, surprise, written_at, sources, keys = zip(*records, strict=True) if records else [()] * 6
+        return self._file.read(self._loaded)
+
+    def _loaded(self, run: sqlite3.Connection) -> Snapshot:
+        generation = self._generation_in(run)
+        records = self._records(run, "", ())
+        if self._is_sealed(run):
+            (expected,) = self._one(run, "SELECT rows FROM memories WHERE id = ?", self._memory)
+            if len(records) != expected:
+                raise self._damaged(f"{len(records)} rows are left of {expected}")
+        ids, labels, surprise, written_at, sources, keys, *_ = zip(*records, strict=True) if records else [()] * 9
         return Snapshot(
             ids=np.array(ids, np.int64),
             keys=self._keys(ids, keys),
@@ -174,68 +192,85 @@ class SqliteStore(Store):
         return self._column("SELECT id FROM rows WHERE memory = ? ORDER BY id")
 
     def _fetch(self, ids: list[int]) -> list[Row]:
-        records = self._connection.execute(
-            "SELECT rows.id, label, key, surprise_nats, written_at, source, payload FROM rows"
-            " LEFT JOIN payloads ON payloads.memory = rows.memory AND payloads.id = rows.id"
-            f" WHERE rows.memory = ? AND rows.id IN {LIST} ORDER BY rows.id",
-            (self._memory, json.dumps(ids)),
-        ).fetchall()
-        keys = self._keys([record[0] for record in records], [record[2] for record in records])
-        return [Row(record[0], record[1], key, *record[3:]) for record, key in zip(records, keys, strict=True)]
+        return self._file.read(lambda run: self._fetched(run, ids))
+
+    def _fetched(self, run: sqlite3.Connection, ids: list[int]) -> list[Row]:
+        records = self._records(run, f"AND id IN {LIST}", (json.dumps(ids),))
+        payloads = self._payloads(run, f"AND id IN {LIST}", (json.dumps(ids),))
+        keys = self._keys([record[0] for record in records], [record[5] for record in records])
+        return [
+            Row(id, label, key, surprise, written_at, source, payloads.get(id))
+            for (id, label, surprise, written_at, source, *_), key in zip(records, keys, strict=True)
+        ]
+
+    def _records(self, run: sqlite3.Connection, which: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
+        """Rows as they are stored, each compared with its checksum."""
+        if not self._is_sealed(run):
+            content = ROW_CONTENT.replace("count, extra, generation", "1, NULL, 0")
+            query = f"SELECT {content} FROM rows WHERE memory = ? {which} ORDER BY id"
+            return run.execute(query, (self._memory, *values)).fetchall()
+        query = f"SELECT {ROW_CONTENT}, checksum FROM rows WHERE memory = ? {which} ORDER BY id"
+        found = run.execute(query, (self._memory, *values)).fetchall()
+        for record in found:
+            if not holds(record):
+                raise self._damaged(f"row {record[0]} is not as it was written")
+        return [record[:-1] for record in found]
+
+    def _payloads(self, run: sqlite3.Connection, which: str, values: tuple[object, ...]) -> dict[int, bytes]:
+        kept = "checksum" if self._is_sealed(run) else "NULL"
+        query = f"SELECT id, payload, {kept} FROM payloads WHERE memory = ? {which}"
+        found = run.execute(query, (self._memory, *values)).fetchall()
+        if kept == "checksum":
+            for id, payload, written in found:
+                if checksum(id, payload) != written:
+                    raise self._damaged(f"the payload of row {id} is not as it was written")
+        return {id: payload for id, payload, _ in found}
 
     def _settings(self) -> dict[str, str]:
-        return dict(self._connection.execute("SELECT key, value FROM settings WHERE memory = ?", (self._memory,)))
+        def ask(run: sqlite3.Connection) -> dict[str, str]:
+            if not self._is_sealed(run):
+                return dict(run.execute("SELECT key, value FROM settings WHERE memory = ?", (self._memory,)))
+            query = "SELECT key, value, checksum FROM settings WHERE memory = ?"
+            found = run.execute(query, (self._memory,)).fetchall()
+            for key, value, written in found:
+                if checksum(key, value) != written:
+                    raise self._damaged(f"the setting {key!r} is not as it was written")
+            return {key: value for key, value, _ in found}
+
+        return self._file.read(ask)
 
     def _count(self) -> int:
-        return self._one("SELECT count(*) FROM rows WHERE memory = ?", self._memory)[0]
+        query = "SELECT count(*) FROM rows WHERE memory = ?"
+        return self._file.read(lambda run: self._one(run, query, self._memory)[0])
 
     def _generation(self) -> int:
-        return self._one("SELECT generation FROM memories WHERE id = ?", self._memory)[0]
+        return self._file.read(self._generation_in)
+
+    def _generation_in(self, run: sqlite3.Connection) -> int:
+        if not self._is_sealed(run):
+            return self._one(run, "SELECT generation FROM memories WHERE id = ?", self._memory)[0]
+        record = self._one(run, f"SELECT {MEMORY_CONTENT}, checksum FROM memories WHERE id = ?", self._memory)
+        if checksum(*record[:-1]) != record[-1]:
+            raise self._damaged("its own record is not as it was written")
+        return record[6]
+
+    def _is_sealed(self, run: sqlite3.Connection) -> bool:
+        """Whether the file has checksums: not if it is of version 1 and nobody has opened it for writing since."""
+        return run.execute("PRAGMA user_version").fetchone()[0] >= 2
 
     def _problems(self) -> list[str]:
-        found = [line for (line,) in self._connection.execute("PRAGMA integrity_check") if line != "ok"]
-        if found:
-            return found
-        wrong = self._connection.execute(
-            "SELECT id, length(key) FROM rows WHERE memory = ? AND length(key) != ? ORDER BY id",
-            (self._memory, self.width * KEY_DTYPE.itemsize),
-        ).fetchall()
-        found += [f"row {id}: the key has {size} bytes instead of {self.width * 4}" for id, size in wrong]
-        found += [
-            f"row {id}: the label is neither text nor an integer"
-            for id in self._column("SELECT id FROM rows WHERE memory = ? AND typeof(label) NOT IN ('text', 'integer')")
-        ]
-        found += [
-            f"row {id}: its id was never given out"
-            for id in self._column(
-                "SELECT rows.id FROM rows JOIN memories ON memories.id = memory"
-                " WHERE memory = ? AND (rows.id < 1 OR rows.id >= next_id) ORDER BY rows.id"
-            )
-        ]
-        found += [
-            f"payload {id} belongs to no row"
-            for id in self._column(
-                "SELECT id FROM payloads AS p WHERE memory = ?"
-                " AND NOT EXISTS (SELECT 1 FROM rows WHERE memory = p.memory AND id = p.id)"
-            )
-        ]
-        if not wrong:
-            query = "SELECT id, key FROM rows WHERE memory = ? ORDER BY id"
-            records = self._connection.execute(query, (self._memory,)).fetchall()
-            ids = [id for id, _ in records]
-            found += key_problems(ids, self._keys(ids, [key for _, key in records]))
-        return found
+        return self._file.read(lambda run: sqlite_problems(run, self._memory, self.width, self._is_sealed(run)))
 
     def _drop(self) -> None:
-        with self._using(writing=True), transaction(self._connection):
-            for table in ("rows", "payloads", "settings"):
-                self._connection.execute(f"DELETE FROM {table} WHERE memory = ?", (self._memory,))
-            self._connection.execute("DELETE FROM memories WHERE id = ?", (self._memory,))
+        with self._using(writing=True), self._file.transaction() as run:
+            for table in ("rows", "payloads", "settings", "merged", "removed"):
+                run.execute(f"DELETE FROM {table} WHERE memory = ?", (self._memory,))
+            run.execute("DELETE FROM memories WHERE id = ?", (self._memory,))
 
     def _close(self) -> None:
         with plain_errors(self.path):
             try:
-                self._connection.close()
+                self._file.close()
             finally:
                 if self._writer_lock is not None:
                     self._writer_lock.release()
@@ -243,14 +278,19 @@ class SqliteStore(Store):
     def _plain_errors(self) -> AbstractContextManager[None]:
         return plain_errors(self.path)
 
-    def _one(self, query: str, *values: object) -> tuple[Any, ...]:
-        record = self._connection.execute(query, values).fetchone()
+    def _one(self, run: sqlite3.Connection, query: str, *values: object) -> tuple[Any, ...]:
+        record = run.execute(query, values).fetchone()
         if record is None:
             raise NoSuchMemory(f"memory {self.name!r} has been deleted from {self.path}")
         return record
 
     def _column(self, query: str, *values: object) -> list[int]:
-        return [id for (id,) in self._connection.execute(query, (self._memory, *values))]
+        return self._file.read(lambda run: [id for (id,) in run.execute(query, (self._memory, *values))])
+
+    def _damaged(self, what: str) -> StoreDamaged:
+        return StoreDamaged(
+            f"memory {self.name!r} in {self.path} is damaged ({what}): see `apl memory verify`, restore it from a copy"
+        )
 
     def _keys(self, ids: Sequence[int], keys: Sequence[bytes]) -> np.ndarray:
         size = self.width * KEY_DTYPE.itemsize

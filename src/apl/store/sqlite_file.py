@@ -1,53 +1,220 @@
-"""Opening a SQLite file as a home of memories: its tables, its version, and its errors in plain words."""
+"""A SQLite file as a home of memories: opening it, its transactions, and its errors in plain words.
+
+Nothing here opens the file but SQLite itself: closing any other handle of it would drop the locks that SQLite
+holds for all connections of this process. What must be known beforehand is asked of an `immutable` connection, which
+takes no locks and leaves nothing beside the file.
+
+A file is followed by its path. One that was deleted or replaced while open is noticed at the next call: SQLite would
+go on writing what nobody can find again. The write-ahead log is brought into the file about once a second, so
+that a plain copy of the file is a memory, too.
+"""
 
 from __future__ import annotations
 
 import os
 import sqlite3
-import struct
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
+from apl.durable_file import replace_durably
 from apl.store.errors import NewerSchema, StoreBusy, StoreDamaged, StoreError
-from apl.store.rows import SCHEMA_VERSION
+from apl.store.sqlite_schema import APPLICATION_ID, FILE_SCHEMA, create_tables, migrate
 
-APPLICATION_ID = 0x41504C6D
-"""Written into the file's header: "APLm"."""
 TRANSACTION_WAIT_SECONDS = 10.0
 """How long a write waits while another memory of the same file is being written."""
-
-# Payloads have a table of their own, so that loading all keys does not read past all pictures.
-# `label ANY` in a STRICT table keeps 7 and "7" apart.
-SCHEMA = (
-    """CREATE TABLE memories (
-        id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, fingerprint TEXT NOT NULL, width INTEGER NOT NULL,
-        created REAL NOT NULL, next_id INTEGER NOT NULL, generation INTEGER NOT NULL) STRICT""",
-    """CREATE TABLE rows (
-        memory INTEGER NOT NULL, id INTEGER NOT NULL, label ANY NOT NULL, surprise_nats REAL NOT NULL,
-        written_at REAL NOT NULL, source TEXT, key BLOB NOT NULL, PRIMARY KEY (memory, id)) STRICT""",
-    """CREATE TABLE payloads (
-        memory INTEGER NOT NULL, id INTEGER NOT NULL, payload BLOB NOT NULL,
-        PRIMARY KEY (memory, id)) STRICT""",
-    """CREATE TABLE settings (
-        memory INTEGER NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (memory, key)) STRICT""",
-)
+CHECKPOINT_SECONDS = 1.0
+"""At least so often, if anything was written, the write-ahead log is brought into the file."""
+SMALLEST_PAGE = 512
+"""SQLite takes a file of a few bytes for an empty one, and would write over it."""
+Answer = TypeVar("Answer")
 
 
-def connect(path: Path, *, create: bool, read_only: bool) -> sqlite3.Connection:
-    """A connection to the file, after making sure that it is ours and of a version we know."""
-    if sqlite3.sqlite_version_info < (3, 38):
-        raise StoreError(f"memories in a file need SQLite 3.38, this Python has {sqlite3.sqlite_version}")
-    _look_before_touching(path, create)
-    with plain_errors(path):
-        connection = _connect(path, create, read_only)
+class SqliteFile:
+    """A connection to a file that is ours, of a version we know, and still where it was."""
+
+    def __init__(self, path: Path, *, create: bool, read_only: bool) -> None:
+        if sqlite3.sqlite_version_info < (3, 38):
+            raise StoreError(f"memories in a file need SQLite 3.38, this Python has {sqlite3.sqlite_version}")
+        self.path = path
+        # Writers that come by another name must meet at the same lock.
+        self.real = path.resolve()
+        self.read_only = read_only
+        self._turn = threading.RLock()
+        self._checkpointed = float("-inf")
+        self._timer: threading.Timer | None = None
+        with plain_errors(path):
+            _refuse_foreign(path, self.real, create)
+            self._may_write = _may_write(path, self.real, read_only)
+            self._connect(create)
+
+    def _connect(self, create: bool) -> None:
+        mode = "mode=rwc" if create else "mode=rw"
+        self._immutable = False
+        if not self._may_write:
+            # Without a write-ahead log beside it the file is complete, and nothing has to be written to read it.
+            self._immutable = not _size(_beside(self.real, "-wal"))
+            mode = "mode=ro&immutable=1" if self._immutable else "mode=ro"
+        self._seen = self._state()
+        self.connection = _open(self.real, mode)
         try:
-            with plain_errors(path):
-                _prepare(connection, path, read_only)
+            self._prepare()
+            self._identity = _identity(self.real)
         except BaseException:
-            connection.close()
+            self.connection.close()
             raise
-    return connection
+
+    def _prepare(self) -> None:
+        run = self.connection
+        # A file from elsewhere must not be able to run functions through its schema.
+        run.execute("PRAGMA trusted_schema=OFF")
+        version = self._version_now()
+        if self.read_only:
+            run.execute("PRAGMA query_only=ON")
+            if version is None:
+                raise StoreError(f"{self.path} holds no memories")
+            return
+        run.execute("PRAGMA journal_mode=WAL")
+        run.execute("PRAGMA synchronous=FULL")
+        run.execute("PRAGMA fullfsync=ON")
+        if version != FILE_SCHEMA:
+            with self._begun("BEGIN IMMEDIATE"):
+                # Somebody else may have made the tables in the meantime.
+                version = self._version()
+                if version is None:
+                    create_tables(run)
+                elif version < FILE_SCHEMA:
+                    migrate(run)
+
+    def _version_now(self) -> int | None:
+        with self._begun("BEGIN"):
+            return self._version()
+
+    def _version(self) -> int | None:
+        """The version of the tables, None in an empty file; any other file is refused. Within a transaction, because
+        somebody may be making the tables at this moment."""
+        version = self.connection.execute("PRAGMA user_version").fetchone()[0]
+        application = self.connection.execute("PRAGMA application_id").fetchone()[0]
+        _check_identity(self.path, version, application)
+        if application == APPLICATION_ID:
+            return version
+        if self.connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            raise StoreDamaged(f"{self.path} is not a memory: it is the SQLite file of another program")
+        return None
+
+    # --- transactions -----------------------------------------------------------------------------
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """All that is written within happens, or nothing; it is on the disk afterwards."""
+        with self._turn:
+            self._require_still_there()
+            with self._begun("BEGIN IMMEDIATE"):
+                yield self.connection
+            self._require_still_there()
+            self._checkpoint_soon()
+
+    def read(self, ask: Callable[[sqlite3.Connection], Answer]) -> Answer:
+        """The answer to questions about one and the same state of the file."""
+        with self._turn:
+            while True:
+                self._require_still_there()
+                if self._immutable and self._state() != self._seen:
+                    self.connection.close()
+                    self._connect(create=False)
+                try:
+                    with self._begun("BEGIN"):
+                        answer = ask(self.connection)
+                except (sqlite3.Error, StoreError):
+                    if self._immutable and self._state() != self._seen:
+                        continue
+                    raise
+                # Without locks, somebody may have written while we read.
+                if not self._immutable or self._state() == self._seen:
+                    return answer
+
+    @contextmanager
+    def _begun(self, begin: str) -> Iterator[None]:
+        run = self.connection
+        if run.in_transaction:
+            # Left over from a call that was interrupted: calls take turns.
+            run.execute("ROLLBACK")
+        try:
+            run.execute(begin)
+            yield
+            run.execute("COMMIT")
+        except BaseException:
+            # Some errors, such as a full disk, have already rolled it back.
+            if run.in_transaction:
+                run.execute("ROLLBACK")
+            raise
+
+    def _state(self) -> tuple[object, ...]:
+        """Changes when anybody writes."""
+        found = []
+        for path in (self.real, _beside(self.real, "-wal")):
+            try:
+                stat = os.stat(path)
+                found.append((stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns))
+            except FileNotFoundError:
+                found.append(None)
+        return tuple(found)
+
+    def _require_still_there(self) -> None:
+        try:
+            same = _identity(self.real) == self._identity
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise StoreError(
+                f"{self.path} was deleted or replaced while it was open; nothing was written: open the memory anew"
+            )
+
+    # --- the write-ahead log ----------------------------------------------------------------------
+
+    def _checkpoint_soon(self) -> None:
+        if time.monotonic() - self._checkpointed >= CHECKPOINT_SECONDS:
+            self._checkpoint()
+        elif self._timer is None:
+            self._timer = threading.Timer(CHECKPOINT_SECONDS, self._checkpoint)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _checkpoint(self) -> None:
+        with self._turn:
+            self._timer, self._checkpointed = None, time.monotonic()
+            try:
+                self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            except sqlite3.Error:
+                # What was written is safe in the log; SQLite tries again when the log is long, and at the end.
+                pass
+
+    def backup(self, target: Path) -> None:
+        """A copy of the whole file as it is at this moment, complete and durable when this returns."""
+        part = target.with_name(f".{target.name}.part")
+        part.unlink(missing_ok=True)
+        try:
+            copy = sqlite3.connect(part)
+            try:
+                self.read(lambda run: run.backup(copy))
+                # One file, with nothing beside it.
+                copy.execute("PRAGMA journal_mode=DELETE")
+            finally:
+                copy.close()
+            replace_durably(part, target)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+
+    def close(self) -> None:
+        with self._turn:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._checkpoint()
+            self.connection.close()
 
 
 @contextmanager
@@ -62,118 +229,96 @@ def plain_errors(path: Path) -> Iterator[None]:
         raise StoreError(f"{error.filename or path}: {error.strerror}") from error
 
 
-@contextmanager
-def transaction(connection: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
-    connection.execute(begin)
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        # Some errors, such as a full disk, have already rolled it back.
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
-def _look_before_touching(path: Path, create: bool) -> None:
-    """Refuse a foreign or a newer file by its first bytes, before SQLite puts as much as a lock beside it."""
-    if path.is_dir():
-        raise StoreError(f"{path} is a directory, not a memory's file")
-    if not path.exists():
-        if not create:
-            raise StoreError(f"{path} does not exist")
-        if not path.absolute().parent.is_dir():
-            raise StoreError(f"{path} cannot be made: the directory {path.absolute().parent} does not exist")
-        return
-    with plain_errors(path), path.open("rb") as file:
-        header = file.read(100)
-    if not header:
-        return
-    if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
-        raise StoreDamaged(f"{path} is not a memory: it is no SQLite file, or its beginning is damaged")
-    version, application = struct.unpack(">i", header[60:64])[0], struct.unpack(">i", header[68:72])[0]
-    _check_identity(path, version, application)
-    _check_length(path, header)
-
-
-def _check_length(path: Path, header: bytes) -> None:
-    """SQLite itself does not notice when the last page has lost its end."""
-    for log in ("-wal", "-journal"):
-        # With a log beside it, the file alone need not be whole.
-        if path.with_name(path.name + log).exists():
-            return
-    page_size, pages = struct.unpack(">H", header[16:18])[0], struct.unpack(">I", header[28:32])[0]
-    expected, size = pages * (65536 if page_size == 1 else page_size), path.stat().st_size
-    if size < expected:
-        raise StoreDamaged(f"{path} was cut short ({size} of {expected} bytes): restore it from a copy")
-
-
-def _check_identity(path: Path, version: int, application: int) -> None:
-    if application not in (0, APPLICATION_ID):
-        raise StoreDamaged(f"{path} is not a memory: it is the SQLite file of another program")
-    if application == APPLICATION_ID and version > SCHEMA_VERSION:
-        raise NewerSchema(
-            f"{path} was written by a later version of apl (schema {version}, this one reads up to "
-            f"{SCHEMA_VERSION}): upgrade apl; the file was not touched"
-        )
-
-
-def _connect(path: Path, create: bool, read_only: bool) -> sqlite3.Connection:
-    exists, folder = path.exists(), path.absolute().parent
-    writable = os.access(folder, os.W_OK) and (not exists or os.access(path, os.W_OK))
-    if not read_only and not writable:
-        what = path if exists and not os.access(path, os.W_OK) else folder
-        raise StoreError(f"{what} is read-only: open the memory for reading only, or give the right to write")
-    mode = "mode=rwc" if create else "mode=rw"
-    if not writable:
-        # Without a write-ahead log beside it the file is complete, and reading it needs no lock files.
-        wal = path.with_name(path.name + "-wal")
-        mode = "mode=ro" if wal.exists() and wal.stat().st_size else "mode=ro&immutable=1"
-    connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?{mode}",
+def _open(real: Path, mode: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"{real.as_uri()}?{mode}",
         uri=True,
         timeout=TRANSACTION_WAIT_SECONDS,
         isolation_level=None,
         check_same_thread=False,
     )
-    return connection
 
 
-def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> None:
-    # A file from elsewhere must not be able to run functions through its schema.
-    connection.execute("PRAGMA trusted_schema=OFF")
-    ours = _is_ours(connection, path)
-    if read_only:
-        connection.execute("PRAGMA query_only=ON")
-        if not ours:
-            raise StoreError(f"{path} holds no memories")
+def _refuse_foreign(path: Path, real: Path, create: bool) -> None:
+    """Refuse a foreign, a newer or a cut file before SQLite puts as much as a lock beside it."""
+    if real.is_dir():
+        raise StoreError(f"{path} is a directory, not a memory's file")
+    if not real.exists():
+        if not create:
+            raise StoreError(f"{path} does not exist")
+        if not real.parent.is_dir():
+            raise StoreError(f"{path} cannot be made: the directory {path.absolute().parent} does not exist")
         return
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=FULL")
-    connection.execute("PRAGMA fullfsync=ON")
-    if not ours:
-        with transaction(connection):
-            # Somebody else may have made the tables in the meantime.
-            if not _is_ours(connection, path):
-                for statement in SCHEMA:
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+    size = _size(real)
+    if not size:
+        return
+    if size < SMALLEST_PAGE:
+        raise StoreDamaged(f"{path} is not a memory: it is no SQLite file, or its beginning is damaged")
+    look = _open(real, "mode=ro&immutable=1")
+    try:
+        version, application, pages, page_size = (
+            look.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("user_version", "application_id", "page_count", "page_size")
+        )
+    except sqlite3.DatabaseError as error:
+        if _in_the_making(real):
+            return
+        kind = getattr(error, "sqlite_errorname", "") or ""
+        if kind.startswith("SQLITE_CORRUPT"):
+            raise StoreDamaged(f"{path} was cut short or its beginning is damaged: restore it from a copy") from error
+        if kind.startswith("SQLITE_NOTADB"):
+            raise StoreDamaged(
+                f"{path} is not a memory: it is no SQLite file, or its beginning is damaged"
+            ) from error
+        raise
+    finally:
+        look.close()
+    _check_identity(path, version, application)
+    # SQLite itself does not notice when the last page has lost its end.
+    if size < pages * page_size and not _in_the_making(real):
+        raise StoreDamaged(f"{path} was cut short ({size} of {pages * page_size} bytes): restore it from a copy")
 
 
-def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
-    """True for a file of memories, False for an empty one; any other is refused."""
-    application = _pragma(connection, "application_id")
-    _check_identity(path, _pragma(connection, "user_version"), application)
-    if application == APPLICATION_ID:
-        return True
-    if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+def _in_the_making(real: Path) -> bool:
+    """With a log beside it, the file alone need not be whole."""
+    return any(_beside(real, log).exists() for log in ("-wal", "-journal"))
+
+
+def _check_identity(path: Path, version: int, application: int) -> None:
+    if application not in (0, APPLICATION_ID):
         raise StoreDamaged(f"{path} is not a memory: it is the SQLite file of another program")
-    return False
+    if application == APPLICATION_ID and version < 1:
+        raise StoreDamaged(f"{path} has lost its version: its beginning is damaged, restore it from a copy")
+    if application == APPLICATION_ID and version > FILE_SCHEMA:
+        raise NewerSchema(
+            f"{path} was written by a later version of apl (schema {version}, this one reads up to "
+            f"{FILE_SCHEMA}): upgrade apl; the file was not touched"
+        )
 
 
-def _pragma(connection: sqlite3.Connection, name: str) -> int:
-    return connection.execute(f"PRAGMA {name}").fetchone()[0]
+def _may_write(path: Path, real: Path, read_only: bool) -> bool:
+    exists = real.exists()
+    may_write = os.access(real.parent, os.W_OK) and (not exists or os.access(real, os.W_OK))
+    if not read_only and not may_write:
+        what = path if exists and not os.access(real, os.W_OK) else path.absolute().parent
+        raise StoreError(f"{what} is read-only: open the memory for reading only, or give the right to write")
+    return may_write
+
+
+def _beside(real: Path, ending: str) -> Path:
+    return real.with_name(real.name + ending)
+
+
+def _size(path: Path) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _identity(real: Path) -> tuple[int, int]:
+    stat = os.stat(real)
+    return stat.st_dev, stat.st_ino
 
 
 def _explained(path: Path, error: sqlite3.Error) -> StoreError:

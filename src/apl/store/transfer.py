@@ -6,6 +6,7 @@ its settings, labels and sources) and `rows.safetensors` (ids, keys, surprise, t
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -20,15 +21,17 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
-from apl.store.contract import Store
+from apl.store.contract import Store, encoded_settings
 from apl.store.errors import FingerprintMismatch, NewerSchema, StoreDamaged, StoreError
-from apl.store.rows import Label, NewRow, Row, Snapshot
+from apl.store.rows import Label, NewRow, Row, Snapshot, checked_rows
 
 FORMAT = "apl-memory"
 FORMAT_VERSION = 1
 DESCRIPTION, ROWS = "memory.json", "rows.safetensors"
 ROWS_AT_ONCE = 1000
 """Rows copied in one transaction."""
+LEAST = {"sigma": 0, "max_rows": 1, "max_rows_per_class": 1, "k": 1}
+"""The smallest values of a classifier's recorded parameters that make sense."""
 Item = TypeVar("Item")
 
 
@@ -94,6 +97,7 @@ def export_memory(store: Store, directory: str | os.PathLike[str]) -> int:
 
 
 def read_exported(directory: str | os.PathLike[str]) -> Exported:
+    """An exported memory, checked to the last row: what comes back can be written as it is."""
     source = Path(directory)
     try:
         description = json.loads((source / DESCRIPTION).read_text(encoding="utf-8"))
@@ -101,37 +105,45 @@ def read_exported(directory: str | os.PathLike[str]) -> Exported:
             raise StoreDamaged(f"{source} is no exported memory")
         if description["format_version"] > FORMAT_VERSION:
             raise NewerSchema(f"{source} was exported by a later version of apl: upgrade apl")
-        arrays = safetensors.numpy.load_file(source / ROWS)
-        labels, sources, sizes = description["labels"], description["sources"], arrays["payload_size"]
-        if arrays["key"].shape != (len(labels), description["width"]):
-            raise StoreDamaged(f"{source} is damaged: {len(labels)} labels, keys of shape {arrays['key'].shape}")
-        payloads = _cut(arrays["payload"].tobytes(), sizes)
-        rows = [
-            NewRow(label, key, float(surprise), float(written_at), source_of_row, payload)
-            for label, key, surprise, written_at, source_of_row, payload in zip(
-                labels,
-                arrays["key"],
-                arrays["surprise_nats"],
-                arrays["written_at"],
-                sources,
-                payloads,
-                strict=True,
-            )
-        ]
+        with np.errstate(all="ignore"):  # numbers that do not fit become infinite, and are refused as such
+            return _read(description, safetensors.numpy.load_file(source / ROWS))
     except OSError as error:
         raise StoreError(f"{error.filename or source}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, SafetensorError) as error:
         raise StoreDamaged(f"{source} is no exported memory, or a damaged one ({error})") from error
-    return Exported(description["fingerprint"], description["width"], description["settings"], rows)
+
+
+def _read(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> Exported:
+    fingerprint, width, settings, labels, sources = (
+        _of_type(description, name, kind)
+        for name, kind in (("fingerprint", str), ("width", int), ("settings", dict), ("labels", list), ("sources", list))
+    )
+    if arrays["key"].shape != (len(labels), width):
+        raise ValueError(f"{len(labels)} labels, keys of shape {list(arrays['key'].shape)}")
+    encoded_settings(settings)
+    columns = [
+        labels,
+        arrays["key"].astype(np.float32),
+        arrays["surprise_nats"].astype(np.float64).tolist(),
+        arrays["written_at"].astype(np.float64).tolist(),
+        sources,
+        _cut(arrays["payload"].astype(np.uint8).tobytes(), arrays["payload_size"].astype(np.int64)),
+    ]
+    rows = [NewRow(*cells) for cells in zip(*columns, strict=True)]
+    return Exported(fingerprint, width, settings, checked_rows(rows, width))
 
 
 def import_memory(directory: str | os.PathLike[str], target: Store) -> Copied:
-    """Copy an exported memory into an open one, as `merge` does. An empty target also gets its settings."""
+    """Copy an exported memory into an open one, all of it or nothing, leaving out the rows that it has.
+
+    An empty target also gets the settings.
+    """
     exported = read_exported(directory)
     _require_same_encoder(target, exported.fingerprint, exported.width)
-    if exported.settings and not target.count() and not target.settings():
-        target.update_settings(exported.settings)
-    return _copy_missing(exported.rows, target)
+    wants_settings = not target.count() and not target.settings()
+    missing = _missing(exported.rows, _identities(target.load()))
+    target.append(missing, settings=exported.settings if wants_settings else None)
+    return Copied(len(missing), len(exported.rows) - len(missing))
 
 
 def merge(source: Store, target: Store) -> Copied:
@@ -143,7 +155,13 @@ def merge(source: Store, target: Store) -> Copied:
     settings stay as they are.
     """
     _require_same_encoder(target, source.fingerprint, source.width)
-    return _copy_missing((_as_new(row) for row in source.rows()), target)
+    there = _identities(target.load())
+    written = already_there = 0
+    for block in _blocks(_as_new(row) for row in source.rows()):
+        missing = _missing(block, there)
+        written += len(target.append(missing))
+        already_there += len(block) - len(missing)
+    return Copied(written, already_there)
 
 
 def reembed(source: Store, target: Store, embed: Callable[[Sequence[bytes]], np.ndarray]) -> Copied:
@@ -165,23 +183,32 @@ def reembed(source: Store, target: Store, embed: Callable[[Sequence[bytes]], np.
 
 def verify(store: Store) -> list[str]:
     """What is wrong with a memory, one sentence each; empty if nothing is."""
-    return store.problems()
+    problems = store.problems()
+    return problems or settings_problems(store.settings())
 
 
-def _copy_missing(rows: Iterable[NewRow], target: Store) -> Copied:
-    there = _identities(target.load())
-    written = already_there = 0
-    for block in _blocks(rows):
-        missing = []
-        for row in block:
-            identity = _identity(row.label, row.source, row.key)
-            if there[identity] > 0:
-                there[identity] -= 1
-                already_there += 1
-            else:
-                missing.append(row)
-        written += len(target.append(missing))
-    return Copied(written, already_there)
+def settings_problems(settings: dict[str, Any]) -> list[str]:
+    """Parameters with which a classifier could not open its memory again."""
+    recorded = settings.get("classifier", {})
+    if not isinstance(recorded, dict):
+        return ["setting 'classifier': it does not hold parameters"]
+    found = []
+    for name, least in LEAST.items():
+        value = recorded.get(name)
+        if value is not None and not (isinstance(value, (int, float)) and value >= least):
+            found.append(f"setting 'classifier': {name} must be at least {least}, it is {value!r}")
+    return found
+
+
+def _missing(rows: Iterable[NewRow], there: Counter[tuple[str, Label, str | None, bytes]]) -> list[NewRow]:
+    missing = []
+    for row in rows:
+        identity = _identity(row.label, row.source, row.key)
+        if there[identity] > 0:
+            there[identity] -= 1
+        else:
+            missing.append(row)
+    return missing
 
 
 def _identity(label: Label, source: str | None, key: np.ndarray) -> tuple[str, Label, str | None, bytes]:
@@ -220,10 +247,18 @@ def _blocks(items: Iterable[Item]) -> Iterator[list[Item]]:
         yield block
 
 
+def _of_type(description: dict[str, Any], name: str, kind: type) -> Any:
+    value = description[name]
+    if type(value) is not kind:
+        raise TypeError(f"{name} is of type {type(value).__name__}")
+    return value
+
+
 def _cut(joined: bytes, sizes: np.ndarray) -> list[bytes | None]:
-    if int(sizes.clip(min=0).sum()) != len(joined):
+    present = [max(0, size) for size in sizes.tolist()]
+    if sum(present) != len(joined):
         raise ValueError("the sizes of the payloads do not add up")
-    ends = np.cumsum(sizes.clip(min=0))
+    ends = itertools.accumulate(present)
     return [
-        None if size < 0 else joined[end - size : end] for size, end in zip(sizes.tolist(), ends.tolist(), strict=True)
+        None if size < 0 else joined[end - size : end] for size, end in zip(sizes.tolist(), ends, strict=True)
     ]

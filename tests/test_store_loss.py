@@ -1,0 +1,316 @@
+"""Nothing that a file acknowledged is lost, whoever else opens, lists, copies, deletes or damages it."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_store_sqlite import WIDTH, Victims, make, row
+
+from apl.store import NewRow, StoreBusy, StoreDamaged, StoreError, backup_memories, list_memories, open_store
+from apl.store.transfer import verify
+
+KILLS = int(os.environ.get("APL_KILLS", "100"))
+
+
+@pytest.fixture(scope="module")
+def victims() -> Iterator[Victims]:
+    victims = Victims()
+    with victims.process:
+        yield victims
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "letters.apl"
+
+
+def test_kill_9_under_two_memories_a_lister_and_a_reader_loses_nothing_acknowledged(
+    path: Path, victims: Victims
+) -> None:
+    make(path)
+    chance = random.Random(1)
+    acknowledged: dict[str, dict[int, str]] = {"one": {}, "two": {}}
+    for kill in range(KILLS):
+        pid = victims.start("write_two_forever", str(path), kill)
+        said = [victims.read() for _ in range(chance.randrange(12))]
+        # Whoever is the last to let go of a file takes its log along, also if its writers have only lost their locks.
+        for _ in range(chance.randrange(3)):
+            list_memories(path)
+            with open_store(path, read_only=True) as reader:
+                assert reader.load().labels == [0, 1, 2]
+        said += [victims.read() for _ in range(chance.randrange(6) if said else 0)]
+        os.kill(pid, signal.SIGKILL)
+        for word, *details in said + victims.rest():
+            if word == "appended":
+                name, label, id = details
+                acknowledged[name][id] = label
+        if kill % 10 == 9 or kill == KILLS - 1:
+            for name, expected in acknowledged.items():
+                with open_store(path, name, read_only=True) as store:
+                    found = store.load()
+                    labels = dict(zip(found.ids.tolist(), found.labels, strict=True))
+                    assert expected.items() <= labels.items(), f"lost after kill {kill}"
+                    assert verify(store) == []
+    assert len(acknowledged["one"]) > KILLS
+
+
+def test_another_memory_of_the_same_file_does_not_drop_the_locks_of_the_first(path: Path, victims: Victims) -> None:
+    make(path)
+    pid = victims.start("write_two_forever", str(path), 0)
+    said = [victims.read()]
+    while len(said) < 21:
+        said.append(victims.read())
+    # Without its locks, the writer would go on writing to a log that whoever closes the file now deletes.
+    list_memories(path)
+    while len(said) < 61:
+        said.append(victims.read())
+    os.kill(pid, signal.SIGKILL)
+    said += victims.rest()
+    with open_store(path, "one", read_only=True) as store:
+        ids = store.load().ids.tolist()
+    assert [words[3] for words in said if words[1:2] == ["one"]] <= ids and len(ids) >= 20
+
+
+@pytest.mark.parametrize("instead", ["nothing", "another file"])
+def test_a_file_deleted_or_replaced_while_open_takes_no_more_lessons(path: Path, instead: str) -> None:
+    make(path)
+    with open_store(path) as store, open_store(path, read_only=True) as reader:
+        store.append([row("a")])
+        if instead == "nothing":
+            path.unlink()
+        else:
+            make(path.with_name("other.apl"))
+            path.with_name("other.apl").replace(path)
+        with pytest.raises(StoreError, match="deleted or replaced while it was open; nothing was written"):
+            store.append([row("b")])
+        with pytest.raises(StoreError, match="deleted or replaced"):
+            reader.load()
+
+
+@pytest.mark.parametrize("forbidden", ["file", "directory"])
+def test_a_reader_without_the_right_to_write_sees_new_rows(
+    path: Path, victims: Victims, forbidden: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    make(path)
+    if os.geteuid() == 0:
+        base = tmp_path_factory.getbasetemp()
+        for folder in (base, *(parent for parent in base.parents if parent.name.startswith("pytest-"))):
+            folder.chmod(0o755)
+    elif forbidden == "directory":
+        pytest.skip("only root can write into a directory closed to others")
+    path.chmod(0o644 if forbidden == "directory" or os.geteuid() == 0 else 0o444)
+    path.parent.chmod(0o755 if forbidden == "directory" else 0o777)
+    pid = victims.start("read_as_nobody", str(path))
+    try:
+        assert victims.read() == ["read", [0, 1, 2]]
+        path.chmod(0o644)
+        with open_store(path) as store:
+            store.append([row("while open")])
+        with open_store(path) as store:
+            store.append([row("later"), row("last")])
+            deadline = threading.Timer(20, os.kill, (pid, signal.SIGKILL))
+            deadline.start()
+            assert victims.rest() == [["read", [0, 1, 2, "while open", "later", "last"]]]
+            deadline.cancel()
+    finally:
+        path.parent.chmod(0o755)
+
+
+def test_a_second_writer_that_comes_by_a_symbolic_link_is_refused(path: Path) -> None:
+    make(path)
+    link = path.with_name("link.apl")
+    link.symlink_to(path)
+    with open_store(path):
+        with pytest.raises(StoreBusy, match="open for writing elsewhere"):
+            open_store(link)
+    with open_store(link) as store:
+        assert store.count() == 3
+        with pytest.raises(StoreBusy):
+            open_store(path)
+
+
+def test_a_forked_child_can_neither_write_nor_let_a_second_writer_in(path: Path, victims: Victims) -> None:
+    make(path)
+    pid = victims.start("fork_and_close", str(path))
+    try:
+        word, message = victims.read()
+        assert word == "refused" and "open it anew here" in message
+        assert victims.read() == ["child is gone", [4]]
+        with pytest.raises(StoreBusy, match=f"process {pid}"):
+            open_store(path)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        victims.rest()
+    with open_store(path, read_only=True) as store:
+        assert store.load().labels == [0, 1, 2, "parent"]
+
+
+def test_a_file_may_be_made_by_many_at_once(tmp_path: Path) -> None:
+    rounds = 20
+    crowd = [Victims() for _ in range(4)]
+    for number, victims in enumerate(crowd):
+        victims.start("make_many", str(tmp_path), number, rounds)
+    assert [victims.rest() for victims in crowd] == [[["made", rounds]]] * 4
+    for victims in crowd:
+        with victims.process:
+            victims.process.stdin.close()
+    assert {len(list_memories(tmp_path / f"{round}.apl")) for round in range(rounds)} == {4}
+
+
+class InterruptedAfterBegin(sqlite3.Connection):
+    """A connection during whose BEGIN somebody presses Ctrl-C, once."""
+
+    armed = True
+
+    def execute(self, statement: str, *values: object) -> sqlite3.Cursor:
+        result = super().execute(statement, *values)
+        if statement.startswith("BEGIN") and self.armed:
+            self.armed = False
+            raise KeyboardInterrupt
+        return result
+
+
+def test_ctrl_c_right_after_the_beginning_of_a_write_does_not_block_the_next(path: Path) -> None:
+    make(path)
+    with open_store(path) as store:
+        holder, attribute = (store._file, "connection") if hasattr(store, "_file") else (store, "_connection")
+        getattr(holder, attribute).close()
+        for act in (lambda: store.append([row("lost")]), store.load):
+            connection = sqlite3.connect(
+                path, isolation_level=None, check_same_thread=False, factory=InterruptedAfterBegin
+            )
+            setattr(holder, attribute, connection)
+            with pytest.raises(KeyboardInterrupt):
+                act()
+            store.append([row("kept")])
+            connection.close()
+        setattr(holder, attribute, sqlite3.connect(path, isolation_level=None, check_same_thread=False))
+        assert store.load().labels == [0, 1, 2, "kept", "kept"]
+
+
+def test_a_plain_copy_of_an_open_memory_soon_holds_all_its_rows(path: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.apl"
+
+    def copied() -> list[str | int]:
+        shutil.copyfile(path, copy)
+        with open_store(copy, read_only=True) as store:
+            assert verify(store) == []
+            return store.load().labels
+
+    with open_store(path, fingerprint="e", width=WIDTH) as store:
+        assert copied() == []
+        store.append([row("a")])
+        store.append([row("b")])
+        deadline = time.monotonic() + 60
+        while copied() != ["a", "b"] and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert copied() == ["a", "b"]
+
+
+def test_a_backup_is_complete_at_once_and_never_overwrites(path: Path, tmp_path: Path) -> None:
+    with open_store(path, fingerprint="e", width=WIDTH) as store, open_store(path, "b", fingerprint="e", width=2):
+        store.append([row("a", payload=b"p")], settings={"n": 1})
+        backup_memories(path, tmp_path / "copy.apl")
+        store.append([row("later")])
+        with pytest.raises(StoreError, match="there already"):
+            backup_memories(path, tmp_path / "copy.apl")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["copy.apl", "letters.apl"]
+    assert [info.name for info in list_memories(tmp_path / "copy.apl")] == ["b", "default"]
+    with open_store(tmp_path / "copy.apl", fingerprint="e", width=WIDTH) as copy:
+        assert copy.load().labels == ["a"] and copy.payload(1) == b"p" and copy.settings() == {"n": 1}
+        assert verify(copy) == []
+    with pytest.raises(StoreError, match="does not exist"):
+        backup_memories(tmp_path / "nowhere.apl", tmp_path / "x.apl")
+    with pytest.raises(StoreError, match="apl memory export"):
+        backup_memories("ram:", tmp_path / "x.apl")
+
+
+def test_a_single_flipped_bit_is_noticed_or_changes_nothing(path: Path) -> None:
+    rng = np.random.default_rng(0)
+    with open_store(path, fingerprint="e", width=WIDTH) as store:
+        store.append(
+            [
+                row(number % 5, source=f"file {number}", payload=rng.bytes(200), surprise_nats=0.5, written_at=1.5)
+                for number in range(40)
+            ],
+            settings={"sigma": 0.75, "name": "x"},
+        )
+        store.delete([3, 4])
+
+    def content() -> tuple:
+        with open_store(path, read_only=True) as store:
+            snapshot = store.load()
+            rows = [
+                (r.id, r.label, r.key.tobytes(), r.surprise_nats, r.written_at, r.source, r.payload)
+                for r in store.rows()
+            ]
+            return rows, snapshot.generation, store.settings(), store.info, verify(store)
+
+    original, expected = path.read_bytes(), content()
+    silent = []
+    for number in rng.choice(8 * len(original), size=int(os.environ.get("APL_FLIPS", "100")), replace=False):
+        damaged = bytearray(original)
+        damaged[number // 8] ^= 1 << number % 8
+        path.write_bytes(damaged)
+        try:
+            found = content()
+            if found != expected and not found[-1]:
+                silent.append(int(number))
+        except StoreError:
+            pass
+        for beside in path.parent.glob("letters.apl-*"):
+            beside.unlink()
+    assert silent == []
+
+
+def test_opening_notices_a_changed_row_and_a_lost_one(path: Path) -> None:
+    for damage in ("UPDATE rows SET label = 9 WHERE id = 2", "DELETE FROM rows WHERE id = 2"):
+        path.unlink(missing_ok=True)
+        make(path)
+        connection = sqlite3.connect(path)
+        connection.execute(damage)
+        connection.commit()
+        connection.close()
+        with open_store(path, read_only=True) as store:
+            assert verify(store)
+            with pytest.raises(StoreDamaged, match="row 2 is not as it was written|2 rows are left of 3"):
+                store.load()
+
+
+OLD_FILE = Path(__file__).parent / "fixtures" / "memory_0_1.apl"
+"""Written by version 0.1.0, before rows had checksums and counts."""
+
+
+@pytest.mark.parametrize("writing", [False, True])
+def test_a_file_of_the_first_version_opens_unchanged(tmp_path: Path, writing: bool) -> None:
+    path = tmp_path / "old.apl"
+    shutil.copyfile(OLD_FILE, path)
+    with open_store(path, "letters", read_only=True) as early:
+        for attempt in range(2):
+            with open_store(path, "letters", fingerprint="e", width=3, read_only=not writing) as store:
+                rows = list(store.rows())
+                assert [(r.id, r.label, r.surprise_nats, r.written_at, r.source, r.payload) for r in rows[:2]] == [
+                    (1, "7", 0.5, 1.5, "a.png", b"\0\1"),
+                    (2, 7, float("inf"), 2.5, None, None),
+                ]
+                assert rows[1].key.tolist() == np.array([0.1, -2, 3], np.float32).tolist()
+                assert store.settings() == {"sigma": 0.75, "deep": [1, None]} and verify(store) == []
+                assert store.load().ids.tolist() == [r.id for r in rows]
+                if writing and attempt == 0:
+                    # Row 3 had been deleted.
+                    assert store.append([NewRow("new", np.ones(3, np.float32))]) == [4]
+        # Somebody may have had it open since before it changed.
+        assert early.load().labels == ["7", 7, *(["new"] if writing else [])] and verify(early) == []
+    assert [(info.name, info.rows) for info in list_memories(path)] == [("empty", 0), ("letters", 3 if writing else 2)]
+    if not writing:
+        assert path.read_bytes() == OLD_FILE.read_bytes()
