@@ -174,14 +174,16 @@ def test_keys_are_computed_anew_from_the_payloads(store: Store) -> None:
 
 
 def exported(store: Store, tmp_path: Path, rows: int = 3) -> tuple[Path, dict, dict[str, np.ndarray]]:
-    store.append([row(number % 3, float(number), payload=b"xyz", source="s") for number in range(rows)], settings={"n": 1})
+    store.append(
+        [row(number % 3, float(number), payload=b"xyz", source="s") for number in range(rows)], settings={"n": 1}
+    )
     export_memory(store, tmp_path / "out")
     description = json.loads((tmp_path / "out" / "memory.json").read_text())
     return tmp_path / "out", description, safetensors.numpy.load_file(tmp_path / "out" / "rows.safetensors")
 
 
 def test_an_import_with_one_bad_row_among_thousands_writes_nothing_at_all(store: Store, tmp_path: Path) -> None:
-    out, good, arrays = exported(store, tmp_path, rows=2300)
+    out, good, _ = exported(store, tmp_path, rows=2300)
     copy = memory()
     good["labels"][2200] = "x" * 9000
     (out / "memory.json").write_text(json.dumps(good))

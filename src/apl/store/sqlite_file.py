@@ -267,9 +267,7 @@ def _refuse_foreign(path: Path, real: Path, create: bool) -> None:
         if kind.startswith("SQLITE_CORRUPT"):
             raise StoreDamaged(f"{path} was cut short or its beginning is damaged: restore it from a copy") from error
         if kind.startswith("SQLITE_NOTADB"):
-            raise StoreDamaged(
-                f"{path} is not a memory: it is no SQLite file, or its beginning is damaged"
-            ) from error
+            raise StoreDamaged(f"{path} is not a memory: it is no SQLite file, or its beginning is damaged") from error
         raise
     finally:
         look.close()

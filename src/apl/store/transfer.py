@@ -109,14 +109,28 @@ def read_exported(directory: str | os.PathLike[str]) -> Exported:
             return _read(description, safetensors.numpy.load_file(source / ROWS))
     except OSError as error:
         raise StoreError(f"{error.filename or source}: {error.strerror}") from error
-    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, SafetensorError) as error:
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+        SafetensorError,
+    ) as error:
         raise StoreDamaged(f"{source} is no exported memory, or a damaged one ({error})") from error
 
 
 def _read(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> Exported:
     fingerprint, width, settings, labels, sources = (
         _of_type(description, name, kind)
-        for name, kind in (("fingerprint", str), ("width", int), ("settings", dict), ("labels", list), ("sources", list))
+        for name, kind in (
+            ("fingerprint", str),
+            ("width", int),
+            ("settings", dict),
+            ("labels", list),
+            ("sources", list),
+        )
     )
     if arrays["key"].shape != (len(labels), width):
         raise ValueError(f"{len(labels)} labels, keys of shape {list(arrays['key'].shape)}")
@@ -259,6 +273,4 @@ def _cut(joined: bytes, sizes: np.ndarray) -> list[bytes | None]:
     if sum(present) != len(joined):
         raise ValueError("the sizes of the payloads do not add up")
     ends = itertools.accumulate(present)
-    return [
-        None if size < 0 else joined[end - size : end] for size, end in zip(sizes.tolist(), ends, strict=True)
-    ]
+    return [None if size < 0 else joined[end - size : end] for size, end in zip(sizes.tolist(), ends, strict=True)]
