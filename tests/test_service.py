@@ -18,6 +18,7 @@ from serving import alike, drawing, encoded, lesson, png, question, running, sav
 import apl.service
 import apl.service.encoding as encoding
 from apl.classifier.online import OnlineClassifier
+from apl.cli import main
 
 HOME = "/v1/memories/default"
 
@@ -276,3 +277,21 @@ def test_a_class_can_be_renamed_and_joins_one_of_that_name(service: httpx.Client
     for bad in ({"label": "none", "to": "x"}, {"label": "house", "to": " "}, {"label": "house", "to": "a\nb"}):
         assert service.post(f"{home}/rename", json=bad).status_code in (404, 422)
     assert {c["label"]: c["rows"] for c in service.get(f"{home}/counts").json()["classes"]} == counts
+
+
+def test_what_the_page_exports_the_command_line_imports_and_the_other_way_round(model: Path, tmp_path: Path) -> None:
+    zipped = {"content-type": "application/zip"}
+    with running(settings(tmp_path / "m.apl", model)) as client:
+        for sign in range(3):
+            client.post(f"{HOME}/learn", json=lesson(sign), headers={"Idempotency-Key": str(sign)}).raise_for_status()
+        (tmp_path / "page.zip").write_bytes(client.get(f"{HOME}/export").content)
+    assert main(["memory", "import", str(tmp_path / "page.zip"), str(tmp_path / "copy.apl")]) == 0
+    assert main(["memory", "export", str(tmp_path / "copy.apl"), str(tmp_path / "back.zip")]) == 0
+    with OnlineClassifier.load(tmp_path / "copy.apl") as classifier:
+        assert classifier.predict_one(drawing(1)) == "sign 1"
+        assert not any("retr" in name for name in classifier.store.settings())
+    with running(settings(None, model)) as client:
+        for number, name in enumerate(("back.zip", "page.zip")):
+            content = (tmp_path / name).read_bytes()
+            answer = client.post(f"{HOME}/import", content=content, headers=zipped).json()
+            assert answer == {"written": 3 - 3 * number, "already_there": 3 * number}

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import io
+import json
 import time
 import warnings
+import zipfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
+import safetensors.numpy
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from serving import lesson, running, save_small_model, settings
+from serving import lesson, question, running, save_small_model, settings
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of libraries it brings along
@@ -93,3 +99,73 @@ def test_random_bytes_never_make_it_fail(service: httpx.Client) -> None:
 
     send()
     assert service.get("/v1/memories/kept").json() == before
+
+
+CELLS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=20),
+    st.lists(st.integers(), max_size=3),
+    st.just("x" * 9000),
+)
+
+
+@st.composite
+def damaged(draw: st.DrawFn, archive: bytes) -> bytes:
+    """An exported memory in which something is not as it was written."""
+    with zipfile.ZipFile(io.BytesIO(archive)) as packed:
+        description = json.loads(packed.read("memory.json"))
+        arrays = safetensors.numpy.load(packed.read("rows.safetensors"))
+    match draw(st.sampled_from(["field", "label", "source", "number", "shape", "deep", "bytes"])):
+        case "field":
+            description[draw(st.sampled_from(sorted(description)))] = draw(CELLS)
+        case "label":
+            description["labels"][draw(st.integers(0, 2))] = draw(CELLS)
+        case "source":
+            description["sources"][draw(st.integers(0, 2))] = draw(CELLS)
+        case "number":
+            array = arrays[draw(st.sampled_from(["key", "surprise_nats", "written_at"]))]
+            value = draw(st.sampled_from([1e30, -1e30, np.inf, -np.inf, np.nan, -1.0, 3e38]))
+            array.reshape(-1)[draw(st.integers(0, array.size - 1))] = value
+        case "shape":
+            name = draw(st.sampled_from(sorted(arrays)))
+            arrays[name] = arrays[name].reshape(-1)[: draw(st.integers(0, 2))].astype(draw(st.sampled_from("fbd")))
+        case "deep":
+            description["settings"]["deep"] = json.loads("[" * 900 + "]" * 900)
+        case "bytes":
+            place, bit = draw(st.integers(0, len(archive) - 1)), draw(st.integers(0, 7))
+            return archive[:place] + bytes([archive[place] ^ 1 << bit]) + archive[place + 1 :]
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as packed:
+        packed.writestr("memory.json", json.dumps(description))
+        packed.writestr("rows.safetensors", safetensors.numpy.save(arrays))
+    return made.getvalue()
+
+
+def test_no_archive_makes_an_import_fail_or_spoils_the_memory(tmp_path: Path) -> None:
+    model = save_small_model(tmp_path / "model")
+    zipped = {"content-type": "application/zip"}
+    with running(settings(tmp_path / "m.apl", model)) as client:
+        for sign in range(3):
+            client.post("/v1/memories/default/learn", json=lesson(sign)).raise_for_status()
+        archive = client.get("/v1/memories/default/export").content
+        deadline = time.monotonic() + 8
+
+        @given(damaged(archive))
+        @hypothesis_settings(max_examples=80, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        def send(content: bytes) -> None:
+            if time.monotonic() < deadline:
+                before = client.get("/v1/memories/default/counts").json()["rows"]
+                answer = client.post("/v1/memories/default/import", content=content, headers=zipped)
+                after = client.get("/v1/memories/default/counts").json()["rows"]
+                assert answer.status_code < 500, answer.text
+                assert after - before == (answer.json()["written"] if answer.status_code == 200 else 0)
+                assert client.post("/v1/memories/default/predict", json=question(0)).status_code == 200
+
+        send()
+    # What was taken in can be opened again.
+    with running(settings(tmp_path / "m.apl", model)) as client:
+        assert client.get("/readyz").status_code == 200
+        assert client.post("/v1/memories/default/predict", json=question(0)).status_code == 200

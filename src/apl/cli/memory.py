@@ -88,7 +88,7 @@ class Show:
 
 @dataclass
 class Export:
-    """Write a memory to a new directory of safetensors and JSON."""
+    """Write a memory to a new directory of safetensors and JSON, or to a .zip of them, as the page of `apl serve` does."""
 
     memory: Url
     directory: Annotated[Path, tyro.conf.Positional]
@@ -106,7 +106,7 @@ class Export:
 
 @dataclass
 class Import:
-    """Copy an exported memory into one that is there or is made."""
+    """Copy an exported memory, a directory or a .zip, into one that is there or is made."""
 
     directory: Annotated[Path, tyro.conf.Positional]
     memory: Url
@@ -117,9 +117,9 @@ class Import:
         from apl.store import open_store
         from apl.store.transfer import import_memory, read_exported
 
-        head = read_exported(self.directory)
-        with open_store(self.memory, self.name, fingerprint=head.fingerprint, width=head.width) as target:
-            show(vars(import_memory(self.directory, target)), self.json)
+        exported = read_exported(self.directory)
+        with open_store(self.memory, self.name, fingerprint=exported.fingerprint, width=exported.width) as target:
+            show(vars(import_memory(exported, target)), self.json)
         return 0
 
 
@@ -135,14 +135,14 @@ class Merge:
 
     def run(self) -> int:
         from apl.store import open_store
-        from apl.store.transfer import merge
+        from apl.store.transfer import merge, settings_that_travel
 
         with (
             open_store(self.source, self.source_name, read_only=True) as source,
             open_store(self.target, self.target_name, fingerprint=source.fingerprint, width=source.width) as target,
         ):
             if not target.settings():
-                target.update_settings(source.settings())
+                target.update_settings(settings_that_travel(source))
             show(vars(merge(source, target)), self.json)
         return 0
 

@@ -1,7 +1,8 @@
 """Copying memories about: to a directory and back, into one another, and under a new encoder.
 
 An exported memory is a directory of two files that any language can read: `memory.json` (what the memory is,
-its settings, labels and sources) and `rows.safetensors` (ids, keys, surprise, times and payloads).
+its settings, labels and sources) and `rows.safetensors` (ids, keys, surprise, times and payloads); or a zip archive of
+these two, which is what the service's page gives and takes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
+from apl.store.archive import pack, unpack
 from apl.store.contract import Store, encoded_settings
 from apl.store.errors import FingerprintMismatch, NewerSchema, StoreDamaged, StoreError
 from apl.store.rows import Label, NewRow, Row, Snapshot, checked_rows
@@ -32,6 +34,8 @@ ROWS_AT_ONCE = 1000
 """Rows copied in one transaction."""
 LEAST = {"sigma": 0, "max_rows": 1, "max_rows_per_class": 1, "k": 1}
 """The smallest values of a classifier's recorded parameters that make sense."""
+STAYS = "service retr"
+"""Settings that begin so stay where they are: receipts for a service's clients, naming rows that a copy has not."""
 Item = TypeVar("Item")
 
 
@@ -54,7 +58,10 @@ class Exported:
 
 
 def export_memory(store: Store, directory: str | os.PathLike[str]) -> int:
-    """Write a memory to a new directory; returns the number of rows. It appears whole or not at all."""
+    """Write a memory to a new directory, or to one file if its name ends in `.zip`; returns the number of rows.
+
+    It appears whole or not at all.
+    """
     target = Path(directory)
     if target.exists():
         raise StoreError(f"{target} is there already: export to a new directory")
@@ -66,7 +73,7 @@ def export_memory(store: Store, directory: str | os.PathLike[str]) -> int:
         "fingerprint": store.fingerprint,
         "width": store.width,
         "created": store.created,
-        "settings": store.settings(),
+        "settings": settings_that_travel(store),
         "labels": [row.label for row in rows],
         "sources": [row.source for row in rows],
     }
@@ -88,25 +95,42 @@ def export_memory(store: Store, directory: str | os.PathLike[str]) -> int:
     try:
         (partial / DESCRIPTION).write_text(json.dumps(description, ensure_ascii=False, indent=1), encoding="utf-8")
         safetensors.numpy.save_file(arrays, partial / ROWS)
-        partial.chmod(0o755)
-        partial.rename(target)
+        if target.suffix == ".zip":
+            pack(partial, partial.with_suffix(".part"))
+            partial.with_suffix(".part").rename(target)
+            shutil.rmtree(partial)
+        else:
+            partial.chmod(0o755)
+            partial.rename(target)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
         raise StoreError(f"{target} could not be written: {error}") from error
     return len(rows)
 
 
-def read_exported(directory: str | os.PathLike[str]) -> Exported:
-    """An exported memory, checked to the last row: what comes back can be written as it is."""
-    source = Path(directory)
+def settings_that_travel(store: Store) -> dict[str, Any]:
+    return {name: value for name, value in store.settings().items() if not name.startswith(STAYS)}
+
+
+def read_exported(path: str | os.PathLike[str], most_bytes: int | None = None) -> Exported:
+    """An exported memory, directory or archive, checked to the last row: what comes back can be written as it is."""
+    source = Path(path)
+    if not source.is_file():
+        return _read_directory(source, source)
+    with tempfile.TemporaryDirectory() as scratch:
+        unpack(source, Path(scratch), (DESCRIPTION, ROWS), most_bytes)
+        return _read_directory(Path(scratch), source)
+
+
+def _read_directory(directory: Path, source: Path) -> Exported:
     try:
-        description = json.loads((source / DESCRIPTION).read_text(encoding="utf-8"))
+        description = json.loads((directory / DESCRIPTION).read_text(encoding="utf-8"))
         if description.get("format") != FORMAT:
             raise StoreDamaged(f"{source} is no exported memory")
         if description["format_version"] > FORMAT_VERSION:
             raise NewerSchema(f"{source} was exported by a later version of apl: upgrade apl")
         with np.errstate(all="ignore"):  # numbers that do not fit become infinite, and are refused as such
-            return _read(description, safetensors.numpy.load_file(source / ROWS))
+            return _read(description, safetensors.numpy.load_file(directory / ROWS))
     except OSError as error:
         raise StoreError(f"{error.filename or source}: {error.strerror}") from error
     except (
@@ -147,12 +171,13 @@ def _read(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> Exporte
     return Exported(fingerprint, width, settings, checked_rows(rows, width))
 
 
-def import_memory(directory: str | os.PathLike[str], target: Store) -> Copied:
+def import_memory(exported: Exported | str | os.PathLike[str], target: Store) -> Copied:
     """Copy an exported memory into an open one, all of it or nothing, leaving out the rows that it has.
 
     An empty target also gets the settings.
     """
-    exported = read_exported(directory)
+    if not isinstance(exported, Exported):
+        exported = read_exported(exported)
     _require_same_encoder(target, exported.fingerprint, exported.width)
     wants_settings = not target.count() and not target.settings()
     missing = _missing(exported.rows, _identities(target.load()))
@@ -191,7 +216,7 @@ def reembed(source: Store, target: Store, embed: Callable[[Sequence[bytes]], np.
         if keys.shape != (len(block), target.width):
             raise ValueError(f"embed gave an array of shape {list(keys.shape)}, not {[len(block), target.width]}")
         written += len(target.append([_as_new(row, key) for row, key in zip(block, keys, strict=True)]))
-    target.update_settings(source.settings())
+    target.update_settings(settings_that_travel(source))
     return Copied(written, 0)
 
 
