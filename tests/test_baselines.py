@@ -24,6 +24,8 @@ from apl.baselines.scikit import LogisticBaseline, NeighbourBaseline
 from apl.baselines.snail import Snail
 from apl.baselines.streaming_lda import StreamingLDA
 from apl.episode import EpisodeSampler
+from apl.paper.baselines import ENTRIES
+from apl.paper.baselines_table import CELLS, OURS_NAME, baselines_in_full, means
 
 WIDTH = 16
 
@@ -382,3 +384,38 @@ def test_a_stream_is_answered_before_it_is_told():
     assert stream.accuracy_on_known() > 0.9
     assert one_after_another(method, x, y, way=3, shot=4, queries=4, episodes=2, seed=0).min() > 0.9
     assert few_shot(method, x, y, way=3, shot=4, queries=4, episodes=2, seed=0).min() > 0.9
+
+
+def rows_of(method: str, value: float, leave_out: str = "") -> list[dict]:
+    rows: dict[tuple, dict] = {}
+    for cell, (protocol, way, shot, number) in CELLS.items():
+        if cell != leave_out:
+            row = rows.setdefault((protocol, way, shot), {"protocol": protocol, "way": way, "shot": shot})
+            row |= {"method": method, number: value}
+    return list(rows.values())
+
+
+def test_a_mean_is_over_all_fifteen_cells_or_it_is_none():
+    assert len(CELLS) == 15
+    rows = [*rows_of("whole", 0.5), *rows_of("part", 0.8, leave_out="1000-way 5-shot"), *rows_of(OURS_NAME, 0.6)]
+    for row in rows:
+        if row["method"] == "whole" and row["protocol"] == "roaming":
+            row |= {"ap_known": 0.8, "ap_new": 0.2 + 0.15}
+    found = means(rows)
+    assert found["whole"]["mean"] == pytest.approx((13 * 0.5 + 0.8 + 0.35) / 15)
+    assert found["whole"]["mean_without_ap"] == pytest.approx(0.5)
+    assert found["part"]["mean"] is None
+    assert found["part"]["mean_of_ours_in_its_cells"] == pytest.approx(0.6)
+
+
+def test_quoted_and_measured_numbers_stand_apart(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("apl.paper.baselines_table.load_rows", lambda name: rows_of("A method", 0.5))
+    lines = baselines_in_full().splitlines()
+    measured = next(i for i, line in enumerate(lines) if "measured" in line)
+    assert any("MAML" in line for line in lines[:measured])
+    assert [line for line in lines[measured + 1 :]] == [line for line in lines if "A method" in line]
+
+
+def test_every_method_of_the_table_tries_as_many_settings_as_the_others():
+    assert {len(entry.grid) for entry in ENTRIES if entry.name != OURS_NAME} == {3}
+    assert len({entry.name for entry in ENTRIES}) == len(ENTRIES)
