@@ -1,0 +1,154 @@
+"""Readers and their pool: each against the definition written out, and the weights against what they should learn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from apl import readers
+from apl.readers import ClassStatistics, Pool, Readings, read
+
+WIDTH, CLASSES = 8, 4
+
+
+@pytest.fixture
+def scene() -> dict[str, np.ndarray]:
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(12, WIDTH)).astype(np.float32)
+    label = random.integers(0, CLASSES - 1, 12)  # the last class is not known
+    label[:3] = [0, 1, 2]
+    count = random.integers(1, 5, 12).astype(np.float32)
+    total = np.zeros((1, CLASSES, WIDTH), np.float32)
+    np.add.at(total[0], label, rows * count[:, None])
+    examples = np.bincount(label, count, CLASSES)[None].astype(np.float32)
+    query = random.normal(size=(1, 2, WIDTH)).astype(np.float32)
+    return {"rows": rows, "label": label, "count": count, "total": total, "examples": examples, "query": query}
+
+
+def said(scene: dict[str, np.ndarray], **changes: np.ndarray) -> Readings:
+    scene = {**scene, **changes}
+    shape = (1, 2, len(scene["rows"]))
+    rows = np.broadcast_to(scene["rows"], (*shape, WIDTH))
+    label, count = (np.broadcast_to(scene[name], shape) for name in ("label", "count"))
+    statistics = ClassStatistics(scene["total"], scene["examples"])
+    return read(scene["query"], rows, label, np.ones(shape, bool), count, statistics)
+
+
+def cosine(a: np.ndarray, b: np.ndarray) -> float:
+    return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+
+
+def test_the_nearest_row_and_the_class_mean_are_cosines_seen_from_the_centre(scene):
+    readings = said(scene)
+    centre = scene["total"][0].sum(0) / (scene["examples"].sum() + 1)
+    for query in range(2):
+        moved = scene["query"][0, query] - centre
+        for number in range(CLASSES - 1):
+            own = scene["rows"][scene["label"] == number]
+            nearest = max(cosine(moved, row - centre) for row in own)
+            mean = scene["total"][0, number] / scene["examples"][0, number]
+            assert readings.scores[0, query, number, 0] == pytest.approx(nearest, abs=1e-5)
+            assert readings.scores[0, query, number, 1] == pytest.approx(cosine(moved, mean - centre), abs=1e-5)
+    assert readings.known.tolist() == [[True, True, True, False]]
+
+
+def test_local_regression_is_kernel_ridge_regression_of_the_labels(scene):
+    readings = said(scene)
+    centre = scene["total"][0].sum(0) / (scene["examples"].sum() + 1)
+    rows = scene["rows"] - centre
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    kernel = np.exp((rows @ rows.T - 1) / readers.KERNEL_WIDTH) + np.diag(readers.NOISE / scene["count"])
+    told = np.eye(CLASSES)[scene["label"]]
+    for query in range(2):
+        moved = scene["query"][0, query] - centre
+        near = np.exp((rows @ (moved / np.linalg.norm(moved)) - 1) / readers.KERNEL_WIDTH)
+        share = near @ np.linalg.solve(kernel, told)
+        expected = np.log(np.clip(share, 0, None) + readers.FLOOR)
+        assert readings.scores[0, query, :, 2] == pytest.approx(expected, abs=1e-4)
+
+
+def test_rows_that_were_not_recalled_say_nothing(scene):
+    alone = said(scene)
+    shape = (1, 2, 13)
+    rows = np.zeros((*shape, WIDTH), np.float32)
+    rows[..., :12, :] = scene["rows"]
+    label, count, mask = np.zeros(shape, int), np.zeros(shape, np.float32), np.zeros(shape, bool)
+    label[..., :12], count[..., :12], mask[..., :12] = scene["label"], scene["count"], True
+    statistics = ClassStatistics(scene["total"], scene["examples"])
+    padded = read(scene["query"], rows, label, mask, count, statistics)
+    assert padded.scores == pytest.approx(alone.scores, abs=1e-5)
+
+
+def lessons(good: int, count: int, seed: int = 0) -> list[tuple[Readings, np.ndarray]]:
+    """One reader sees the truth, the others see noise."""
+    random = np.random.default_rng(seed)
+    taught = []
+    for _ in range(count):
+        truth = random.integers(0, 5, (1, 1))
+        scores = random.normal(size=(1, 1, 5, 3))
+        scores[0, 0, truth[0, 0], good] += 4
+        taught.append((Readings(scores, np.ones((1, 5), bool)), truth))
+    return taught
+
+
+@pytest.mark.parametrize("good", [0, 1, 2])
+def test_the_reader_that_foresees_the_lessons_gets_the_weight(good):
+    pool = Pool(readers.READERS)
+    for readings, truth in lessons(good, 150):
+        pool.learn(readings, truth, np.ones((1, 1), bool))
+    assert pool.weight[0].argmax() == good
+    others = np.delete(pool.weight[0], good)
+    assert pool.weight[0, good] > 3 * np.abs(others).max()
+
+
+def test_a_stream_that_drifts_changes_its_reader():
+    pool = Pool(readers.READERS)
+    for readings, truth in lessons(0, 200) + lessons(2, 300, seed=1):
+        pool.learn(readings, truth, np.ones((1, 1), bool))
+    assert pool.weight[0].argmax() == 2
+
+
+def test_answers_are_probabilities_of_the_known_classes_alone():
+    known = np.array([[True, False, True, True]])
+    scores = np.random.default_rng(0).normal(size=(1, 3, 4, 3))
+    log_probs = Pool(readers.READERS).log_probs(Readings(scores, known))
+    assert np.exp(log_probs).sum(-1) == pytest.approx(1)
+    assert np.isneginf(log_probs[..., 1]).all()
+
+
+def test_parallel_episodes_learn_apart():
+    first, second = lessons(0, 40), lessons(2, 40, seed=5)
+    both, alone = Pool(readers.READERS, episodes=2), Pool(readers.READERS)
+    for (one, truth), (other, other_truth) in zip(first, second, strict=True):
+        together = Readings(np.concatenate([one.scores, other.scores]), np.ones((2, 5), bool))
+        both.learn(together, np.concatenate([truth, other_truth]), np.ones((2, 1), bool))
+        alone.learn(other, other_truth, np.ones((1, 1), bool))
+    assert both.weight[1] == pytest.approx(alone.weight[0])
+    assert both.weight[0].argmax() == 0
+
+
+def test_what_a_pool_keeps_brings_it_back_as_it_was():
+    pool = Pool(readers.READERS)
+    for readings, truth in lessons(1, 30):
+        pool.learn(readings, truth, np.ones((1, 1), bool))
+    again = Pool.from_dict(readers.READERS, pool.to_dict())
+    (readings, truth), *_ = lessons(1, 1, seed=9)
+    assert again.log_probs(readings) == pytest.approx(pool.log_probs(readings))
+    fresh = Pool.from_dict((*readers.READERS, readers.DECODER), pool.to_dict())
+    assert fresh.lessons[0] == 0  # other readers: from the prior
+
+
+def test_a_decoder_that_was_found_to_say_nothing_is_left_alone_for_a_while():
+    names = (*readers.READERS, readers.DECODER)
+    pool, random = Pool(names), np.random.default_rng(0)
+    assert pool.needs(readers.DECODER)
+    asked = []
+    for readings, truth in lessons(0, 300):
+        asked.append(pool.needs(readers.DECODER))
+        scores = readings.scores
+        if asked[-1]:
+            scores = np.concatenate([scores, random.normal(size=(1, 1, 5, 1))], -1)
+        pool.learn(Readings(scores, readings.known), truth, np.ones((1, 1), bool))
+    assert all(asked[: readers.TRIAL_LESSONS])
+    assert sum(asked) < 250
+    assert pool.weight[0].argmax() == 0
