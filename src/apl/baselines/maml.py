@@ -17,7 +17,8 @@ from torch.func import functional_call
 from apl.baselines.interface import EmbeddingMap, EpisodicMethod, Scores, nothing_known, scores, seen
 
 GROWTH = 1.1
-"""In a stream it adapts anew to everything when that has grown by a tenth; in between it takes a step on each example."""
+"""In a stream it adapts anew to everything when that has grown by a tenth or many questions come at once; in between it
+takes a step on each example."""
 
 Weights = dict[str, Tensor]
 
@@ -80,22 +81,29 @@ class Maml(EpisodicMethod):
 
     def adapt(self, x: Float[Tensor, "example embed"], y: Int[Tensor, " example"], way: int) -> None:
         super().adapt(x, y, way)
-        self._adapt_again()
+        self.weights, self.adapted_at = self.start(way), 0
+        self.since: list[tuple[Tensor, int]] = []
 
     def observe(self, x: Float[Tensor, " embed"], y: int) -> None:
         super().observe(x, y)
-        if len(self.context) >= GROWTH * self.adapted_at:
-            self._adapt_again()
-        else:
-            self.weights = self.step(self.weights, x[None], torch.tensor([y]), training=False)
+        self.since.append((x, y))
 
-    def _adapt_again(self) -> None:
-        self.adapted_at = len(self.context)
-        if self.adapted_at:
-            self.weights = self.adapted(self.context, self.context_label, self.way, training=False)
+    def _catch_up(self, questions: int) -> None:
+        """Take in what was observed since the last question."""
+        count = len(self.context)
+        if count >= GROWTH * self.adapted_at or (questions > 1 and count > self.adapted_at):
+            self.weights, self.adapted_at = (
+                self.adapted(self.context, self.context_label, self.way, training=False),
+                count,
+            )
+        else:
+            for x, y in self.since:
+                self.weights = self.step(self.weights, x[None], torch.tensor([y]), training=False)
+        self.since = []
 
     @torch.no_grad()
     def predict(self, x: Float[Tensor, "query embed"]) -> Scores:
         if not len(self.context):
             return nothing_known(len(x), self.way)
+        self._catch_up(len(x))
         return scores(self.answer(self.weights, x).log_softmax(1), seen(self.context_label, self.way))

@@ -1,7 +1,7 @@
 """What one would take from scikit-learn: logistic regression and nearest neighbours on the same embeddings.
 
-Neither learns example by example. In a stream the neighbours are fitted anew each time, which costs nothing; the
-regression when what it rests on has grown by a fifth, beginning where it was.
+Neither learns example by example. In a stream the neighbours are fitted anew for each answer, which costs nothing; the
+regression when what it rests on has grown by a fifth, beginning where it was, or when many questions come at once.
 """
 
 from __future__ import annotations
@@ -80,12 +80,9 @@ class LogisticBaseline(KeepsEverything):
     def adapt(self, x: Float[Tensor, "example embed"], y: Int[Tensor, " example"], way: int) -> None:
         super().adapt(torch.nn.functional.normalize(x, dim=1), y, way)
         self.model, self.fitted_at = None, 0
-        self._fit()
 
     def observe(self, x: Float[Tensor, " embed"], y: int) -> None:
         super().observe(torch.nn.functional.normalize(x, dim=0), y)
-        if self.count >= GROWTH * self.fitted_at:
-            self._fit()
 
     def _fit(self) -> None:
         x, y = self.examples
@@ -105,6 +102,8 @@ class LogisticBaseline(KeepsEverything):
     def predict(self, x: Float[Tensor, "query embed"]) -> Scores:
         if not self.count:
             return nothing_known(len(x), self.way)
+        if self.count > self.fitted_at and (len(x) > 1 or self.count >= GROWTH * self.fitted_at):
+            self._fit()
         if self.model is None:
             only = self.among_all(np.ones((len(x), 1)), np.unique(self.examples[1])[:1])
             return Scores(only, torch.zeros(len(x)))
