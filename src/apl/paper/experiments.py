@@ -13,6 +13,8 @@ class Experiment:
     module: str
     title: str
     function: str = "reproduce"
+    needs: str = "omniglot"
+    """The model it cannot do without: part of the package, or of a checkout."""
 
     def run(self, quick: bool) -> None:
         getattr(importlib.import_module(f"apl.paper.{self.module}"), self.function)(quick)
@@ -28,8 +30,8 @@ EXPERIMENTS = {
     "decoders": Experiment("decoders", "Decoders compared"),
     "sigma": Experiment("sigma", "Threshold of surprise, 200-way"),
     "continual": Experiment("continual", "Continual learning"),
-    "lake": Experiment("lake", "Lake's one-shot challenge, trained on the background set alone"),
-    "analogy": Experiment("analogy", "Number analogy"),
+    "lake": Experiment("lake", "Lake's one-shot challenge, trained on the background set alone", needs="lake"),
+    "analogy": Experiment("analogy", "Number analogy", needs="analogy-shuffled"),
     "baselines": Experiment("baselines", "Published methods on the same embeddings"),
     "baselines-own": Experiment("baselines_own", "Published methods end to end"),
 }
