@@ -12,13 +12,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from apl.checkpoint import below, find_model, load_weights, read_json, read_weights
+from apl.checkpoint import find_model, load_weights, read_json, read_weights
 from apl.controller import SurpriseController
 from apl.data.analogy import AnalogySampler, AnalogyTask, Examples, digit_examples, symbol_examples
 from apl.encoder import PairEncoder, embed_all, unflatten
 from apl.episode import run_episode
 from apl.evaluate import watch
 from apl.learner import Learner, LearnerConfig
+from apl.training.episodic import in_precision, load_decoder
 from apl.training.run import Run, RunOptions
 from apl.training.schedule import plateau
 
@@ -72,7 +73,7 @@ def train_analogy(config: AnalogyConfig, options: RunOptions) -> Learner:
         twin.controller = SurpriseController(ratio)
         drawn = sampler.draw(config.parallel, config.longest_episode)
         memory = twin.new_memory(config.parallel)
-        for step in run_episode(twin, memory, drawn.inputs, drawn.episodes, config.batch):
+        for step in in_precision(run, run_episode(twin, memory, drawn.inputs, drawn.episodes, config.batch)):
             loss = step.observation.surprise_nats.mean()
             run.descend(loss, plateau(config, run.state["step"]), config.clip)
             right = step.observation.prediction.label == step.label
@@ -139,9 +140,3 @@ def load_encoders(learner: Learner, config: AnalogyConfig) -> dict[str, object]:
         load_weights(part, read_weights(directory), str(directory))
         provenance[name] = read_json(directory / "model.json")["provenance"]
     return provenance
-
-
-def load_decoder(learner: Learner, name_or_dir: str) -> None:
-    """Take over the decoder of a saved learner, of the same shape."""
-    directory = find_model(name_or_dir)
-    load_weights(learner.decoder, below("decoder.", read_weights(directory)), str(directory))

@@ -21,7 +21,7 @@ from apl.data.jitter import JitterConfig, jitter
 from apl.data.labelled import LabelledImages
 from apl.data.pens import PenConfig, other_pen
 from apl.data.source import DataSource, Mirrored
-from apl.encoder import JointConfig, JointEncoder, build_encoder, scale_bytes
+from apl.encoder import ConvConfig, ConvEncoder, JointConfig, JointEncoder, build_encoder, scale_bytes
 from apl.training.digits import digit_accuracy
 from apl.training.pretrain import VALIDATE_EVERY_STEPS, one_shot_accuracy
 from apl.training.run import Run, RunOptions
@@ -41,7 +41,9 @@ class DistilConfig:
     teacher: str = "omniglot"
     """A bundled model's name, or the directory of a saved encoder or model whose encoder is several joined ones."""
     part: int = 0
-    """Which of the teacher's networks the student starts from (and is shaped like)."""
+    """Which of the teacher's networks the student starts from (and is shaped like) ..."""
+    student: ConvConfig | None = None
+    """... unless it is this one, from scratch; it may look at smaller images, and gives as many numbers as the teacher."""
     data: DataSource = field(default_factory=DataSource)
     mirrored: Mirrored = "for_encoder"
     jitter: JitterConfig = field(
@@ -70,13 +72,13 @@ class DistilConfig:
 class Student(nn.Module):
     """The encoder to be, with one direction per training class."""
 
-    def __init__(self, encoder: JointEncoder, directions: Float[Tensor, "way embed"]) -> None:
+    def __init__(self, encoder: nn.Module, directions: Float[Tensor, "way embed"]) -> None:
         super().__init__()
         self.encoder = encoder
         self.directions = nn.Parameter(directions.clone())
 
 
-def distil(config: DistilConfig, options: RunOptions) -> JointEncoder:
+def distil(config: DistilConfig, options: RunOptions) -> JointEncoder | ConvEncoder:
     """Train the student, save it under `options.directory/encoder`, and return it."""
     torch.manual_seed(config.seed)
     saved = read_encoder(config.teacher)
@@ -86,16 +88,12 @@ def distil(config: DistilConfig, options: RunOptions) -> JointEncoder:
     saved.load_into(teacher)
     size = saved.config.image_size
     train = config.data.load_training(size, config.mirrored)
-    validation = config.data.load("validation", size)
-    encoder = JointEncoder(JointConfig((saved.config.parts[config.part],), saved.config.width))
-    encoder.parts[0].load_state_dict(teacher.parts[config.part].state_dict())
+    validation = config.data.load("validation", (config.student or saved.config).image_size)
 
     here = options.device
     teacher.to(here)
     taught = _embeddings(teacher, train.images, options)
-    fitted = torch.randperm(len(train), generator=torch.Generator().manual_seed(config.seed))[:FIT_ON]
-    own = _embeddings(encoder.to(here).eval().side_by_side, train.images[fitted], options)
-    encoder.project.weight.data.copy_(torch.linalg.lstsq(own, taught[fitted]).solution.T)
+    encoder = _student(config, teacher, train.images, taught, options)
     means = torch.zeros(len(train.class_names), teacher.width, device=here)
     directions = F.normalize(means.index_add_(0, train.labels.to(here), F.normalize(taught, dim=1)), dim=1)
     model = Student(encoder.train(), directions)
@@ -119,7 +117,7 @@ def distil(config: DistilConfig, options: RunOptions) -> JointEncoder:
         shown[by_other] = other_pen(shown[by_other], config.pens, run.generator)
 
         with run.autocast():
-            found = F.normalize(model.encoder(shown).float(), dim=1)
+            found = F.normalize(model.encoder(resized(shown, encoder.config.image_size)).float(), dim=1)
         apart = 1 - (found * goal).sum(1).mean()
         logits = config.scale * found[: len(chosen)] @ F.normalize(model.directions, dim=1).T
         foreseen = (config.scale * goal[: len(chosen)] @ directions.T).softmax(1)
@@ -136,10 +134,44 @@ def distil(config: DistilConfig, options: RunOptions) -> JointEncoder:
     return model.encoder
 
 
+def _student(
+    config: DistilConfig, teacher: JointEncoder, images: Tensor, taught: Tensor, options: RunOptions
+) -> JointEncoder | ConvEncoder:
+    """A network from scratch, or one of the teacher's with a first map into the teacher's space."""
+    if config.student is not None:
+        encoder = ConvEncoder(config.student).to(options.device)
+        if encoder.width != teacher.width:
+            raise ValueError(f"the student gives {encoder.width} numbers where the teacher gives {teacher.width}")
+        return encoder
+    encoder = JointEncoder(JointConfig((teacher.config.parts[config.part],), teacher.width)).to(options.device)
+    encoder.parts[0].load_state_dict(teacher.parts[config.part].state_dict())
+    fitted = torch.randperm(len(images), generator=torch.Generator().manual_seed(config.seed))[:FIT_ON]
+    own = _embeddings(encoder.eval().side_by_side, images[fitted], options)
+    encoder.project.weight.data.copy_(fitted_map(own, taught[fitted.to(taught.device)]))
+    return encoder
+
+
+def fitted_map(own: Float[Tensor, "image own"], goal: Float[Tensor, "image embed"]) -> Float[Tensor, "embed own"]:
+    """Least squares with a little ridge: layer-normalised numbers sum to zero, so one direction is empty."""
+    own, goal = own.double().cpu(), goal.double().cpu()
+    products = own.T @ own
+    ridge = 1e-4 * products.diagonal().mean() * torch.eye(len(products), dtype=torch.float64)
+    return torch.linalg.solve(products + ridge, own.T @ goal).T.float()
+
+
+def resized(images: Float[Tensor, "image 1 height width"], size: int) -> Float[Tensor, "image 1 size size"]:
+    """As a smaller copy of the file would be: smoothed first."""
+    if images.shape[-1] == size:
+        return images
+    return F.interpolate(images, size=(size, size), mode="bicubic", antialias=True).clamp(0, 1)
+
+
 def laid_over(
     images: Float[Tensor, "twice 1 height width"], generator: torch.Generator
 ) -> Float[Tensor, "image 1 height width"]:
     """Figures nobody has seen: two drawings, each strongly deformed, on one sheet; a third of them alone."""
+    if not len(images):
+        return images
     first, second = jitter(images, LAID_OVER, generator).chunk(2)
     alone = torch.rand(len(first), 1, 1, 1, generator=generator).to(images.device) < 1 / 3
     return torch.where(alone, first, torch.maximum(first, second))

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from apl.checkpoint import is_named
+from apl.checkpoint import below, find_model, is_named, load_weights, read_weights
 from apl.data.jitter import JitterConfig, jitter
 from apl.data.source import DataSource, Mirrored
 from apl.encoder import embed_all, scale_bytes
-from apl.episode import EpisodeSampler, run_episode
+from apl.episode import EpisodeSampler, Step, run_episode
 from apl.evaluate import fixed_context
 from apl.learner import Learner, LearnerConfig
 from apl.training.run import Run, RunOptions
@@ -27,6 +28,8 @@ from apl.training.saved_encoder import read_encoder
 from apl.training.schedule import exponential
 
 VALIDATE_EVERY_SECONDS = 1200
+LABEL_WEIGHTS = ("labels.embedding.", "labels.logits.")
+"""What a decoder of fixed labels has once for every class."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class TrainConfig:
     """Directory of a trained encoder (`apl train …-encoder` makes one) or of a whole model to start from."""
     freeze_encoder: bool = False
     """Train the decoder alone, on embeddings computed once."""
+    decoder_from: str | None = None
+    """A saved learner whose decoder to start from; of fixed labels, it may have more than are needed."""
     mirrored: Mirrored = "none"
     """`for_decoder`: train on mirror images the encoder was not trained on, so that neighbourhoods are as unclean
     as those of new classes will be."""
@@ -69,6 +74,8 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
     learner = Learner(config.learner)
     if config.encoder_from is not None:
         read_encoder(config.encoder_from).load_into(learner.encoder)
+    if config.decoder_from is not None:
+        load_decoder(learner, config.decoder_from)
     learner.to(options.device)
     size = getattr(config.learner.encoder, "image_size", None)
     if size is None:
@@ -101,7 +108,7 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
         episodes = sampler.online(way, int(length), config.parallel)
         memory = trained.new_memory(config.parallel)
         mastered_after = None
-        for step in run_episode(trained, memory, inputs, episodes, config.batch, prepare):
+        for step in in_precision(run, run_episode(trained, memory, inputs, episodes, config.batch, prepare)):
             loss = step.observation.surprise_nats.mean()
             run.descend(loss, exponential(config, run.state["step"]), config.clip)
             right = step.observation.prediction.label == step.label
@@ -130,6 +137,26 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
         shared = config.encoder_from if config.freeze_encoder and is_named(config.encoder_from) else None
         learner.save(options.directory / "model", provenance, encoder=shared)
     return learner
+
+
+def load_decoder(learner: Learner, name_or_dir: str) -> None:
+    """Take over the decoder of a saved learner; fixed labels are the first of as many as it has."""
+    directory = find_model(name_or_dir)
+    tensors = below("decoder.", read_weights(directory))
+    for name, wanted in learner.decoder.state_dict().items():
+        if name.startswith(LABEL_WEIGHTS) and name in tensors and len(tensors[name]) > len(wanted):
+            tensors[name] = tensors[name][: len(wanted)]
+    load_weights(learner.decoder, tensors, str(directory))
+
+
+def in_precision(run: Run, steps: Iterator[Step]) -> Iterator[Step]:
+    """Each step computed in the run's precision; what the caller does in between is not touched."""
+    while True:
+        with run.autocast():
+            step = next(steps, None)
+        if step is None:
+            return
+        yield step
 
 
 def next_episode_cap(cap: float, mastered_after: int | None, shown: int) -> float:

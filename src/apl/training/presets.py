@@ -52,17 +52,23 @@ MIRRORED = PretrainConfig(
 FROM_SCRATCH = replace(MIRRORED, steps=10_000, learning_rate=2e-3, warmup_steps=200, decay_share=0.6)
 
 
+MOST_LABELS = 1000
+
+
 def with_fixed_labels(way: int) -> TrainConfig:
-    """The paper's architecture and fixed labels, on an encoder that was started as a classifier and then kept."""
+    """The paper's architecture and fixed labels, on an encoder that was started before and is then kept. Fewer labels
+    start as the first of the most."""
+    most = way == MOST_LABELS
     return TrainConfig(
         learner=LearnerConfig(decoder=DecoderConfig(labels="fixed", way=way)),
         freeze_encoder=True,
+        decoder_from=None if most else f"runs/paper-{MOST_LABELS}way-started/model",
         # The mirror images kept from the encoder are 859 classes.
-        mirrored="for_decoder" if way < 800 else "none",
+        mirrored="none" if most else "for_decoder",
         ways=(way,),
         longest_episode=6,
-        steps=3000,
-        learning_rate=3e-4,
+        steps=2000 if most else 400,
+        learning_rate=5e-4 if most else 2e-4,
         decay=0.5,
     )
 
@@ -99,7 +105,9 @@ PRESETS: dict[str, Preset] = {
     "lake-encoder": LAKE,
     "lake-encoder-finer": replace(LAKE, encoder=FINER_ENCODER, seed=1),
     "lake": JoinConfig(("runs/lake-encoder/encoder", "runs/lake-encoder-finer/encoder"), data=DataSource(split="lake")),
-    "paper-encoder": replace(FROM_SCRATCH, encoder=ConvConfig()),
+    "paper-encoder": DistilConfig(
+        student=ConvConfig(), pen_share=0.0, steps=4000, learning_rate=2e-3, warmup_steps=200, decay_share=0.7
+    ),
     "paper-20way": TrainConfig(
         learner=LearnerConfig(decoder=DecoderConfig(labels="fixed", way=20)),
         parallel=1,

@@ -1,0 +1,99 @@
+"""A student learns from a joint encoder: it starts as one of its parts, comes nearer, resumes bit for bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from apl.checkpoint import read_json, read_tensors
+from apl.data.jitter import JitterConfig
+from apl.data.source import DataSource
+from apl.encoder import ConvConfig, Group, JointConfig, JointEncoder, build_encoder, embed_all
+from apl.learner import Learner
+from apl.training.distil import DistilConfig, distil, laid_over, resized
+from apl.training.episodic import TrainConfig, load_decoder
+from apl.training.run import RunOptions
+
+PART = ConvConfig(image_size=16, stem_channels=8, stem_stride=2, groups=(Group(16, 1), Group(8, 1)))
+GLYPHS = DataSource("glyphs", rotations=False, glyph_classes=20)
+
+
+@pytest.fixture(autouse=True)
+def without_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("apl.training.distil.digit_accuracy", lambda encoder: {})
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> DistilConfig:
+    from apl.checkpoint import save_model
+
+    torch.manual_seed(0)
+    joint = JointConfig((PART, replace(PART, stem_channels=4)), 32)
+    save_model(tmp_path / "teacher", build_encoder(joint), joint, {"made": "for a test"}, half=False)
+    return DistilConfig(str(tmp_path / "teacher"), data=GLYPHS, mirrored="none", steps=4, batch=12, warmup_steps=2)
+
+
+def alike(one: torch.nn.Module, other: torch.nn.Module) -> float:
+    images = GLYPHS.load("validation", 16).images[:60]
+    return float(F.cosine_similarity(embed_all(one, images), embed_all(other, images)).mean())
+
+
+def test_the_student_comes_nearer_to_its_teacher(config: DistilConfig, tmp_path: Path) -> None:
+    teacher = build_encoder(JointConfig((PART, replace(PART, stem_channels=4)), 32))
+    teacher.load_state_dict(read_tensors(tmp_path / "teacher" / "model.safetensors"))
+    still = JitterConfig(rotation_degrees=0.0, scale=0.0, shear=0.0, shift=0.0, elastic=0.0, thickness=0.0)
+    easy = replace(config, pen_share=0.0, new_share=0.0, jitter=still, learning_rate=1e-3, imitation=30.0)
+    early = distil(replace(easy, steps=1, learning_rate=0.0), RunOptions(tmp_path / "early"))
+    late = distil(replace(easy, steps=40), RunOptions(tmp_path / "late"))
+    assert isinstance(late, JointEncoder) and len(late.parts) == 1
+    assert alike(late, teacher) > alike(early, teacher)
+    provenance = read_json(tmp_path / "late" / "encoder" / "model.json")["provenance"]
+    assert provenance["teacher"] == {"made": "for a test"} and provenance["steps"] == 40
+
+
+def test_an_interrupted_student_ends_as_one_that_was_not(config: DistilConfig, tmp_path: Path) -> None:
+    whole = distil(config, RunOptions(tmp_path / "whole"))
+    distil(config, RunOptions(tmp_path / "parts", minutes=0.0))
+    parts = distil(config, RunOptions(tmp_path / "parts", resume=True))
+    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), parts.parameters(), strict=True))
+
+
+def test_a_student_of_another_shape_may_look_at_smaller_images(config: DistilConfig, tmp_path: Path) -> None:
+    small = replace(PART, image_size=8, stem_stride=1)
+    student = distil(replace(config, student=small), RunOptions(tmp_path / "small"))
+    assert student.config == small
+    with pytest.raises(ValueError, match="the student gives 288 numbers where the teacher gives 32"):
+        distil(replace(config, student=replace(PART, image_size=48)), RunOptions(tmp_path / "wrong"))
+
+
+def test_a_single_network_has_nothing_to_distil(config: DistilConfig, tmp_path: Path) -> None:
+    distil(replace(config, steps=1, student=replace(PART, image_size=8, stem_stride=1)), RunOptions(tmp_path / "one"))
+    with pytest.raises(ValueError, match="nothing to distil"):
+        distil(replace(config, teacher=str(tmp_path / "one" / "encoder")), RunOptions(tmp_path / "two"))
+
+
+def test_figures_are_laid_over_one_another_and_resizing_keeps_the_ink() -> None:
+    images = GLYPHS.load("validation", 16).images[:8].float() / 255
+    over = laid_over(images, torch.Generator().manual_seed(0))
+    assert over.shape == (4, 1, 16, 16) and float(over.max()) <= 1
+    assert float(resized(images, 8).mean()) == pytest.approx(float(images.mean()), rel=0.1)
+
+
+def test_fewer_fixed_labels_start_as_the_first_of_more(tmp_path: Path) -> None:
+    from apl.decoder import DecoderConfig
+    from apl.learner import LearnerConfig
+
+    def learner(way: int) -> Learner:
+        decoder = DecoderConfig(labels="fixed", way=way, hidden=8, blocks=1, heads=2, label_width=4)
+        return Learner(LearnerConfig(PART, decoder))
+
+    many, few = learner(9), learner(4)
+    many.save(tmp_path / "many", {}, half=False)
+    load_decoder(few, str(tmp_path / "many"))
+    assert torch.equal(few.decoder.labels.embedding.weight, many.decoder.labels.embedding.weight[:4])
+    assert torch.equal(few.decoder.labels.logits.bias, many.decoder.labels.logits.bias[:4])
+    assert TrainConfig().decoder_from is None
