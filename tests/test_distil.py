@@ -46,17 +46,17 @@ def test_the_student_comes_nearer_to_its_teacher(config: DistilConfig, tmp_path:
     teacher = build_encoder(JointConfig((PART, replace(PART, stem_channels=4)), 32))
     teacher.load_state_dict(read_tensors(tmp_path / "teacher" / "model.safetensors"))
     still = JitterConfig(rotation_degrees=0.0, scale=0.0, shear=0.0, shift=0.0, elastic=0.0, thickness=0.0)
-    easy = replace(config, pen_share=0.0, new_share=0.0, jitter=still, learning_rate=1e-3, imitation=30.0)
+    easy = replace(config, student=PART, pen_share=0.0, jitter=still, learning_rate=3e-3, batch=32)
     early = distil(replace(easy, steps=1, learning_rate=0.0), RunOptions(tmp_path / "early"))
     late = distil(replace(easy, steps=40), RunOptions(tmp_path / "late"))
-    assert isinstance(late, JointEncoder) and len(late.parts) == 1
-    assert alike(late, teacher) > alike(early, teacher)
+    assert alike(late, teacher) > alike(early, teacher) + 0.1
     provenance = read_json(tmp_path / "late" / "encoder" / "model.json")["provenance"]
     assert provenance["teacher"] == {"made": "for a test"} and provenance["steps"] == 40
 
 
 def test_an_interrupted_student_ends_as_one_that_was_not(config: DistilConfig, tmp_path: Path) -> None:
     whole = distil(config, RunOptions(tmp_path / "whole"))
+    assert isinstance(whole, JointEncoder) and len(whole.parts) == 1
     distil(config, RunOptions(tmp_path / "parts", minutes=0.0))
     parts = distil(config, RunOptions(tmp_path / "parts", resume=True))
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), parts.parameters(), strict=True))
