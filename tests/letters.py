@@ -11,9 +11,8 @@ import torch
 from PIL import Image
 
 from apl.cli import main
-from apl.decoder import DecoderConfig
-from apl.encoder import ConvConfig, Group
-from apl.learner import Learner, LearnerConfig
+from apl.config import ConvConfig, DecoderConfig, Group, LearnerConfig
+from apl.learner import Learner
 
 
 @pytest.fixture(scope="module")

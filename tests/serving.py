@@ -22,10 +22,9 @@ import torch
 import uvicorn
 from PIL import Image
 
+from apl.config import ConvConfig, DecoderConfig, Group, LearnerConfig
 from apl.data.glyphs import draw_glyphs
-from apl.decoder import DecoderConfig
-from apl.encoder import ConvConfig, Group
-from apl.learner import Learner, LearnerConfig
+from apl.learner import Learner
 from apl.service.app import create_app
 from apl.service.server import server_config
 from apl.service.settings import Limits, Settings

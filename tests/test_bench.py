@@ -14,9 +14,8 @@ from apl.bench.streams import Characters
 from apl.bench.timing import Contender, ratio, take_turns, threads
 from apl.bench.training_step import training_step
 from apl.classifier.new_class import NewClassRule
-from apl.decoder import DecoderConfig
-from apl.encoder import IdentityConfig
-from apl.learner import Learner, LearnerConfig
+from apl.config import DecoderConfig, IdentityConfig, LearnerConfig
+from apl.learner import Learner
 
 
 def test_contenders_take_turns_and_are_put_back_after_every_run() -> None:
@@ -41,12 +40,12 @@ def test_the_number_of_threads_is_put_back() -> None:
 
 
 def test_a_contender_that_answers_something_else_is_found_out() -> None:
-    generator = torch.Generator().manual_seed(0)
-    keys, labels = torch.randn(50, 256, generator=generator), torch.arange(50)
-    query = torch.randn(4, 256, generator=generator)
+    generator = np.random.default_rng(0)
+    keys, labels = generator.standard_normal((50, 256), np.float32), np.arange(50)
+    query = generator.standard_normal((4, 256), np.float32)
     stores = {"memory": OurStore(), "faiss": FaissFlat(60), "numpy": NumpyScan(60)}
-    for name, store in stores.items():
-        store.insert(*((keys, labels) if name == "memory" else (keys.numpy(), labels.numpy())))
+    for store in stores.values():
+        store.insert(keys, labels)
     check_same_answers(stores, query, 5)
     stores["numpy"].labels[:] = np.roll(stores["numpy"].labels, 1)
     with pytest.raises(RuntimeError, match="numpy and the memory disagree on the label of the 5 nearest rows"):

@@ -9,22 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from apl.checkpoint import (
-    CheckpointError,
-    find_model,
-    from_json,
-    load_weights,
-    read_json,
-    read_tensors,
-    save_model,
-    to_json,
-    write_json,
-    write_tensors,
-)
-from apl.decoder import DecoderConfig
-from apl.encoder import ConvConfig, EncoderConfig, Group, IdentityConfig
-from apl.learner import Learner, LearnerConfig
+from apl.checkpoint import CheckpointError, find_model, from_json, read_json, to_json, write_json
+from apl.config import ConvConfig, DecoderConfig, EncoderConfig, Group, IdentityConfig, LearnerConfig
+from apl.learner import Learner
 from apl.training.presets import PRESETS, preset
+from apl.weights_file import load_weights, read_tensors, save_model, write_tensors
 
 TINY = LearnerConfig(
     encoder=ConvConfig(image_size=8, stem_channels=4, groups=(Group(4, 1),)),
@@ -181,8 +170,8 @@ def test_a_model_that_shares_an_encoder_holds_its_decoder_alone(
     whole = Learner.load("model")
     whole.save(tmp_path / "sharing", {}, encoder="model")
     assert all(name.startswith("decoder.") for name in read_tensors(tmp_path / "sharing" / "model.safetensors"))
-    again = Learner.load("sharing").state_dict()
-    assert all(torch.equal(again[name], tensor) for name, tensor in whole.state_dict().items())
+    again = Learner.load("sharing").networks.state_dict()
+    assert all(torch.equal(again[name], tensor) for name, tensor in whole.networks.state_dict().items())
 
 
 def test_a_shared_encoder_that_has_changed_is_refused(

@@ -16,9 +16,8 @@ import torch
 
 import apl
 from apl.classifier.online import OnlineClassifier
-from apl.decoder import DecoderConfig
-from apl.encoder import ConvConfig, Group
-from apl.learner import Learner, LearnerConfig
+from apl.config import ConvConfig, DecoderConfig, Group, LearnerConfig
+from apl.learner import Learner
 from apl.store import FingerprintMismatch, StoreBusy, StoreError, open_store
 
 

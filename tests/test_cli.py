@@ -9,11 +9,10 @@ import torch
 
 from apl.checkpoint import write_json
 from apl.cli import COMMANDS, main
+from apl.config import ConvConfig, DecoderConfig, Group, LearnerConfig
 from apl.data.source import DataSource
-from apl.decoder import DecoderConfig
-from apl.encoder import ConvConfig, Group
 from apl.evaluate import Estimate, fixed_context
-from apl.learner import Learner, LearnerConfig
+from apl.learner import Learner
 
 CONFIG = LearnerConfig(
     encoder=ConvConfig(image_size=14, stem_channels=8, stem_stride=2, groups=(Group(8, 1),)),

@@ -2,19 +2,19 @@ from __future__ import annotations
 
 import math
 
-import torch
+import numpy as np
 
 from apl.controller import SurpriseController, WriteAll, WriteNothing
 
 
 def test_what_surprised_more_than_the_threshold_is_written() -> None:
     threshold = 0.75 * math.log(20)
-    surprise = torch.tensor([[0.0, threshold - 1e-3, threshold + 1e-3, 50.0, math.inf]])
+    surprise = np.array([[0.0, threshold - 1e-3, threshold + 1e-3, 50.0, math.inf]])
     assert SurpriseController().choose(surprise, 20).tolist() == [[False, False, True, True, True]]
 
 
 def test_a_surprise_equal_to_the_threshold_is_not_written() -> None:
-    assert not SurpriseController(sigma_nats=1.5).choose(torch.tensor([[1.5]]), 20).any()
+    assert not SurpriseController(sigma_nats=1.5).choose(np.array([[1.5]]), 20).any()
 
 
 def test_the_threshold_grows_with_the_logarithm_of_the_number_of_classes() -> None:
@@ -35,12 +35,12 @@ def test_a_threshold_in_nats_does_not_depend_on_the_number_of_classes() -> None:
 
 def test_by_default_a_uniform_guess_is_written_and_at_ratio_one_it_is_not() -> None:
     for way in (2, 20, 1000):
-        uniform = torch.full((1, 1), -math.log(1 / way), dtype=torch.float32)
+        uniform = np.full((1, 1), -math.log(1 / way), np.float32)
         assert SurpriseController().choose(uniform, way).all()
         assert not SurpriseController(ratio=1.0 + 1e-6).choose(uniform, way).any()
 
 
 def test_the_ablations_write_all_and_nothing() -> None:
-    surprise = torch.tensor([[0.0, 3.0], [100.0, 1e-9]])
+    surprise = np.array([[0.0, 3.0], [100.0, 1e-9]])
     assert WriteAll().choose(surprise, 5).all() and WriteAll().choose(surprise, 5).shape == (2, 2)
     assert not WriteNothing().choose(surprise, 5).any() and WriteNothing().choose(surprise, 5).shape == (2, 2)

@@ -9,14 +9,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from apl.checkpoint import read_json, read_tensors
+from apl.checkpoint import read_json
+from apl.config import ConvConfig, Group, JointConfig
 from apl.data.jitter import JitterConfig
 from apl.data.source import DataSource
-from apl.encoder import ConvConfig, Group, JointConfig, JointEncoder, build_encoder, embed_all
+from apl.encoder import JointEncoder, build_encoder, embed_all
 from apl.learner import Learner
 from apl.training.distil import DistilConfig, distil, laid_over, resized
 from apl.training.episodic import TrainConfig, load_decoder
 from apl.training.run import RunOptions
+from apl.weights_file import read_tensors
 
 PART = ConvConfig(image_size=16, stem_channels=8, stem_stride=2, groups=(Group(16, 1), Group(8, 1)))
 GLYPHS = DataSource("glyphs", rotations=False, glyph_classes=20)
@@ -29,7 +31,7 @@ def without_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def config(tmp_path: Path) -> DistilConfig:
-    from apl.checkpoint import save_model
+    from apl.weights_file import save_model
 
     torch.manual_seed(0)
     joint = JointConfig((PART, replace(PART, stem_channels=4)), 32)
@@ -84,8 +86,7 @@ def test_figures_are_laid_over_one_another_and_resizing_keeps_the_ink() -> None:
 
 
 def test_fewer_fixed_labels_start_as_the_first_of_more(tmp_path: Path) -> None:
-    from apl.decoder import DecoderConfig
-    from apl.learner import LearnerConfig
+    from apl.config import DecoderConfig, LearnerConfig
 
     def learner(way: int) -> Learner:
         decoder = DecoderConfig(labels="fixed", way=way, hidden=8, blocks=1, heads=2, label_width=4)

@@ -4,17 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from apl.encoder import (
-    ConvConfig,
-    ConvEncoder,
-    Group,
-    IdentityConfig,
-    IdentityEncoder,
-    build_encoder,
-    embed_all,
-    scale_bytes,
-)
-from apl.one_image import for_one_image
+from apl.config import ConvConfig, Group, IdentityConfig
+from apl.encoder import ConvEncoder, IdentityEncoder, build_encoder, embed_all, scale_bytes
 
 SMALL = ConvConfig(image_size=12, stem_channels=4, groups=(Group(4, 2), Group(6, 2)))
 
@@ -105,21 +96,3 @@ def test_bytes_are_scaled_to_the_unit_interval_and_other_inputs_left_alone() -> 
     torch.testing.assert_close(scaled, torch.tensor([0.0, 0.2, 1.0]))
     floats = torch.tensor([0.0, 300.0])
     assert scale_bytes(floats) is floats
-
-
-@pytest.mark.parametrize("stride_on", ["first", "last"])
-def test_laid_out_for_one_image_an_encoder_embeds_the_same(stride_on: str) -> None:
-    torch.manual_seed(0)
-    encoder = ConvEncoder(ConvConfig(16, 8, 5, 2, (Group(8, 2, 1), Group(16, 2)), stride_on)).eval()
-    for module in encoder.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            module.running_mean.uniform_(-1, 1), module.running_var.uniform_(0.2, 3)
-            nn.init.uniform_(module.weight, -2, 2), nn.init.uniform_(module.bias, -1, 1)
-    alone = for_one_image(encoder)
-    before = {name: value.clone() for name, value in encoder.state_dict().items()}
-    with torch.inference_mode():
-        for image in torch.rand(3, 1, 1, 16, 16):
-            torch.testing.assert_close(alone(image), encoder(image), atol=1e-5, rtol=1e-5)
-    assert not any(isinstance(module, nn.BatchNorm2d) for module in alone.modules())
-    assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
-    assert all(weight.requires_grad for weight in encoder.parameters())

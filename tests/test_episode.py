@@ -3,11 +3,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from apl.config import DecoderConfig, IdentityConfig, LearnerConfig
 from apl.controller import WriteAll
-from apl.decoder import DecoderConfig
-from apl.encoder import IdentityConfig
 from apl.episode import Episodes, EpisodeSampler, run_episode
-from apl.learner import Learner, LearnerConfig
+from apl.learner import Learner
 
 CLASSES, EACH = 12, 7
 LABELS = torch.arange(CLASSES).repeat(EACH)

@@ -6,11 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from apl.config import DecoderConfig, IdentityConfig, LearnerConfig
 from apl.controller import Controller, WriteAll, WriteNothing
-from apl.decoder import DecoderConfig
-from apl.encoder import IdentityConfig
 from apl.evaluate import Estimate, OnlineResult, fixed_context, online
-from apl.learner import Learner, LearnerConfig
+from apl.learner import Learner
 
 CLASSES, EACH, WIDTH = 30, 12, 16
 

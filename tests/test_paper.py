@@ -12,8 +12,9 @@ import torch
 
 from apl.baselines.progressive import ProgressiveHead
 from apl.checkpoint import is_named
+from apl.config import ConvConfig, Group
 from apl.data import LabelledImages, draw_glyphs
-from apl.encoder import ConvConfig, Group, build_encoder, embed_all
+from apl.encoder import build_encoder, embed_all
 from apl.paper.continual import WAY, progressive_accuracy, task_streams
 from apl.paper.experiments import EXPERIMENTS
 from apl.paper.markdown import TABLES, readme_part, results_page, table1_cells

@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 import torch
 
-from apl.checkpoint import CheckpointError, read_json, read_tensors, to_json
+from apl.checkpoint import CheckpointError, read_json, to_json
+from apl.config import ConvConfig, DecoderConfig, Group, IdentityConfig, LearnerConfig
 from apl.data.jitter import JitterConfig
 from apl.data.source import DataSource
-from apl.decoder import DecoderConfig
-from apl.encoder import ConvConfig, Group, IdentityConfig
 from apl.evaluate import fixed_context
-from apl.learner import Learner, LearnerConfig
+from apl.learner import Learner
 from apl.training.episodic import TrainConfig, next_episode_cap, train, with_encoder_of
 from apl.training.pretrain import PretrainConfig, pretrain
 from apl.training.run import RunOptions
 from apl.training.saved_encoder import read_encoder
 from apl.training.schedule import exponential, plateau
+from apl.weights_file import read_tensors
 
 ENCODER = ConvConfig(image_size=14, stem_channels=8, stem_stride=2, groups=(Group(8, 1), Group(8, 1)))
 DECODER = DecoderConfig(hidden=16, blocks=1, heads=2, label_width=8)

@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from apl.classifier.answers import Explanation, Probabilities, Receipt
     from apl.classifier.online import OnlineClassifier
-    from apl.learner import Learner, LearnerConfig
+    from apl.config import LearnerConfig
+    from apl.learner import Learner
     from apl.memory import Memory, Neighbours
     from apl.store import open_store
 

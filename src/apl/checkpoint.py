@@ -1,4 +1,4 @@
-"""Weights, configuration and provenance on disk: safetensors and JSON, never pickle.
+"""Models on disk: configuration and provenance as JSON, and where models are found.
 
 A model is a directory with `model.safetensors` and `model.json`. The bundled ones live in `apl/weights/NAME`, those
 that only the paper's experiments need in `models/NAME` of a checkout; both are loaded by name. A model whose
@@ -8,55 +8,29 @@ model.json names another one under "encoder" holds its decoder alone: the encode
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import subprocess
 import types
 import typing
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
-
+from apl.config import LearnerConfig
 from apl.durable_file import replace_durably
 
 BUNDLED = Path(__file__).parent / "weights"
 IN_CHECKOUT = Path(__file__).parents[2] / "models"
 """Models that only `apl reproduce` needs: not part of the wheel."""
 
-RETIRED = ("labels.score.bias",)
-"""Ends of the names of parameters that earlier versions had and that never had an effect."""
-
 
 class CheckpointError(RuntimeError):
     """A checkpoint is missing, damaged, or of another architecture."""
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write all or nothing: the file appears under its name only when complete."""
-    part = path.with_name(path.name + ".part")
-    save_file({name: t.detach().contiguous() for name, t in tensors.items()}, part)
-    replace_durably(part, path)
 
 
 def write_json(path: Path, value: Any) -> None:
     part = path.with_name(path.name + ".part")
     part.write_text(json.dumps(value, indent=1) + "\n")
     replace_durably(part, path)
-
-
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(path)
-    except FileNotFoundError:
-        raise CheckpointError(f"{path} does not exist") from None
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(
-            f"{path} is damaged or not a safetensors file ({error}); restore it or train again"
-        ) from None
 
 
 def read_json(path: Path) -> Any:
@@ -115,21 +89,6 @@ def from_json(kind: Any, value: Any) -> Any:
     return value
 
 
-def load_weights(module: nn.Module, tensors: Mapping[str, Tensor], whose: str) -> None:
-    """Load weights, naming the first difference when they belong to another architecture."""
-    expected = module.state_dict()
-    for name in expected:
-        if name not in tensors:
-            raise CheckpointError(f"{whose} is of another architecture: it has no tensor {name!r}")
-        if tensors[name].shape != expected[name].shape:
-            found, wanted = list(tensors[name].shape), list(expected[name].shape)
-            raise CheckpointError(f"{whose} is of another architecture: {name!r} is {found}, expected {wanted}")
-    extra = {name for name in tensors if not name.endswith(RETIRED)} - set(expected)
-    if extra:
-        raise CheckpointError(f"{whose} is of another architecture: unexpected tensor {min(extra)!r}")
-    module.load_state_dict({name: tensors[name].to(t.dtype) for name, t in expected.items()})
-
-
 def find_model(name_or_dir: str | Path) -> Path:
     """The directory of a bundled model by name, or of any model by path."""
     for candidate in (BUNDLED / str(name_or_dir), IN_CHECKOUT / str(name_or_dir), Path(name_or_dir)):
@@ -148,35 +107,6 @@ def is_named(name_or_dir: str | Path | None) -> bool:
     return Path(name).name == name and any((place / name / "model.json").is_file() for place in (BUNDLED, IN_CHECKOUT))
 
 
-def read_weights(directory: Path) -> dict[str, Tensor]:
-    """All tensors of a model, those of an encoder it shares with another model included."""
-    described, tensors = read_description(directory), read_tensors(directory / "model.safetensors")
-    shared = described.get("encoder")
-    if shared is None:
-        return tensors
-    encoder = below("encoder.", read_weights(find_model(shared)))
-    if tensors_hash(encoder) != described.get("encoder_hash"):
-        raise CheckpointError(
-            f"{directory} was trained with another encoder than {shared!r} holds now: train it again "
-            f"(apl train … --encoder {shared})"
-        )
-    return tensors | {f"encoder.{name}": t for name, t in encoder.items()}
-
-
-def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of one part of a module, under the names they have in that part."""
-    return {name[len(prefix) :]: t for name, t in tensors.items() if name.startswith(prefix)}
-
-
-def tensors_hash(tensors: Mapping[str, Tensor]) -> str:
-    """Identifies weights, be they saved in full or half precision."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(tensors.items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().half().numpy().tobytes())
-    return digest.hexdigest()[:16]
-
-
 def read_description(directory: Path) -> dict[str, Any]:
     """What model.json says: the model's configuration under "config", where it came from under "provenance"."""
     described = read_json(directory / "model.json")
@@ -185,27 +115,9 @@ def read_description(directory: Path) -> dict[str, Any]:
     return {"provenance": {}, **described}
 
 
-def save_model(
-    directory: Path,
-    module: nn.Module,
-    config: Any,
-    provenance: Mapping[str, Any],
-    half: bool = True,
-    encoder: str | None = None,
-) -> None:
-    """Save weights (as fp16 by default), configuration and where they came from.
-
-    With the name of a bundled model as `encoder`, the encoder's weights stay there and are not saved again.
-    """
-    directory.mkdir(parents=True, exist_ok=True)
-    tensors, shared = module.state_dict(), {}
-    if encoder is not None:
-        shared = {"encoder": encoder, "encoder_hash": tensors_hash(below("encoder.", tensors))}
-        tensors = {n: t for n, t in tensors.items() if not n.startswith("encoder.")}
-    if half:
-        tensors = {n: t.half() if t.is_floating_point() else t for n, t in tensors.items()}
-    write_tensors(directory / "model.safetensors", tensors)
-    write_json(directory / "model.json", {"config": to_json(config), **shared, "provenance": dict(provenance)})
+def learner_config(directory: Path) -> LearnerConfig:
+    """The configuration of the learner saved in this directory."""
+    return from_json(LearnerConfig, read_description(directory)["config"])
 
 
 def current_commit() -> str:

@@ -6,16 +6,17 @@ import math
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-import torch
+import numpy as np
 from jaxtyping import Bool, Float
-from torch import Tensor
 
 
 @runtime_checkable
 class Controller(Protocol):
     """Chooses what to write from the surprise -ln p(y) of each example and the number of classes."""
 
-    def choose(self, surprise_nats: Float[Tensor, "episode query"], way: int) -> Bool[Tensor, "episode query"]: ...
+    def choose(
+        self, surprise_nats: Float[np.ndarray, "episode query"], way: int
+    ) -> Bool[np.ndarray, "episode query"]: ...
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class SurpriseController:
     def threshold_nats(self, way: int) -> float:
         return min(self.ratio * math.log(way), self.most_nats) if self.sigma_nats is None else self.sigma_nats
 
-    def choose(self, surprise_nats: Float[Tensor, "episode query"], way: int) -> Bool[Tensor, "episode query"]:
+    def choose(self, surprise_nats: Float[np.ndarray, "episode query"], way: int) -> Bool[np.ndarray, "episode query"]:
         return surprise_nats > self.threshold_nats(way)
 
 
@@ -42,13 +43,13 @@ class SurpriseController:
 class WriteAll:
     """Ablation: keep everything (σ = 0)."""
 
-    def choose(self, surprise_nats: Float[Tensor, "episode query"], way: int) -> Bool[Tensor, "episode query"]:
-        return torch.ones_like(surprise_nats, dtype=torch.bool)
+    def choose(self, surprise_nats: Float[np.ndarray, "episode query"], way: int) -> Bool[np.ndarray, "episode query"]:
+        return np.ones_like(surprise_nats, bool)
 
 
 @dataclass(frozen=True)
 class WriteNothing:
     """Ablation and fixed-context evaluation: learn nothing."""
 
-    def choose(self, surprise_nats: Float[Tensor, "episode query"], way: int) -> Bool[Tensor, "episode query"]:
-        return torch.zeros_like(surprise_nats, dtype=torch.bool)
+    def choose(self, surprise_nats: Float[np.ndarray, "episode query"], way: int) -> Bool[np.ndarray, "episode query"]:
+        return np.zeros_like(surprise_nats, bool)

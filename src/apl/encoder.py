@@ -9,70 +9,13 @@ takes vectors as they are (features computed elsewhere, one-hot symbols, embeddi
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-
-@dataclass(frozen=True)
-class Group:
-    """Consecutive blocks of one width; one of them may halve the image."""
-
-    channels: int
-    blocks: int
-    stride: int = 2
-
-
-@dataclass(frozen=True)
-class ConvConfig:
-    """A residual convolutional encoder. The defaults are the paper's: 12 blocks of 64, 28×28 → 256."""
-
-    image_size: int = 28
-    stem_channels: int = 64
-    stem_kernel: int = 3
-    stem_stride: int = 1
-    groups: tuple[Group, ...] = (Group(64, 3), Group(64, 3), Group(64, 3), Group(64, 3))
-    stride_on: Literal["first", "last"] = "first"
-    """Which block of a group carries the stride. The paper does not say; "last" costs about twice as much."""
-    skip: bool = True
-    """Add the input of a block to its output wherever the two have the same shape."""
-
-
-@dataclass(frozen=True)
-class JointConfig:
-    """Several encoders that look at the same image, and one representation made of theirs."""
-
-    parts: tuple[ConvConfig, ...]
-    width: int = 256
-
-    @property
-    def image_size(self) -> int:
-        return self.parts[0].image_size
-
-
-@dataclass(frozen=True)
-class IdentityConfig:
-    """Vectors are their own representation."""
-
-    width: int
-    normalise: bool = False
-    """Layer-normalise the vector, as the convolutional encoder does."""
-
-
-@dataclass(frozen=True)
-class PairConfig:
-    """A digit and a symbol, shown together (paper, section 4.5); each is a key column of the memory."""
-
-    digit: ConvConfig
-    symbol: ConvConfig | IdentityConfig
-
-
-ImageConfig = ConvConfig | JointConfig
-EncoderConfig = ImageConfig | IdentityConfig | PairConfig
+from apl.config import ConvConfig, EncoderConfig, IdentityConfig, JointConfig, PairConfig
 
 
 class Block(nn.Module):

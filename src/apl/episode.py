@@ -113,5 +113,5 @@ def run_episode(
     """
     for seen in range(0, episodes.example.shape[1], batch):
         example, label = episodes.example[:, seen : seen + batch], episodes.label[:, seen : seen + batch]
-        x = prepare(inputs[example.flatten()]).view(*example.shape, *inputs.shape[1:])
+        x = prepare(inputs[example.flatten()]).reshape(*example.shape, *inputs.shape[1:])
         yield Step(seen, label, learner.observe(memory, x, label, episodes.way))

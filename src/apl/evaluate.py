@@ -140,7 +140,7 @@ def watch(learner: Learner, inputs: Num[Tensor, "example *input"], episodes: Epi
     for step in run_episode(learner, memory, inputs, episodes, batch):
         correct.append((step.observation.prediction.label == step.label).float())
         probability.append((-step.observation.surprise_nats).exp())
-        written.append(step.observation.written.float())
+        written.append(torch.from_numpy(step.observation.written).float())
     wrote = torch.cat(written, 1)
     return OnlineResult(
         torch.cat(correct, 1), torch.cat(probability, 1), wrote.cumsum(1).long(), episodes.label, wrote, episodes.way

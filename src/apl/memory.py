@@ -1,31 +1,27 @@
 """The memory store (paper, section 2.1): rows with several named columns, recalled by nearest key.
 
-One `Memory` holds the memories of several parallel episodes in preallocated tensors. Search is exact:
-a `SearchIndex` proposes a few candidates more than asked for, true distances are then computed for those
-alone, and its bound proves that nothing nearer was left out. Where the proof fails (many ties, or keys of very
-different sizes) more are proposed, and in the last resort all rows are scanned. Equal distances go by age, the
-older row first.
+`Memory` is what the learner needs of a memory, wherever it lives: arrays in, arrays out, no network in sight.
+`RamMemory` holds the memories of several parallel episodes in preallocated arrays; its search is exact
+(`apl.search_index`).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol, runtime_checkable
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
 
-from apl.search_index import BLOCKS, Metric, SearchIndex, measured
+from apl.config import Metric
+from apl.search_index import BLOCKS, SearchIndex, measured
 
-SPARE_CANDIDATES = (2, 64)
-"""Candidates proposed beyond k, so that rounding seldom decides who is among the k nearest; and how many are tried
-where those left it open, as a few dozen equal rows do."""
 FIRST_CAPACITY = 64
-SCANNED_NUMBERS = 1 << 20
-"""Key entries compared at once in a full scan, which answers where ties or rounding leave the fast pass unproven."""
+
+Rows = Mapping[str, np.ndarray]
+"""Cells by column, each `[episode, query, *cell]`."""
 
 
 class MemoryFull(RuntimeError):
@@ -37,47 +33,92 @@ class Column:
     """The type of one column: the shape of a cell and its dtype."""
 
     shape: tuple[int, ...] = ()
-    dtype: torch.dtype = torch.float32
+    dtype: type = np.float32
 
 
 @dataclass(frozen=True)
 class Neighbours:
     """The rows recalled for each query, nearest first. Where `mask` is False there was no row to recall."""
 
-    columns: Mapping[str, Tensor]
-    """Every column of the recalled rows, each `[*query, neighbours, *cell]`; zeros where masked."""
-    distance: Float[Tensor, "*query neighbours"]
-    mask: Bool[Tensor, "*query neighbours"]
-    row: Int[Tensor, "*query neighbours"]
+    columns: Mapping[str, np.ndarray]
+    """Every column of the recalled rows, each `[episode, query, neighbours, *cell]`; zeros where masked."""
+    distance: Float[np.ndarray, "episode query neighbours"]
+    mask: Bool[np.ndarray, "episode query neighbours"]
+    row: Int[np.ndarray, "episode query neighbours"]
     """Position of the row in its memory; -1 where masked."""
+    compared: Bool[np.ndarray, "neighbours embed"] | None = None
+    """Which numbers of the embedding the distance is over, where it is not over all of them."""
 
     @property
     def k(self) -> int:
         return self.distance.shape[-1]
 
-    def flatten(self) -> Neighbours:
-        """Merge the axes before `neighbours` into one axis of queries."""
+    @cached_property
+    def same(self) -> Bool[np.ndarray, "episode query neighbours neighbours"]:
+        """Which rows share a label: all that a decoder with neighbourhood labels needs to know of labels."""
+        label = np.where(self.mask, self.columns["label"], -1)
+        return (label[..., :, None] == label[..., None, :]) & self.mask[..., None]
 
-        def merge(tensor: Tensor) -> Tensor:
-            return tensor.flatten(0, self.distance.ndim - 2)
-
-        columns = {name: merge(column) for name, column in self.columns.items()}
-        return Neighbours(columns, merge(self.distance), merge(self.mask), merge(self.row))
+    @cached_property
+    def is_first(self) -> Bool[np.ndarray, "episode query neighbours"]:
+        """Which neighbours are the nearest of their label."""
+        return (self.same.argmax(-1) == np.arange(self.k)) & self.mask
 
     @staticmethod
-    def join(parts: list[Neighbours]) -> Neighbours:
-        """Neighbours recalled through different key columns, side by side."""
-        axis = parts[0].distance.ndim - 1
-        columns = {name: torch.cat([p.columns[name] for p in parts], axis) for name in parts[0].columns}
+    def join(parts: list[Neighbours], widths: list[int]) -> Neighbours:
+        """Neighbours recalled through different key columns, side by side; the embedding is those columns in a row."""
+        if len(parts) == 1:
+            return parts[0]
+
+        def beside(arrays: list[np.ndarray]) -> np.ndarray:
+            return np.concatenate(arrays, 2)
+
+        columns = {name: beside([part.columns[name] for part in parts]) for name in parts[0].columns}
+        starts = np.cumsum([0, *widths])
+        place = np.arange(starts[-1])
+        compared = [
+            np.tile((starts[i] <= place) & (place < starts[i + 1]), (part.k, 1)) for i, part in enumerate(parts)
+        ]
         return Neighbours(
             columns,
-            torch.cat([p.distance for p in parts], axis),
-            torch.cat([p.mask for p in parts], axis),
-            torch.cat([p.row for p in parts], axis),
+            beside([part.distance for part in parts]),
+            beside([part.mask for part in parts]),
+            beside([part.row for part in parts]),
+            np.concatenate(compared),
         )
 
 
-class Memory:
+@runtime_checkable
+class Memory(Protocol):
+    """What the learner needs of a memory: the paper's database."""
+
+    episodes: int
+    keys: tuple[str, ...]
+
+    @property
+    def counts(self) -> Int[np.ndarray, " episode"]:
+        """Rows of each episode."""
+
+    def __len__(self) -> int:
+        """Rows of the fullest episode."""
+
+    def nearest(self, key: str, query: Float[np.ndarray, "episode query embed"], k: int) -> Neighbours:
+        """The k nearest rows by one key column, with true distances; fewer rows than k is no error."""
+
+    def write(self, rows: Rows, chosen: Bool[np.ndarray, "episode query"]) -> Int[np.ndarray, "episode query"]:
+        """Append the chosen rows; returns where each went, -1 for those not chosen."""
+
+    def update(self, rows: Rows, at: Int[np.ndarray, "episode query"]) -> None:
+        """Overwrite cells of the rows at these positions (-1: none). Columns not given stay as they are."""
+
+    def remove(self, rows: Bool[np.ndarray, "episode rows"]) -> None:
+        """Forget the marked rows; the others close up, keeping their age order."""
+
+    def column(self, name: str) -> np.ndarray:
+        """One column, `[episode, rows, *cell]`; rows beyond an episode's count are meaningless."""
+
+
+class RamMemory:
     """Rows of named columns for several parallel episodes, searchable by any of the key columns.
 
     Without `capacity` the memory grows as needed; with it, a write that does not fit raises `MemoryFull`
@@ -107,83 +148,62 @@ class Memory:
         self.episodes = episodes
         self.capacity = capacity
         self.metric: Metric = metric
-        self.counts: Int[Tensor, " episode"] = torch.zeros(episodes, dtype=torch.int64)
+        self.counts: Int[np.ndarray, " episode"] = np.zeros(episodes, np.int64)
         self._longest = self._shortest = 0
         self._slots = -(-(capacity or FIRST_CAPACITY) // BLOCKS) * BLOCKS
-        self._columns = {n: torch.zeros(episodes, self._slots, *c.shape, dtype=c.dtype) for n, c in columns.items()}
-        self._flat = self._flattened()
-        self._index = {key: SearchIndex(self._columns[key], self.counts, metric) for key in keys}
+        self._columns = {n: np.zeros((episodes, self._slots, *c.shape), c.dtype) for n, c in columns.items()}
+        self._reindex()
 
     def __len__(self) -> int:
-        """Rows of the fullest episode."""
         return self._longest
 
-    def column(self, name: str) -> Tensor:
-        """A view of one column, `[episode, rows, *cell]`; rows beyond an episode's count are meaningless."""
+    def column(self, name: str) -> np.ndarray:
         return self._columns[name][:, : self._longest]
 
     def clear(self) -> None:
         """Forget everything; the space stays."""
-        self.counts.zero_()
-        self._longest = self._shortest = 0
-        self._index = {key: SearchIndex(self._columns[key], self.counts, self.metric) for key in self.keys}
+        self._count(np.zeros_like(self.counts))
+        self._reindex()
 
-    @torch.no_grad()
-    def write(self, rows: Mapping[str, Tensor], chosen: Bool[Tensor, "episode query"]) -> Int[Tensor, "episode query"]:
-        """Append the chosen rows; returns where each went, -1 for those not chosen.
-
-        Values are detached: nothing in the memory carries a gradient.
-        """
-        self._check_rows(rows, chosen)
-        picked = chosen.numpy()
-        episode, query = picked.nonzero()
-        if not len(query):
-            return torch.full(chosen.shape, -1)
-        values = {name: self._picked(rows[name], picked, len(query)) for name in self.spec}
-        placed = {key: self._index[key].placed(values[key], episode) for key in self.keys}
-        square_norms = {key: np.einsum("rd,rd->r", keys, keys) for key, keys in placed.items()}
-        largest = {key: float(norms.max()) for key, norms in square_norms.items()}
-        for key, norm in largest.items():
-            if not math.isfinite(norm):
-                raise ValueError(f"key column {key!r} contains NaN or infinity; nothing was written")
-        counts = self.counts.numpy()
-        position = np.where(picked, counts[:, None] + picked.cumsum(1) - 1, -1)
+    def write(self, rows: Rows, chosen: Bool[np.ndarray, "episode query"]) -> Int[np.ndarray, "episode query"]:
+        if set(rows) != set(self.spec):
+            raise ValueError(f"rows must have exactly the columns {', '.join(self.spec)}; got {', '.join(rows)}")
+        self._check_cells(rows, chosen, chosen, "written")
+        position = np.where(chosen, self.counts[:, None] + chosen.cumsum(1) - 1, -1)
+        if not chosen.any():
+            return position
         self._make_room(int(position.max()) + 1)
-        where: slice | np.ndarray = slice(self._longest, self._longest + len(query))
-        if self.episodes > 1:
-            where = position[episode, query] + self._slots * episode
-        for name in self.spec:
-            self._flat[name][where] = values[name]
-        for key, index in self._index.items():
-            index.put(where, placed[key], square_norms[key], largest[key])
-        self._count(torch.from_numpy(counts + picked.sum(1)))
-        return torch.from_numpy(position)
+        self._put(rows, chosen, position)
+        self._count(self.counts + chosen.sum(1))
+        return position
 
-    @torch.no_grad()
-    def remove(self, rows: Bool[Tensor, "episode rows"]) -> None:
-        """Forget the marked rows; the others close up, keeping their age order."""
+    def update(self, rows: Rows, at: Int[np.ndarray, "episode query"]) -> None:
+        unknown = set(rows) - set(self.spec)
+        if unknown:
+            raise ValueError(f"there is no column {min(unknown)!r}; the columns are {', '.join(self.spec)}")
+        if at.ndim == 2 and len(at) == self.episodes and (at >= self.counts[:, None]).any():
+            raise ValueError("there is no such row to change")
+        self._check_cells(rows, at, at >= 0, "changed")
+        self._put(rows, at >= 0, at)
+
+    def remove(self, rows: Bool[np.ndarray, "episode rows"]) -> None:
         if rows.shape != (self.episodes, self._longest):
             raise ValueError(f"rows must be [{self.episodes}, {self._longest}], got {list(rows.shape)}")
-        kept = ~rows & (torch.arange(self._longest) < self.counts[:, None])
+        kept = ~rows & (np.arange(self._longest) < self.counts[:, None])
         left = kept.sum(1)
-        empty = torch.arange(self._slots) >= left[:, None]
-        if not bool((kept & empty[:, : self._longest]).any()):
+        if not (kept & (np.arange(self._longest) >= left[:, None])).any():
             # Only the youngest rows go: nothing has to move.
             self._count(left)
             for index in self._index.values():
-                index.square_norms[empty.numpy()] = np.inf
+                index.keep_first(left)
             return
-        order = kept.to(torch.int8).argsort(dim=1, descending=True, stable=True)
+        order = np.argsort(~kept, axis=1, kind="stable")
         for storage in self._columns.values():
-            storage[:, : self._longest] = storage[torch.arange(self.episodes)[:, None], order]
+            storage[:, : self._longest] = storage[np.arange(self.episodes)[:, None], order]
         self._count(left)
         self._reindex()
 
-    def nearest(self, key: str, query: Float[Tensor, "episode query embed"], k: int) -> Neighbours:
-        """The k nearest rows by one key column, with true distances; fewer rows than k is no error.
-
-        The distance carries gradient into `query`; everything recalled is constant.
-        """
+    def nearest(self, key: str, query: Float[np.ndarray, "episode query embed"], k: int) -> Neighbours:
         if k < 1:
             raise ValueError(f"k must be at least 1, got {k}")
         if key not in self._index:
@@ -191,139 +211,63 @@ class Memory:
         width = self.spec[key].shape[0]
         if query.shape[0] != self.episodes or query.ndim != 3 or query.shape[2] != width:
             raise ValueError(f"query must be [{self.episodes}, any, {width}], got {list(query.shape)}")
+        shape = (*query.shape[:2], k)
         if self._longest == 0:
-            return self._nothing(query, k)
-
-        return self._nearest(key, measured(query, self.metric), k, *SPARE_CANDIDATES)
-
-    def _nearest(
-        self, key: str, query: Float[Tensor, "episode query embed"], k: int, spare: int, *more: int
-    ) -> Neighbours:
-        constant = query.detach()
-        take = min(k + spare, self._longest)
-        proposal = self._index[key].propose(constant, take, self._longest)
-        candidate = proposal.row
-        square = self._square_distances(key, constant, candidate)
-        # Candidates arrive oldest first, so a stable sort breaks ties by age.
-        order = square.argsort(1, kind="stable")[:, :k]
-        lines = np.arange(len(order))[:, None]
-        row, square = candidate[lines, order], square[lines, order]
-        if k < take:
-            unsure = ~(square[:, -1] < proposal.complete_below)
-            if unsure.any():
-                unsure &= np.isfinite(proposal.complete_below)
-            if unsure.any():
-                if more:
-                    return self._nearest(key, query, k, *more)
-                if self._longest >= 2 * self._index[key].rows_when_centred:
-                    self._index[key] = SearchIndex(self._columns[key], self.counts, self.metric, centred=True)
-                    return self._nearest(key, query, k, *SPARE_CANDIDATES)
-                row[unsure] = self._scan(key, constant, k, torch.from_numpy(unsure).view(query.shape[:2]))
-                square = self._square_distances(key, constant, row)
-        return self._recalled(key, query, row, np.sqrt(square), k)
-
-    @torch.no_grad()
-    def links(self, key: str, k: int) -> Bool[Tensor, "episode rows other"]:
-        """Which rows are among the k nearest of each row; every row against every other, for small memories."""
-        keys = measured(self.column(key), self.metric)
-        empty = torch.arange(self._longest) >= self.counts[:, None]
-        distance = torch.cdist(keys, keys).masked_fill(empty[:, None], torch.inf)
-        nearest = distance.topk(min(k, self._longest), largest=False).indices
-        return torch.zeros_like(distance, dtype=torch.bool).scatter_(2, nearest, True) & ~empty[:, None]
-
-    # --- search -----------------------------------------------------------------------------------
-
-    def _flattened(self) -> dict[str, np.ndarray]:
-        """The storage of the columns, the slots of one episode after those of another."""
-        return {name: storage.flatten(0, 1).numpy() for name, storage in self._columns.items()}
-
-    def _places(self, row: Int[np.ndarray, "query neighbours"]) -> Int[np.ndarray, "query neighbours"]:
-        """Rows of the queries' episodes as places in `_flat`."""
-        if self.episodes == 1:
-            return row
-        return row + np.repeat(np.arange(self.episodes) * self._slots, len(row) // self.episodes)[:, None]
-
-    def _hidden(self, row: Int[np.ndarray, "query neighbours"]) -> np.ndarray:
-        """Where a candidate is an empty slot."""
-        return row >= np.repeat(self.counts.numpy(), len(row) // self.episodes)[:, None]
-
-    def _square_distances(
-        self, key: str, query: Tensor, row: Int[np.ndarray, "query candidates"]
-    ) -> Float[np.ndarray, "query candidates"]:
-        """True ones, from the differences themselves; infinite for empty slots."""
-        rows = self._flat[key].take(self._places(row), axis=0)
-        if self.metric == "cosine":
-            rows = measured(torch.from_numpy(rows), self.metric).numpy()
-        rows -= query.numpy().reshape(-1, 1, query.shape[2])
-        square = np.einsum("qkd,qkd->qk", rows, rows)
-        if self._shortest < row.shape[1]:
-            square[self._hidden(row)] = np.inf
-        return square
-
-    def _recalled(
-        self, key: str, query: Tensor, row: np.ndarray, distance: Float[np.ndarray, "query neighbours"], k: int
-    ) -> Neighbours:
-        """The rows in full; places for which there is no row are masked and zero."""
+            if not np.isfinite(query).all():
+                raise ValueError("the query contains NaN or infinity")
+            columns = {name: np.zeros((*shape, *c.shape), c.dtype) for name, c in self.spec.items()}
+            return Neighbours(columns, np.zeros(shape, np.float32), np.zeros(shape, bool), np.full(shape, -1))
+        row, distance = self._index[key].nearest(query, k, self.counts)
         everywhere = self._shortest >= k
         if not everywhere:
             missing = ((0, 0), (0, k - row.shape[1]))
-            row = np.pad(row, missing, constant_values=self._slots)
-            hidden = self._hidden(row)
-            row, distance = np.where(hidden, 0, row), np.where(hidden, np.float32(0), np.pad(distance, missing))
-        places = self._places(row)
-        columns = {name: self._flat[name].take(places, axis=0) for name in self.spec}
+            distance = np.pad(distance, missing, constant_values=np.inf)
+            hidden = ~np.isfinite(distance)
+            row, distance = np.where(hidden, 0, np.pad(row, missing)), np.where(hidden, np.float32(0), distance)
+        row, distance = row.reshape(shape), distance.reshape(shape)
+        episode = np.arange(self.episodes)[:, None, None]
+        columns = {
+            name: cells[0].take(row[0], axis=0)[None] if self.episodes == 1 else cells[episode, row]
+            for name, cells in self._columns.items()
+        }
         if everywhere:
-            mask = np.ones(row.shape, bool)
-        else:
-            mask, row = ~hidden, np.where(hidden, -1, row)
-            for cells in columns.values():
-                cells[hidden] = 0
+            return Neighbours(columns, distance, np.ones(shape, bool), row)
+        hidden = hidden.reshape(shape)
+        for cells in columns.values():
+            cells[hidden] = 0
+        return Neighbours(columns, distance, ~hidden, np.where(hidden, -1, row))
 
-        def apart(array: np.ndarray) -> Tensor:
-            return torch.from_numpy(array.reshape(*query.shape[:2], *array.shape[1:]))
-
-        found = Neighbours({n: apart(c) for n, c in columns.items()}, apart(distance), apart(mask), apart(row))
-        if query.requires_grad and torch.is_grad_enabled():
-            apart_by = query[:, :, None] - measured(found.columns[key], self.metric)
-            live = torch.linalg.vector_norm(apart_by, dim=-1).masked_fill(~found.mask, 0)
-            # The value stays the one without gradient to the last bit: an answer depends on the rows alone.
-            return replace(found, distance=live + (found.distance - live.detach()))
-        return found
-
-    def _scan(self, key: str, query: Tensor, k: int, unsure: Bool[Tensor, "episode query"]) -> np.ndarray:
-        """The k nearest of each unsure query, over all rows in double precision."""
-        rows = measured(self._columns[key][:, : self._longest], self.metric).double()
-        empty = torch.arange(self._longest) >= self.counts[:, None]
-        at_once = max(1, SCANNED_NUMBERS // (rows.shape[1] * rows.shape[2]))
-        found = []
-        for episode, q in zip(*(part.split(at_once) for part in unsure.nonzero(as_tuple=True)), strict=True):
-            distance = (rows[episode] - query[episode, q, None].double()).norm(dim=-1).float()
-            found.append(distance.masked_fill(empty[episode], torch.inf).sort(dim=-1, stable=True).indices[:, :k])
-        return torch.cat(found).numpy()
-
-    def _nothing(self, query: Tensor, k: int) -> Neighbours:
-        shape = (*query.shape[:2], k)
-        columns = {name: torch.zeros(*shape, *c.shape, dtype=c.dtype) for name, c in self.spec.items()}
-        mask = torch.zeros(shape, dtype=torch.bool)
-        return Neighbours(columns, torch.zeros(shape), mask, torch.full(shape, -1))
+    def linked(self, key: str, k: int) -> Bool[np.ndarray, "episode rows other"]:
+        """Which rows are among the k nearest of each row; every row against every other, for small memories."""
+        keys = measured(self.column(key), self.metric)
+        empty = np.arange(self._longest) >= self.counts[:, None]
+        square = np.square(keys[:, :, None] - keys[:, None]).sum(-1)
+        square[np.broadcast_to(empty[:, None], square.shape)] = np.inf
+        nearest = square.argsort(-1, kind="stable")[..., :k]
+        found = np.zeros(square.shape, bool)
+        np.put_along_axis(found, nearest, True, -1)
+        return found & ~empty[:, None]
 
     # --- storage ----------------------------------------------------------------------------------
 
-    @staticmethod
-    def _picked(values: Tensor, picked: np.ndarray, count: int) -> np.ndarray:
-        """The chosen ones of `[episode, query, *cell]`, episode by episode."""
-        array = values.detach().numpy()
-        return array.reshape(-1, *array.shape[2:]) if count == picked.size else array[picked]
+    def _put(self, rows: Rows, chosen: Bool[np.ndarray, "episode query"], position: np.ndarray) -> None:
+        episode, query = chosen.nonzero()
+        slot = position[episode, query]
+        for name, cells in rows.items():
+            self._columns[name][episode, slot] = cells[episode, query]
+        for key in self.keys:
+            if key in rows:
+                self._index[key].note(episode, slot)
 
-    def _count(self, counts: Int[Tensor, " episode"]) -> None:
+    def _count(self, counts: Int[np.ndarray, " episode"]) -> None:
         self.counts = counts
-        held = counts.tolist()
-        self._longest, self._shortest = max(held), min(held)
+        self._longest, self._shortest = int(counts.max()), int(counts.min())
 
     def _reindex(self) -> None:
-        for key, index in self._index.items():
-            centred = index.origin is not None
-            self._index[key] = SearchIndex(self._columns[key], self.counts, self.metric, centred)
+        centred = {key: self._index[key].origin is not None for key in self.keys} if hasattr(self, "_index") else {}
+        self._index = {
+            key: SearchIndex(self._columns[key], self.counts, self.metric, centred.get(key, False)) for key in self.keys
+        }
 
     def _make_room(self, rows: int) -> None:
         if self.capacity is not None and rows > self.capacity:
@@ -332,18 +276,18 @@ class Memory:
             return
         self._slots = -(-max(rows, 2 * self._slots) // BLOCKS) * BLOCKS
         for name, storage in self._columns.items():
-            larger = torch.zeros(self.episodes, self._slots, *storage.shape[2:], dtype=storage.dtype)
+            larger = np.zeros((self.episodes, self._slots, *storage.shape[2:]), storage.dtype)
             larger[:, : self._longest] = storage[:, : self._longest]
             self._columns[name] = larger
-        self._flat = self._flattened()
         self._reindex()
 
-    def _check_rows(self, rows: Mapping[str, Tensor], chosen: Tensor) -> None:
-        if set(rows) != set(self.spec):
-            raise ValueError(f"rows must have exactly the columns {', '.join(self.spec)}; got {', '.join(rows)}")
-        if chosen.ndim != 2 or chosen.shape[0] != self.episodes:
-            raise ValueError(f"chosen must be [{self.episodes}, any], got {list(chosen.shape)}")
-        for name, value in rows.items():
-            expected = (*chosen.shape, *self.spec[name].shape)
-            if value.shape != expected:
-                raise ValueError(f"column {name!r} must be {list(expected)}, got {list(value.shape)}")
+    def _check_cells(self, rows: Rows, places: np.ndarray, chosen: np.ndarray, done: str) -> None:
+        if places.ndim != 2 or places.shape[0] != self.episodes:
+            raise ValueError(f"rows must be told for [{self.episodes}, any], got {list(places.shape)}")
+        for name, cells in rows.items():
+            expected = (*places.shape, *self.spec[name].shape)
+            if cells.shape != expected:
+                raise ValueError(f"column {name!r} must be {list(expected)}, got {list(cells.shape)}")
+        for key in self.keys:
+            if key in rows and not np.isfinite(np.square(rows[key][chosen]).sum()):
+                raise ValueError(f"key column {key!r} contains NaN or infinity; nothing was {done}")

@@ -1,130 +1,171 @@
-"""Finding the nearest keys fast, with a proof.
+"""Finding the nearest keys fast, and exactly.
 
-A float32 pass over |m|² - 2qm ranks the keys of a memory and proposes a few candidates more than asked for.
-`Proposal.complete_below` is a squared distance below which nothing can be missing from them, whatever the
-rounding of that pass: who measures the candidates truly, and finds enough of them below it, has the answer.
-
-Arrays here are numpy's, over the same storage as the memory's tensors: a search consists of many small
-operations, and one of numpy's costs a third of one of torch's. The large product is torch's: it is faster, and
-numpy's would wake a second pool of threads that gets in the way of torch's.
+A float32 pass over |m|² - 2qm scores all rows of a memory. Its rounding is bounded, so every row that may be among
+the k nearest has a score within that bound of the k-th best: those few are measured truly, from the differences
+themselves. Equal distances go by age, the older row first.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Literal
-
 import numpy as np
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor
 
-Metric = Literal["euclidean", "cosine"]
+from apl.config import Metric
 
+EPSILON = float(np.finfo(np.float32).eps)
+SPARE = 2
+"""Rows measured truly beyond k in the common case, so that rounding seldom leaves it open who is among the k nearest."""
+CROWD = 256
+"""When more rows than this may be among the k nearest, rows that are equal are measured once."""
 BLOCKS = 8
 """Long rows of scores are first compared by the least of each block of so many; slots come in multiples of it, ..."""
 BLOCKS_WORTH_IT = 20
-"""... when there are so many more blocks than candidates."""
-EPSILON = float(np.finfo(np.float32).eps)
+"""... when there are so many more blocks than rows wanted."""
 
 
-def measured(keys: Tensor, metric: Metric) -> Tensor:
+def measured(keys: Float[np.ndarray, "*any embed"], metric: Metric) -> Float[np.ndarray, "*any embed"]:
     """Keys as the metric sees them: the cosine metric is the euclidean one between unit vectors."""
-    return torch.nn.functional.normalize(keys, dim=-1) if metric == "cosine" else keys
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """Likely nearest rows of each query of all episodes, oldest first, and how far the list is known to be complete."""
-
-    row: Int[np.ndarray, "query candidates"]
-    complete_below: Float[np.ndarray, " query"]
-    """No row outside the list is nearer than the root of this; infinite where the list holds all rows."""
+    if metric != "cosine":
+        return keys
+    return keys / np.sqrt(np.einsum("...d,...d->...", keys, keys))[..., None].clip(1e-12)
 
 
 class SearchIndex:
-    """One key column made searchable.
+    """One key column of parallel episodes made searchable.
 
-    The keys are the column itself until they are found to share an offset so large that rounding decides who
-    is near: then a copy is moved to the mean of the rows. Empty slots have an infinite norm, so that the
-    search needs no mask.
+    The keys are the column itself until they are found to share an offset so large that rounding decides who is
+    near: then a copy is moved to the mean of the rows.
     """
 
     def __init__(
         self,
-        column: Float[Tensor, "episode slots embed"],
-        counts: Int[Tensor, " episode"],
+        column: Float[np.ndarray, "episode slots embed"],
+        counts: Int[np.ndarray, " episode"],
         metric: Metric,
         centred: bool = False,
     ) -> None:
         self.metric: Metric = metric
+        self.column = column
         self.keys = measured(column, metric)
-        self.origin: Float[Tensor, "episode 1 embed"] | None = None
+        self.origin: Float[np.ndarray, "episode 1 embed"] | None = None
         self.rows_when_centred = 0
-        empty = torch.arange(column.shape[1]) >= counts[:, None]
+        present = np.arange(column.shape[1]) < counts[:, None]
         if centred:
-            total = self.keys.masked_fill(empty[..., None], 0).sum(1)
-            self.origin = (total / counts.clamp(min=1)[:, None])[:, None]
+            total = np.where(present[..., None], self.keys, 0).sum(1, keepdims=True)
+            self.origin = total / counts.clip(1)[:, None, None].astype(np.float32)
             self.keys = self.keys - self.origin
             self.rows_when_centred = int(counts.max())
         self.owns_keys = self.keys is not column
-        norms = torch.linalg.vector_norm(self.keys, dim=-1).square_()
-        self.largest_square_norm = float(norms.masked_fill(empty, 0).max())
-        self.square_norms: Float[np.ndarray, "episode slots"] = norms.masked_fill_(empty, torch.inf).numpy()
+        # An empty slot has an infinite norm, so that a search needs no mask.
+        self.square_norms: Float[np.ndarray, "episode slots"] = np.full(column.shape[:2], np.inf, np.float32)
+        self.hashes: Int[np.ndarray, "episode slots"] | None = None
+        self.longest = 0.0
+        self.note(*present.nonzero())
 
-    def placed(
-        self, keys: Float[np.ndarray, "row embed"], episode: Int[np.ndarray, " row"]
-    ) -> Float[np.ndarray, "row embed"]:
-        """New keys of these episodes as the index compares them."""
-        if self.metric == "cosine":
-            keys = measured(torch.from_numpy(keys), self.metric).numpy()
-        return keys if self.origin is None else keys - self.origin.numpy()[episode, 0]
-
-    def put(self, where: slice | np.ndarray, placed: np.ndarray, square_norms: np.ndarray, largest: float) -> None:
-        """Take in keys at places counted through all episodes."""
-        self.square_norms.reshape(-1)[where] = square_norms
+    def note(self, episode: Int[np.ndarray, " row"], slot: Int[np.ndarray, " row"]) -> None:
+        """The rows at these places of the column were written or changed."""
+        keys = self.column[episode, slot]
         if self.owns_keys:
-            self.keys.view(-1, self.keys.shape[-1]).numpy()[where] = placed
-        self.largest_square_norm = max(self.largest_square_norm, largest)
+            keys = measured(keys, self.metric)
+            self.keys[episode, slot] = keys = keys if self.origin is None else keys - self.origin[episode, 0]
+        norms = np.einsum("rd,rd->r", keys, keys)
+        self.square_norms[episode, slot] = norms
+        self.hashes = None
+        self.longest = max(self.longest, float(norms.max(initial=0.0)) ** 0.5)
 
-    def propose(self, query: Float[Tensor, "episode query embed"], take: int, rows: int) -> Proposal:
-        """The `take` likeliest of the first `rows` rows."""
-        query = query if self.origin is None else query - self.origin
-        asked = query.numpy().reshape(-1, query.shape[2])
-        length = np.einsum("qd,qd->q", asked, asked)
-        largest = math.sqrt(float(length.max(initial=0.0))) + math.sqrt(self.largest_square_norm)
-        if not math.isfinite(largest):
+    def keep_first(self, counts: Int[np.ndarray, " episode"]) -> None:
+        """Only so many rows of each episode are left."""
+        self.square_norms[np.arange(self.column.shape[1]) >= counts[:, None]] = np.inf
+        self.hashes = None
+
+    def nearest(
+        self, query: Float[np.ndarray, "episode query embed"], k: int, counts: Int[np.ndarray, " episode"]
+    ) -> tuple[Int[np.ndarray, "asked found"], Float[np.ndarray, "asked found"]]:
+        """The k nearest rows of each query of all episodes (all rows, where there are fewer than k), and how far they
+        are: infinitely, where there was no row."""
+        query = measured(query, self.metric)
+        asked = query if self.origin is None else query - self.origin
+        episodes, queries, width = query.shape
+        flat, episode = query.reshape(-1, width), np.repeat(np.arange(episodes), queries)
+        length = np.sqrt(np.einsum("eqd,eqd->eq", asked, asked)).reshape(-1)
+        # A sum of `width` products is off by at most width · eps / 2 of the product of lengths. Four times that, and
+        # a little, also covers the norms, the move to the origin, the true distances, and both sides of a comparison.
+        rounding = np.float32(2 * (width + 16) * EPSILON) * np.square(length + np.float32(self.longest))
+        if not np.isfinite(rounding).all():
             raise ValueError("the query contains NaN or infinity")
-        slots = -(-rows // BLOCKS) * BLOCKS
-        best, row = smallest(self._scores(query, slots), take)
-        # A sum of `width` products is off by at most width · eps / 2 of the product of lengths. Twice that, and a
-        # little, also covers the rounding of the norms, of the move to the origin and of the true distances.
-        rounding = (asked.shape[1] + 16) * EPSILON * largest**2
-        row.sort(axis=1)
-        return Proposal(row, best + length - np.float32(rounding))
+        rows = int(counts.max())
+        take = min(k + SPARE, rows)
+        slots = min(-(-rows // BLOCKS) * BLOCKS, self.column.shape[1])
+        # |m|² - 2qm orders the rows as |q - m|² does: |q|² is the same for all rows of a query.
+        score = np.matmul(asked * np.float32(-2), self.keys[:, :slots].transpose(0, 2, 1))
+        score += self.square_norms[:, None, :slots]
+        score = score.reshape(-1, slots)
+        place = smallest(score, take)
+        place.sort(axis=1)
+        found, distance = self._ranked(flat, episode, place, k, score)
+        if take == rows or take <= k:
+            return found, distance
+        best = np.take_along_axis(score, place, 1)
+        worst_of_k = np.partition(best, k - 1, 1)[:, k - 1]
+        with np.errstate(invalid="ignore"):
+            unsure = ((best.max(1) <= worst_of_k + rounding) & np.isfinite(worst_of_k)).nonzero()[0]
+        for q in unsure:
+            near = (score[q] <= worst_of_k[q] + rounding[q]).nonzero()[0]
+            if len(near) > CROWD:
+                unlike = np.unique(self._hashes()[episode[q], near], return_index=True)[1]
+                if 2 * len(unlike) > len(near) and rows >= 2 * self.rows_when_centred:
+                    self.__init__(self.column, counts, self.metric, centred=True)
+                    return self.nearest(query, k, counts)
+            found[q], distance[q] = self._ranked_crowd(flat[q], int(episode[q]), near, k)
+        return found, distance
 
-    def _scores(self, query: Float[Tensor, "episode query embed"], slots: int) -> Float[np.ndarray, "any slots"]:
-        """|m|² - 2qm orders the rows as |q - m|² does: |q|² is the same for all rows of a query."""
-        norms, keys = torch.from_numpy(self.square_norms[:, None, :slots]), self.keys[:, :slots].transpose(1, 2)
-        if len(query) == 1:
-            return torch.addmm(norms[0], query[0], keys[0], alpha=-2).numpy()
-        return torch.baddbmm(norms, query, keys, alpha=-2).numpy().reshape(-1, slots)
+    def _square_distances(self, query: np.ndarray, episode: np.ndarray, place: np.ndarray) -> np.ndarray:
+        """True ones, from the differences themselves."""
+        rows = self.column[0].take(place, axis=0) if len(self.column) == 1 else self.column[episode[:, None], place]
+        rows = measured(rows, self.metric)
+        rows -= query[:, None]
+        return np.einsum("qkd,qkd->qk", rows, rows)
+
+    def _ranked(
+        self, query: np.ndarray, episode: np.ndarray, place: np.ndarray, k: int, score: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The nearest of candidates that come oldest first; a stable sort breaks ties by age."""
+        square = self._square_distances(query, episode, place)
+        lines = np.arange(len(place))[:, None]
+        square[~np.isfinite(score[lines, place])] = np.inf
+        order = square.argsort(1, kind="stable")[:, :k]
+        return place[lines, order], np.sqrt(square[lines, order])
+
+    def _ranked_crowd(
+        self, query: np.ndarray, episode: int, place: np.ndarray, k: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The same for one query with many candidates: of equal rows the first is measured for all."""
+        _, first, group = np.unique(self._hashes()[episode, place], return_index=True, return_inverse=True)
+        parts = np.split(place[first], range(4096, len(first), 4096))
+        square = np.concatenate([self._square_distances(query[None], np.array([episode]), p[None])[0] for p in parts])
+        order = square[group].argsort(kind="stable")[:k]
+        return place[order], np.sqrt(square[group][order])
+
+    def _hashes(self) -> Int[np.ndarray, "episode slots"]:
+        """Equal keys have equal ones; worked out when a crowd is first met."""
+        if self.hashes is None:
+            present = np.isfinite(self.square_norms)
+            self.hashes = np.zeros(self.square_norms.shape, np.int64)
+            self.hashes[present] = [hash(key.tobytes()) for key in self.column[present]]
+        return self.hashes
 
 
-def smallest(score: Float[np.ndarray, "query slots"], take: int) -> tuple[np.ndarray, np.ndarray]:
-    """The `take`-th smallest score of each query, and where the `take` smallest are, in any order.
+def smallest(score: Float[np.ndarray, "query slots"], take: int) -> Int[np.ndarray, "query take"]:
+    """Where the `take` smallest scores of each query are, in any order.
 
     In long rows they are looked for only where they must be: in the `take` blocks with the smallest minima.
     """
     count, slots = score.shape
-    lines = np.arange(count)[:, None]
     if slots < BLOCKS_WORTH_IT * BLOCKS * take:
-        place = score.argpartition(take - 1, axis=1)[:, :take]
-    else:
-        block = slots // BLOCKS
-        least = score.reshape(count, BLOCKS, block).min(1)
-        blocks = least.argpartition(take - 1, axis=1)[:, None, :take]
-        inside = (blocks + block * np.arange(BLOCKS)[:, None]).reshape(count, -1)
-        place = inside[lines, score[lines, inside].argpartition(take - 1, axis=1)[:, :take]]
-    return score[lines[:, 0], place[:, -1]], place
+        return score.argpartition(take - 1, axis=1)[:, :take]
+    block = slots // BLOCKS
+    least = score.reshape(count, BLOCKS, block).min(1)
+    blocks = least.argpartition(take - 1, axis=1)[:, None, :take]
+    inside = (blocks + block * np.arange(BLOCKS)[:, None]).reshape(count, -1)
+    lines = np.arange(count)[:, None]
+    return inside[lines, score[lines, inside].argpartition(take - 1, axis=1)[:, :take]]

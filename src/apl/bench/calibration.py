@@ -51,8 +51,8 @@ def ask(learner: Learner, characters: Characters, known: int, queries: int, gene
         examples = examples[torch.randperm(len(examples), generator=generator)]
         rows = int(torch.randint(1, MOST_ROWS + 1, (), generator=generator))
         for example in examples[:rows].tolist():
-            key = characters.embeddings[example]
-            world.memory.stage(key, NewRow(label, key.numpy()))
+            key = characters.embeddings[example].numpy()
+            world.memory.stage(key, NewRow(label, key))
         left.append(examples[rows:])
 
     def some(pool: Tensor) -> Tensor:
@@ -63,21 +63,14 @@ def ask(learner: Learner, characters: Characters, known: int, queries: int, gene
     classes = torch.tensor(world.memory.classes)
     parts = []
     for part in asked.split(256):
-        belief = world.believe(characters.embeddings[part])
-        best = belief.known.max(1)
-        recalled = [
-            len(set(label[m].tolist()))
-            for label, m in zip(
-                belief.prediction.neighbours.columns["label"][0], belief.prediction.neighbours.mask[0], strict=True
-            )
-        ]
+        belief = world.believe(characters.embeddings[part].numpy())
         parts.append(
             Asked(
-                belief.prediction.log_none[0],
-                known - torch.tensor(recalled),
+                torch.from_numpy(belief.log_none),
+                known - torch.from_numpy(belief.neighbours.is_first[0].sum(1)),
                 torch.zeros(len(part), dtype=torch.bool),
-                best.values,
-                classes[best.indices] == characters.labels[part],
+                torch.from_numpy(belief.known.max(1)),
+                classes[belief.best] == characters.labels[part],
             )
         )
     whole = Asked.join(parts)

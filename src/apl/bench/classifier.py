@@ -42,13 +42,12 @@ def beside_the_encoder(model: str, directory: Path, rounds: int) -> list[dict[st
             keys = random.normal(size=(ROWS, width)).astype(np.float32)
             classifier.adopt([NewRow(f"class {n % 423}", key) for n, key in enumerate(keys)])
             pictures = [drawing(random, size) for _ in range(16)]
-            encoder = classifier._current.learner.encoder
-            tensors = [torch.from_numpy(p)[None, None].float() / 255 for p in pictures]
+            networks = classifier._current.learner.networks
+            inputs = [p[None, None] for p in pictures]
             turn = iter(range(10**9))
 
             def bare() -> None:
-                with torch.inference_mode():
-                    encoder(tensors[next(turn) % 16])
+                networks.embed(inputs[next(turn) % 16])
 
             seconds = take_turns(
                 {
@@ -107,13 +106,13 @@ def durable(directory: Path, rounds: int) -> list[dict[str, Any]]:
 
         def insert_then_search() -> None:
             query = queries[next(turn) % BATCH]
-            memory.stage(torch.from_numpy(query + 1), NewRow(1, query + 1))
+            memory.stage(query + 1, NewRow(1, query + 1))
             memory.commit()
-            memory.tensors.nearest("embedding", torch.from_numpy(query)[None, None], NEIGHBOURS)
+            memory.ram.nearest("embedding", query[None, None], NEIGHBOURS)
 
         def search(count: int) -> Callable[[], None]:
-            asked = torch.from_numpy(queries[:count])[None]
-            return lambda: memory.tensors.nearest("embedding", asked, NEIGHBOURS)
+            asked = queries[None, :count]
+            return lambda: memory.ram.nearest("embedding", asked, NEIGHBOURS)
 
         seconds = take_turns(
             {

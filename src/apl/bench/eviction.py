@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from statistics import mean, stdev
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,16 +25,15 @@ SIGMA_NATS = 0.05
 
 
 class OldestGoes(DurableMemory):
-    def victim(self, among: Tensor) -> int:
-        return int(among.nonzero()[0, 0])
+    def victim(self, among: np.ndarray) -> int:
+        return int(among.argmax())
 
 
 class RandomGoes(DurableMemory):
-    _chance = torch.Generator().manual_seed(0)
+    _chance = np.random.default_rng(0)
 
-    def victim(self, among: Tensor) -> int:
-        allowed = among.nonzero()[:, 0]
-        return int(allowed[torch.randint(len(allowed), (), generator=self._chance)])
+    def victim(self, among: np.ndarray) -> int:
+        return int(self._chance.choice(among.nonzero()[0]))
 
 
 RULES = {"least important": DurableMemory, "random": RandomGoes, "oldest": OldestGoes}
@@ -55,7 +55,7 @@ def run(model: str = "omniglot", seeds: int = 10, part: str = "test") -> Path:
                     right = gone = 0
                     for example in shown.tolist():
                         label = int(characters.labels[example])
-                        receipt = world.learn(characters.embeddings[example], label)
+                        receipt = world.learn(characters.embeddings[example].numpy(), label)
                         right += receipt.predicted == label
                         gone += len(receipt.evicted)
                         world.commit()

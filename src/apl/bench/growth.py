@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import torch
+import numpy as np
 
 from apl.bench.search import QUERIES, WIDTH, OurStore
 from apl.bench.timing import Contender, ratio, take_turns
@@ -42,10 +42,10 @@ def growth(rounds: int) -> dict[str, Any]:
 
 
 def _filled(rows: int) -> Contender:
-    generator = torch.Generator().manual_seed(rows)
+    generator = np.random.default_rng(rows)
     store = OurStore()
-    store.insert(torch.randn(rows, WIDTH, generator=generator), torch.randint(20, (rows,), generator=generator))
-    query, label = torch.randn(QUERIES, WIDTH, generator=generator), torch.zeros(QUERIES, dtype=torch.int64)
+    store.insert(generator.standard_normal((rows, WIDTH), np.float32), generator.integers(20, size=rows))
+    query, label = generator.standard_normal((QUERIES, WIDTH), np.float32), np.zeros(QUERIES, np.int64)
 
     def step() -> None:
         store.search(query, 16)
@@ -63,7 +63,8 @@ def _in_a_fresh_process(rows: int) -> float | None:
 
 def peak_bytes_per_row(rows: int) -> float | None:
     """The most the process ever held while a memory grew from nothing, batch by batch; None where unmeasurable."""
-    keys, label = torch.randn(QUERIES, WIDTH), torch.zeros(QUERIES, dtype=torch.int64)
+    generator = np.random.default_rng(0)
+    keys, label = generator.standard_normal((QUERIES, WIDTH), np.float32), np.zeros(QUERIES, np.int64)
     try:
         Path("/proc/self/clear_refs").write_text("5")  # forget the process's earlier peak
         before = _peak_bytes()

@@ -29,7 +29,7 @@ def run(model: str = "omniglot", orders: int = 8, seed: int = 0) -> Path:
         for _ in range(orders):
             world = new_world(learner, rule)
             for example in shown[torch.randperm(len(shown), generator=generator)].tolist():
-                world.learn(characters.embeddings[example], int(characters.labels[example]))
+                world.learn(characters.embeddings[example].numpy(), int(characters.labels[example]))
             given.append(answers(world, characters, asked))
             stored.append(len(world.memory))
         right = [float((answer == characters.labels[asked]).float().mean()) for answer in given]

@@ -35,10 +35,10 @@ class Ours:
     def __init__(self, learner: Learner, rule: NewClassRule, controller: Any = None, nearest: bool = False) -> None:
         self.world = new_world(learner, rule, controller=controller)
         if nearest:
-            self.world.learner.decoder = NearestDecoder()
+            self.world.learner.networks.decoder = NearestDecoder()
 
     def answer_and_learn(self, x: np.ndarray, y: int) -> int | None:
-        predicted = self.world.learn(torch.from_numpy(x), y).predicted
+        predicted = self.world.learn(x, y).predicted
         self.world.commit()
         return predicted
 

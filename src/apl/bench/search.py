@@ -12,10 +12,9 @@ from statistics import median
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import torch
 
 from apl.bench.timing import Contender, ratio, take_turns
-from apl.memory import Column, Memory
+from apl.memory import Column, RamMemory
 
 WIDTH, QUERIES = 256, 32
 ROWS, NEIGHBOURS = (100, 1000, 3000), (5, 16)
@@ -44,18 +43,18 @@ class Store(Protocol):
 
 class OurStore:
     def __init__(self) -> None:
-        self.memory = Memory({"embedding": Column((WIDTH,)), "label": Column((), torch.int64)}, ("embedding",))
+        self.memory = RamMemory({"embedding": Column((WIDTH,)), "label": Column((), np.int64)}, ("embedding",))
 
-    def search(self, query: torch.Tensor, k: int) -> Recalled:
+    def search(self, query: np.ndarray, k: int) -> Recalled:
         found = self.memory.nearest("embedding", query[None], k)
         return Recalled(found.distance[0], found.columns["label"][0], found.columns["embedding"][0])
 
-    def insert(self, keys: torch.Tensor, labels: torch.Tensor) -> None:
-        everything = torch.ones(1, len(keys), dtype=torch.bool)
+    def insert(self, keys: np.ndarray, labels: np.ndarray) -> None:
+        everything = np.ones((1, len(keys)), bool)
         self.memory.write({"embedding": keys[None], "label": labels[None]}, everything)
 
     def cut(self, rows: int) -> None:
-        self.memory.remove(torch.arange(len(self.memory))[None] >= rows)
+        self.memory.remove(np.arange(len(self.memory))[None] >= rows)
 
 
 class NumpyScan:
@@ -119,20 +118,16 @@ def search(rounds: int) -> list[dict[str, Any]]:
 
 
 def compare(rows: int, k: int, rounds: int) -> dict[str, Any]:
-    generator = torch.Generator().manual_seed(rows)
-    keys = torch.randn(rows, WIDTH, generator=generator)
-    labels = torch.randint(20, (rows,), generator=generator)
-    query = torch.randn(QUERIES, WIDTH, generator=generator)
+    generator = np.random.default_rng(rows)
+    keys = generator.standard_normal((rows, WIDTH), np.float32)
+    labels = generator.integers(20, size=rows)
+    query = generator.standard_normal((QUERIES, WIDTH), np.float32)
     stores: dict[str, Store] = {
         "memory": OurStore(),
         "faiss": FaissFlat(rows + QUERIES),
         "numpy": NumpyScan(rows + QUERIES),
     }
-    contenders = {}
-    for name, store in stores.items():
-        native = name == "memory"
-        given = (query, keys, labels) if native else (query.numpy(), keys.numpy(), labels.numpy())
-        contenders[name] = _contender(store, *given, rows, k)
+    contenders = {name: _contender(store, query, keys, labels, rows, k) for name, store in stores.items()}
     check_same_answers(stores, query, k)
     seconds = take_turns(contenders, rounds, in_a_row=10)
     medians = {name: median(times) for name, times in seconds.items()}
@@ -156,11 +151,11 @@ def _contender(store: Store, query: Any, keys: Any, labels: Any, rows: int, k: i
     return Contender(step, lambda: store.cut(rows))
 
 
-def check_same_answers(stores: dict[str, Store], query: torch.Tensor, k: int) -> None:
+def check_same_answers(stores: dict[str, Store], query: np.ndarray, k: int) -> None:
     """A race means something only between contenders that answer the same."""
     ours = stores["memory"].search(query, k)
     for name in ("faiss", "numpy"):
-        theirs = stores[name].search(query.numpy(), k)
+        theirs = stores[name].search(query, k)
         for part in ("distance", "label", "key"):
-            if not np.allclose(getattr(theirs, part), getattr(ours, part).numpy(), rtol=1e-3, atol=1e-3):
+            if not np.allclose(getattr(theirs, part), getattr(ours, part), rtol=1e-3, atol=1e-3):
                 raise RuntimeError(f"{name} and the memory disagree on the {part} of the {k} nearest rows")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from rich.console import Console
@@ -23,7 +24,6 @@ from apl.controller import Controller
 from apl.data.omniglot import Part, omniglot
 from apl.encoder import embed_all
 from apl.learner import Learner
-from apl.one_query import for_one_query
 from apl.store import open_store
 
 RESULTS = Path("results")
@@ -58,7 +58,6 @@ def new_world(
 ) -> OpenWorld:
     """An empty memory for embeddings of this learner."""
     twin = learner.on_embeddings()
-    twin.decoder = for_one_query(twin.decoder)
     if controller is not None:
         twin.controller = controller
     store = open_store(url, fingerprint=learner.fingerprint(), width=learner.encoder.width)
@@ -72,8 +71,8 @@ def accuracy(world: OpenWorld, characters: Characters, examples: Int[Tensor, " e
 def answers(world: OpenWorld, characters: Characters, examples: Int[Tensor, " example"]) -> Int[Tensor, " example"]:
     """The most probable class of each example."""
     classes = torch.tensor(world.memory.classes)
-    parts = [world.believe(characters.embeddings[part]).best for part in examples.split(256)]
-    return classes[torch.cat(parts)]
+    parts = [world.believe(characters.embeddings[part].numpy()).best for part in examples.split(256)]
+    return classes[np.concatenate(parts)]
 
 
 def counted(what: str, steps: Sequence[Any]) -> Iterable[Any]:

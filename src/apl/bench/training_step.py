@@ -35,8 +35,8 @@ def training_step(rounds: int) -> dict[str, Any]:
     torch.manual_seed(0)
     learner = Learner(config.learner).train()
     with tempfile.TemporaryDirectory() as directory:
-        optimiser = torch.optim.Adam(learner.parameters(), lr=config.learning_rate, fused=True)
-        run = Run(config, RunOptions(Path(directory) / "run"), learner, optimiser, config.seed)
+        optimiser = torch.optim.Adam(learner.networks.parameters(), lr=config.learning_rate, fused=True)
+        run = Run(config, RunOptions(Path(directory) / "run"), learner.networks, optimiser, config.seed)
         whole = WholeStep(config, run, learner)
         bare = BareStep(copy.deepcopy(learner), *whole.tensors())
         seconds = take_turns({"whole": Contender(whole), "bare": Contender(bare)}, rounds)
@@ -92,17 +92,17 @@ class BareStep:
     """Forward through encoder and decoder, backward, optimiser: nothing else."""
 
     def __init__(self, learner: Learner, step: Step, images: Tensor) -> None:
-        self.learner, self.images, self.way = learner, images, step.observation.prediction.log_probs.shape[-1]
-        neighbours = step.observation.prediction.neighbours.flatten()
-        self.neighbours = type(neighbours)(
-            neighbours.columns, neighbours.distance.detach(), neighbours.mask, neighbours.row
-        )
+        self.learner, self.images = learner, images
+        prediction = step.observation.prediction
+        queries = prediction.embedding.detach().flatten(0, 1)
+        anywhere = np.zeros(step.label.shape, np.float32)
+        self.neighbourhood = learner.networks.neighbourhood(queries, prediction.neighbours, anywhere)
         self.label = step.label.flatten()
-        self.optimiser = torch.optim.Adam(learner.parameters(), lr=1e-4, fused=True)
+        self.optimiser = torch.optim.Adam(learner.networks.parameters(), lr=1e-4, fused=True)
 
     def __call__(self) -> None:
         embedding = self.learner.encoder(self.images)
-        posterior = self.learner.decoder(embedding, self.neighbours, self.way)
+        posterior = self.learner.decoder(embedding, self.neighbourhood)
         loss = torch.nn.functional.nll_loss(posterior.log_probs, self.label)
         self.optimiser.zero_grad()
         loss.backward()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
 from apl.classifier.durable_memory import DurableMemory
 from apl.classifier.open_world import OpenWorld
@@ -19,7 +18,7 @@ BISECTIONS = 12
 
 
 def sigma_for_budget(
-    session: Session, embeddings: Float[Tensor, "example embed"], labels: Sequence[Label], rows: int
+    session: Session, embeddings: Float[np.ndarray, "example embed"], labels: Sequence[Label], rows: int
 ) -> float:
     """The smallest threshold in nats, to within rounding, under which this stream leaves at most `rows` rows."""
     classes = len(set(labels))
@@ -39,13 +38,11 @@ def sigma_for_budget(
 
 
 def stored_rows(
-    session: Session, embeddings: Float[Tensor, "example embed"], labels: Sequence[Label], sigma_nats: float
+    session: Session, embeddings: Float[np.ndarray, "example embed"], labels: Sequence[Label], sigma_nats: float
 ) -> int:
     """How many rows a fresh memory keeps of this stream."""
     learner = session.world.learner.on_embeddings()
-    learner.config = session.world.learner.config
     learner.controller = SurpriseController(sigma_nats=sigma_nats)
-    learner.decoder = copy.deepcopy(learner.decoder)
     with open_store(None, fingerprint=learner.fingerprint(), width=session.store.width) as store:
         world = OpenWorld(learner, DurableMemory(learner, store), session.world.rule)
         for embedding, label in zip(embeddings, labels, strict=True):

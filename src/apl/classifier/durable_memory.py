@@ -1,8 +1,8 @@
-"""A memory in two places kept in step: the store, which is the truth, and the tensors in RAM, which are searched.
+"""A memory in two places kept in step: the store, which is the truth, and the rows in RAM, which are searched.
 
-Rows are *staged* in the tensors first, so that the next example of a batch already sees them, and *committed* to the
-store in one transaction. If that fails, the tensors are filled anew from the store: what was not acknowledged has
-never been. Row ids are the store's; positions in the tensors are nobody else's business.
+Rows are *staged* in the copy in RAM first, so that the next example of a batch already sees them, and *committed* to the
+store in one transaction. If that fails, the copy is filled anew from the store: what was not acknowledged has
+never been. Row ids are the store's; positions in the copy in RAM are nobody else's business.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import torch
+import numpy as np
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
 
-from apl.classifier.eviction import Redundancy
+from apl.classifier.eviction import MOST_COMPARED, Redundancy, least_important_of_some
 from apl.learner import Learner
 from apl.store import Label, NewRow, Store
 
@@ -28,6 +27,7 @@ class DurableMemory:
         self.learner = learner
         self.store = store
         self.max_rows = max_rows
+        self._evictions = 0
         self.max_rows_per_class = max_rows_per_class
         self.reload()
 
@@ -35,10 +35,10 @@ class DurableMemory:
         return len(self.ids)
 
     def reload(self) -> None:
-        """Fill the tensors from the store."""
+        """Fill the copy in RAM from the store."""
         snapshot = self.store.load()
         self.generation = snapshot.generation
-        self.tensors = self.learner.new_memory()
+        self.ram = self.learner.new_memory()
         self.ids: list[int] = snapshot.ids.tolist()
         self.sources: list[str | None] = list(snapshot.sources)
         self.classes: list[Label] = list(dict.fromkeys(snapshot.labels))
@@ -48,9 +48,9 @@ class DurableMemory:
         self._provisional = 0
         self._redundancy: Redundancy | None = None
         if self.ids:
-            labels = torch.tensor([self._number[label] for label in snapshot.labels])
-            everything = torch.ones(1, len(labels), dtype=torch.bool)
-            self.learner.write(self.tensors, torch.from_numpy(snapshot.keys)[None], labels[None], everything)
+            labels = np.array([self._number[label] for label in snapshot.labels])
+            everything = np.ones((1, len(labels)), bool)
+            self.learner.write(self.ram, snapshot.keys[None], labels[None], everything)
 
     def is_stale(self) -> bool:
         """A reader's copy goes stale when somebody else writes; a writer's cannot."""
@@ -60,27 +60,27 @@ class DurableMemory:
         """The class's number for the learner; None if no row has this label."""
         return self._number.get(label)
 
-    def keys(self) -> Float[Tensor, "row embed"]:
-        columns = [self.tensors.column(name)[0] for name in self.learner.key_widths]
-        return columns[0] if len(columns) == 1 else torch.cat(columns, -1)
+    def keys(self) -> Float[np.ndarray, "row embed"]:
+        columns = [self.ram.column(name)[0] for name in self.learner.key_widths]
+        return columns[0] if len(columns) == 1 else np.concatenate(columns, -1)
 
-    def labels(self) -> Int[Tensor, " row"]:
-        return self.tensors.column("label")[0]
+    def labels(self) -> Int[np.ndarray, " row"]:
+        return self.ram.column("label")[0]
 
     def counts(self) -> dict[Label, int]:
-        per_class = self.labels().bincount(minlength=len(self.classes)).tolist()
+        per_class = np.bincount(self.labels(), minlength=len(self.classes)).tolist()
         return dict(zip(self.classes, per_class, strict=True))
 
     # --- writing ------------------------------------------------------------------------------------------------
 
-    def stage(self, embedding: Float[Tensor, " embed"], row: NewRow) -> tuple[int, list[int]]:
-        """Put a row into the tensors, making room for it first. Returns a provisional id and the ids that went."""
+    def stage(self, embedding: Float[np.ndarray, " embed"], row: NewRow) -> tuple[int, list[int]]:
+        """Put a row into the copy in RAM, making room for it first. Returns a provisional id and the ids that went."""
         if row.label not in self._number:
             self._number[row.label] = len(self.classes)
             self.classes.append(row.label)
         evicted = self._make_room(row.label)
-        chosen = torch.ones(1, 1, dtype=torch.bool)
-        self.learner.write(self.tensors, embedding[None, None], torch.tensor([[self._number[row.label]]]), chosen)
+        chosen = np.ones((1, 1), bool)
+        self.learner.write(self.ram, embedding[None, None], np.array([[self._number[row.label]]]), chosen)
         self._provisional -= 1
         self.ids.append(self._provisional)
         self.sources.append(row.source)
@@ -130,29 +130,33 @@ class DurableMemory:
             self._remove({id}, arriving=label)
         return evicted
 
-    def victim(self, among: Bool[Tensor, " row"]) -> int:
+    def victim(self, among: Bool[np.ndarray, " row"]) -> int:
         """The position of the row to go."""
+        if len(self) > MOST_COMPARED:
+            self._redundancy = None
+            self._evictions += 1
+            return least_important_of_some(self.keys(), self.labels(), among, self._evictions)
         if self._redundancy is None:
             self._redundancy = Redundancy(self.keys(), self.labels())
         return self._redundancy.least_important(among)
 
-    def _over_budget(self, label: Label) -> Bool[Tensor, " row"] | None:
+    def _over_budget(self, label: Label) -> Bool[np.ndarray, " row"] | None:
         """The rows of which one has to go before a row of this class can come."""
         if self.max_rows_per_class is not None:
             of_class = self.labels() == self._number[label]
             if int(of_class.sum()) >= self.max_rows_per_class:
                 return of_class
         if self.max_rows is not None and len(self) >= self.max_rows:
-            return torch.ones(len(self), dtype=torch.bool)
+            return np.ones(len(self), bool)
         return None
 
     def _remove(self, ids: set[int], arriving: Label | None = None) -> None:
         if not ids:
             return
-        gone = torch.tensor([id in ids for id in self.ids])
+        gone = np.array([id in ids for id in self.ids])
         gone_keys = self.keys()[gone]
-        self.tensors.remove(gone[None])
-        kept = (~gone).nonzero()[:, 0].tolist()
+        self.ram.remove(gone[None])
+        kept = (~gone).nonzero()[0].tolist()
         self.ids = [self.ids[i] for i in kept]
         self.sources = [self.sources[i] for i in kept]
         self._renumber(arriving)
@@ -161,11 +165,11 @@ class DurableMemory:
 
     def _renumber(self, arriving: Label | None) -> None:
         """Classes without rows are no longer known; the numbers of the others close up."""
-        present = self.labels().bincount(minlength=len(self.classes)) > 0
+        present = np.bincount(self.labels(), minlength=len(self.classes)) > 0
         if arriving is not None:
             present[self._number[arriving]] = True
-        if bool(present.all()):
+        if present.all():
             return
-        self.labels().copy_((present.cumsum(0) - 1)[self.labels()])
+        self.labels()[:] = (present.cumsum() - 1)[self.labels()]
         self.classes = [label for label, here in zip(self.classes, present.tolist(), strict=True) if here]
         self._number = {label: number for number, label in enumerate(self.classes)}

@@ -13,64 +13,93 @@ with a nearest-neighbour decoder: the row that would surprise least.
 
 from __future__ import annotations
 
-import torch
+import numpy as np
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+
+ROWS_AT_ONCE = 256
+MOST_COMPARED = 2048
+"""Up to so many rows each is compared with every other; of more rows, `SAMPLED` stand for all when one has to go."""
+SAMPLED = 256
 
 
 class Redundancy:
     """For each row of a memory, how well the others stand in for it. Kept up to date row by row."""
 
-    def __init__(self, keys: Float[Tensor, "row embed"], labels: Int[Tensor, " row"]) -> None:
-        self._same = torch.full((len(keys),), torch.inf)
-        self._other = torch.full((len(keys),), torch.inf)
-        self._measure(keys, labels, torch.arange(len(keys)))
+    def __init__(self, keys: Float[np.ndarray, "row embed"], labels: Int[np.ndarray, " row"]) -> None:
+        self._same = np.full(len(keys), np.inf, np.float32)
+        self._other = np.full(len(keys), np.inf, np.float32)
+        self._measure(keys, labels, np.arange(len(keys)))
 
     def __len__(self) -> int:
         return len(self._same)
 
-    def added(self, keys: Float[Tensor, "row embed"], labels: Int[Tensor, " row"]) -> None:
+    def added(self, keys: Float[np.ndarray, "row embed"], labels: Int[np.ndarray, " row"]) -> None:
         """The last of these rows is new."""
-        distance = torch.linalg.vector_norm(keys - keys[-1], dim=1)[:-1]
+        distance = distances(keys[-1:], keys[:-1])[0]
         same = labels[:-1] == labels[-1]
-        self._same = torch.where(same, torch.minimum(self._same, distance), self._same)
-        self._other = torch.where(same, self._other, torch.minimum(self._other, distance))
-
-        def nearest(mask: Tensor) -> Tensor:
-            return distance[mask].min()[None] if bool(mask.any()) else torch.tensor([torch.inf])
-
-        self._same, self._other = torch.cat([self._same, nearest(same)]), torch.cat([self._other, nearest(~same)])
+        self._same = np.append(np.where(same, np.minimum(self._same, distance), self._same), np.float32(np.inf))
+        self._other = np.append(np.where(same, self._other, np.minimum(self._other, distance)), np.float32(np.inf))
+        self._same[-1], self._other[-1] = distance[same].min(initial=np.inf), distance[~same].min(initial=np.inf)
 
     def removed(
         self,
-        gone: Bool[Tensor, " before"],
-        keys: Float[Tensor, "row embed"],
-        labels: Int[Tensor, " row"],
-        gone_keys: Float[Tensor, "gone embed"],
+        gone: Bool[np.ndarray, " before"],
+        keys: Float[np.ndarray, "row embed"],
+        labels: Int[np.ndarray, " row"],
+        gone_keys: Float[np.ndarray, "gone embed"],
     ) -> None:
         """These rows went; `keys` and `labels` are what is left."""
         self._same, self._other = self._same[~gone], self._other[~gone]
-        if not len(keys):
+        if not len(keys) or not len(gone_keys):
             return
-        reach = torch.cdist(keys, gone_keys, compute_mode="donot_use_mm_for_euclid_dist").amin(1)
+        reach = np.min([distances(key[None], keys)[0] for key in gone_keys], axis=0)
         # Only those whose nearest row may be among the gone ones have to look around again.
-        slack = 1 + 1e-5
-        self._measure(keys, labels, ((reach <= self._same * slack) | (reach <= self._other * slack)).nonzero()[:, 0])
+        slack = 1 + 1e-4
+        self._measure(keys, labels, ((reach <= self._same * slack) | (reach <= self._other * slack)).nonzero()[0])
 
-    def least_important(self, among: Bool[Tensor, " row"]) -> int:
+    def least_important(self, among: Bool[np.ndarray, " row"]) -> int:
         """The position of the row to go, of those allowed."""
-        both = torch.isinf(self._same) & torch.isinf(self._other)
-        ratio = (self._same / self._other.clamp(min=torch.finfo(torch.float32).tiny)).masked_fill(both, torch.inf)
-        # With a single class there is no other: then the closest pair goes first.
-        alone = torch.isinf(self._other) & ~both
-        ratio = torch.where(alone, self._same, ratio)
-        allowed = among.nonzero()[:, 0]
-        return int(allowed[ratio[allowed].argmin()])
+        allowed = among.nonzero()[0]
+        return int(allowed[ratios(self._same, self._other)[allowed].argmin()])
 
-    def _measure(self, keys: Tensor, labels: Tensor, rows: Tensor) -> None:
-        for part in rows.split(256):
-            distance = torch.cdist(keys[part], keys, compute_mode="donot_use_mm_for_euclid_dist")
-            distance[torch.arange(len(part)), part] = torch.inf
+    def _measure(self, keys: np.ndarray, labels: np.ndarray, rows: np.ndarray) -> None:
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            part = rows[start : start + ROWS_AT_ONCE]
+            distance = distances(keys[part], keys)
+            distance[np.arange(len(part)), part] = np.inf
             same = labels[part][:, None] == labels
-            self._same[part] = distance.masked_fill(~same, torch.inf).amin(1)
-            self._other[part] = distance.masked_fill(same, torch.inf).amin(1)
+            self._same[part] = np.where(same, distance, np.inf).min(1)
+            self._other[part] = np.where(same, np.inf, distance).min(1)
+
+
+def least_important_of_some(
+    keys: Float[np.ndarray, "row embed"], labels: Int[np.ndarray, " row"], among: Bool[np.ndarray, " row"], turn: int
+) -> int:
+    """The row to go of a large memory, of some of those allowed: each turn looks at others, evenly spread."""
+    allowed = among.nonzero()[0]
+    if len(allowed) > SAMPLED:
+        step = len(allowed) / SAMPLED
+        allowed = allowed[((np.arange(SAMPLED) + turn % 61 / 61) * step).astype(int)]
+    distance = distances(keys[allowed], keys)
+    distance[np.arange(len(allowed)), allowed] = np.inf
+    same = labels[allowed][:, None] == labels
+    within, between = np.where(same, distance, np.inf).min(1), np.where(same, np.inf, distance).min(1)
+    return int(allowed[ratios(within, between).argmin()])
+
+
+def ratios(same: Float[np.ndarray, " row"], other: Float[np.ndarray, " row"]) -> Float[np.ndarray, " row"]:
+    both = np.isinf(same) & np.isinf(other)
+    with np.errstate(invalid="ignore", over="ignore"):
+        ratio = np.where(both, np.inf, same / other.clip(np.finfo(np.float32).tiny))
+    # With a single class there is no other: then the closest pair goes first.
+    return np.where(np.isinf(other) & ~both, same, ratio)
+
+
+def distances(
+    some: Float[np.ndarray, "row embed"], others: Float[np.ndarray, "other embed"]
+) -> Float[np.ndarray, "row other"]:
+    """Euclidean; what rounding cannot tell from zero is zero."""
+    square_lengths = np.square(some).sum(1)[:, None] + np.square(others).sum(1)
+    square = square_lengths - 2 * some @ others.T
+    square[square < 1e-5 * square_lengths] = 0
+    return np.sqrt(square)

@@ -17,9 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
 
 from apl.checkpoint import CheckpointError, find_model, read_json
 
@@ -38,10 +36,10 @@ class NewClassRule:
     """How the verdict shifts with the number of known classes that were not recalled."""
 
     def probability(
-        self, log_none: Float[Tensor, " query"], not_recalled: Int[Tensor, " query"]
-    ) -> Float[Tensor, " query"]:
+        self, log_none: Float[np.ndarray, " query"], not_recalled: Int[np.ndarray, " query"]
+    ) -> Float[np.ndarray, " query"]:
         weights = np.array([self.intercept, self.slope, self.crowding], np.float32)
-        return torch.from_numpy(1 / (1 + np.exp(-(features(log_none, not_recalled) @ weights))))
+        return 1 / (1 + np.exp(-(features(log_none, not_recalled) @ weights)))
 
     @staticmethod
     def of_model(name_or_dir: str | Path) -> NewClassRule:
@@ -56,20 +54,19 @@ class NewClassRule:
             raise CheckpointError(f"{path} is damaged ({error!r}): restore it or fit it anew") from None
 
 
-def features(log_none: Float[Tensor, " query"], not_recalled: Int[Tensor, " query"]) -> Float[np.ndarray, "query 3"]:
-    # In numpy: a single query is asked often, and ten calls of torch for three numbers would take longer.
-    share = np.exp(log_none.numpy()).clip(MOST_CERTAIN, 1 - MOST_CERTAIN)
-    crowd = np.log1p(not_recalled.numpy(), dtype=np.float32)
+def features(
+    log_none: Float[np.ndarray, " query"], not_recalled: Int[np.ndarray, " query"]
+) -> Float[np.ndarray, "query 3"]:
+    share = np.exp(log_none).clip(MOST_CERTAIN, 1 - MOST_CERTAIN)
+    crowd = np.log1p(not_recalled, dtype=np.float32)
     return np.stack([np.ones_like(share), np.log(share / (1 - share)), crowd], -1)
 
 
 def fit_rule(
-    log_none: Float[Tensor, " query"], not_recalled: Int[Tensor, " query"], is_new: Bool[Tensor, " query"]
+    log_none: Float[np.ndarray, " query"], not_recalled: Int[np.ndarray, " query"], is_new: Bool[np.ndarray, " query"]
 ) -> NewClassRule:
     """Logistic regression, all but unpenalised."""
     from sklearn.linear_model import LogisticRegression
 
-    fitted = LogisticRegression(C=1e4, fit_intercept=False, max_iter=1000).fit(
-        features(log_none, not_recalled), is_new.numpy()
-    )
+    fitted = LogisticRegression(C=1e4, fit_intercept=False, max_iter=1000).fit(features(log_none, not_recalled), is_new)
     return NewClassRule(*fitted.coef_[0].tolist())

@@ -11,7 +11,9 @@ anything changes, and a call that fails leaves the memory as it was.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,21 @@ from apl.classifier.parameters import check_new_above
 from apl.classifier.session import EXAMPLES_AT_ONCE, Session, open_session, recorded_parameters
 from apl.learner import Learner
 from apl.store import Label, NewRow, Store, StoreError
+
+_OPENING = threading.RLock()
+"""Held while a classifier opens its memory: threads whose first examples come at once must find the same one."""
+
+
+@dataclass(frozen=True)
+class Believed:
+    """What was believed of several examples at one moment."""
+
+    classes: np.ndarray
+    """The labels then known, sorted (integers before text)."""
+    known: np.ndarray
+    """Their probabilities for each example."""
+    new: np.ndarray
+    """The probability of a new class for each."""
 
 
 class OnlineClassifier(ClassifierMixin, BaseEstimator):
@@ -197,24 +214,26 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable known class of each."""
-        probabilities = self.predict_proba(X)
-        return self.classes_[probabilities.argmax(1)]
+        # One look at the memory: with another thread learning, the classes may be others a moment later.
+        believed = self._believe(X)
+        return believed.classes[believed.known.argmax(1)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the known classes, in the order of `classes_`; rows sum to 1."""
-        return self._believe(X)[0]
+        return self._believe(X).known
 
     def predict_new(self, X: Any) -> np.ndarray:
         """The probability of each to belong to no known class."""
-        return self._believe(X)[1]
+        return self._believe(X).new
 
     @property
     def classes_(self) -> np.ndarray:
         """The known labels, sorted (integers before text)."""
         if self._current is None or not len(self):
             raise AttributeError("no class is known yet: learn an example first")
-        classes = self._current.world.memory.classes
-        return label_array([classes[i] for i in sorted_order(classes)])
+        with self._current.alone() as world:
+            classes = world.memory.classes
+            return label_array([classes[i] for i in sorted_order(classes)])
 
     # --- looking after the memory --------------------------------------------------------------------------------
 
@@ -263,7 +282,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
 
     def embed_payloads(self, payloads: Sequence[bytes]) -> np.ndarray:
         """The keys of rows whose pictures were kept, made by this classifier's encoder."""
-        return self._session().embed(Pictures([from_png(payload) for payload in payloads])).numpy()
+        return self._session().embed(Pictures([from_png(payload) for payload in payloads]))
 
     def calibrate_sigma(self, X: Any, y: Iterable[Any], *, rows: int) -> float:
         """Set `sigma` so that a stream like this one leaves at most `rows` rows. The memory itself is not touched."""
@@ -281,14 +300,14 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
 
     def _session(self, examples: Examples | None = None) -> Session:
         width = examples.values.shape[1] if isinstance(examples, Vectors) else None
-        if self._current is None:
-            self._current = open_session(self.get_params(deep=False), width)
-        elif width is not None and width != self._current.store.width:
-            raise ValueError(f"expected vectors of {self._current.store.width} numbers, got {width}")
-        self._current.adjust(
-            max_rows=self.max_rows, max_rows_per_class=self.max_rows_per_class, sigma=self.sigma, k=self.k
-        )
-        return self._current
+        session = self._current
+        if session is None:
+            with _OPENING:
+                session = self._current = self._current or open_session(self.get_params(deep=False), width)
+        if width is not None and width != session.store.width:
+            raise ValueError(f"expected vectors of {session.store.width} numbers, got {width}")
+        session.adjust(max_rows=self.max_rows, max_rows_per_class=self.max_rows_per_class, sigma=self.sigma, k=self.k)
+        return session
 
     def _one(self, x: Any) -> Examples:
         return one_vector(x) if self.model is None else one_picture(x, self.ink)
@@ -305,7 +324,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"{len(examples)} examples and {len(labels)} labels")
         return examples, labels
 
-    def _believe(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _believe(self, X: Any) -> Believed:
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("nothing is known yet: learn an example before asking for predictions")
         if self.model is None and hasattr(self, "n_features_in_"):
@@ -314,12 +333,13 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
         session = self._session(examples)
         embeddings = session.embed(examples)
         with session.alone() as world:
-            beliefs = [world.believe(part) for part in embeddings.split(EXAMPLES_AT_ONCE)]
+            parts = range(0, len(embeddings), EXAMPLES_AT_ONCE)
+            beliefs = [world.believe(embeddings[start : start + EXAMPLES_AT_ONCE]) for start in parts]
             order = sorted_order(world.memory.classes)
-        known = [belief.known[:, order].double().numpy() for belief in beliefs]
-        new = [belief.new.numpy() for belief in beliefs]
-        width = len(order)
-        return np.concatenate(known or [np.zeros((0, width))]), np.concatenate(new or [np.zeros(0)])
+            classes = label_array([world.memory.classes[i] for i in order])
+        known = np.concatenate([np.zeros((0, len(order))), *(belief.known[:, order] for belief in beliefs)])
+        new = np.concatenate([np.zeros(0), *(belief.new for belief in beliefs)])
+        return Believed(classes, known, new)
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._current is not None and len(self) > 0

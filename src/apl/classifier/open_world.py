@@ -14,51 +14,64 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-import torch
+import numpy as np
 from jaxtyping import Float, Int
-from torch import Tensor
 
 from apl.classifier.answers import Explanation, Probabilities, RecalledRow, Receipt
 from apl.classifier.durable_memory import DurableMemory
-from apl.classifier.features import UnitKernel, measure_unit
+from apl.classifier.features import UnitKernelNetworks, gaussian_vote, measure_unit
 from apl.classifier.new_class import NewClassRule
 from apl.controller import SurpriseController
-from apl.decoder.kernel import KernelDecoder
-from apl.learner import Learner, Prediction, classes_among
+from apl.learner import Learner
+from apl.memory import Neighbours
+from apl.posterior import place
 from apl.store import Label, NewRow
 
 UNIT_SETTING = "distance unit"
+VOTE_SHARPNESS, VOTE_NONE_DISTANCE = 16.0, 1.1
+"""Of the vote that explanations show beside the answer, as in `apl.decoder.kernel`."""
 
 
 @dataclass(frozen=True)
 class Belief:
     """What is believed of each query. Worked out when asked for: who wants the best class needs no probabilities."""
 
-    prediction: Prediction
+    log_probs: Float[np.ndarray, "query way"]
     """As if there were one class more than known."""
+    log_none: Float[np.ndarray, " query"]
+    weight: Float[np.ndarray, "query neighbours"]
+    neighbours: Neighbours
     classes: int
     """How many are known."""
     rule: NewClassRule
 
     @cached_property
-    def best(self) -> Int[Tensor, " query"]:
+    def best(self) -> Int[np.ndarray, " query"]:
         """The most probable of the known classes, of which there must be one."""
-        return self.prediction.log_probs[0, :, : self.classes].argmax(-1)
+        return self.log_probs[:, : self.classes].argmax(-1)
 
     @cached_property
-    def known(self) -> Float[Tensor, "query known"]:
+    def known(self) -> Float[np.ndarray, "query known"]:
         """Probabilities of the known classes, in the order of `DurableMemory.classes`; rows sum to 1."""
-        return self.prediction.log_probs[0, :, : self.classes].double().softmax(-1)
+        return softmax(self.log_probs[:, : self.classes])
 
     @cached_property
-    def new(self) -> Float[Tensor, " query"]:
+    def new(self) -> Float[np.ndarray, " query"]:
         """The probability of a new class."""
-        prediction, neighbours = self.prediction, self.prediction.neighbours
         if not self.classes:
-            return torch.ones(prediction.log_probs.shape[1])
-        labels, mask = neighbours.columns["label"][0].numpy(), neighbours.mask[0].numpy()
-        not_recalled = self.classes - classes_among(labels, mask, self.classes).sum(1)
-        return self.rule.probability(prediction.log_none[0], torch.from_numpy(not_recalled))
+            return np.ones(len(self.log_probs))
+        return self.rule.probability(self.log_none, self.classes - self.neighbours.is_first[0].sum(1))
+
+    def surprise_nats(self, number: int, way: int) -> float:
+        """-ln of what this class was given among the first `way`, by the belief about a single query."""
+        among = self.log_probs[0, :way].astype(np.float64)
+        return float(np.logaddexp.reduce(among) - among[number])
+
+
+def softmax(logits: Float[np.ndarray, "query class"]) -> Float[np.ndarray, "query class"]:
+    logits = logits.astype(np.float64)
+    share = np.exp(logits - logits.max(1, keepdims=True, initial=-np.inf))
+    return share / share.sum(1, keepdims=True)
 
 
 class OpenWorld:
@@ -76,14 +89,21 @@ class OpenWorld:
         self.memory.reload()
         self._recall_unit()
 
-    @torch.inference_mode()
-    def believe(self, embedding: Float[Tensor, "query embed"]) -> Belief:
-        prediction = self.learner.predict(self.memory.tensors, embedding[None], self._way())
-        return Belief(prediction, len(self.memory.classes), self.rule)
+    def believe(self, embedding: Float[np.ndarray, "query embed"]) -> Belief:
+        array, classes = self.learner.networks.array, len(self.memory.classes)
+        said = self.learner.predict(self.memory.ram, embedding[None], self._way())
+        return Belief(
+            array(said.log_probs)[0],
+            array(said.log_none)[0],
+            array(said.weight)[0],
+            said.neighbours,
+            classes,
+            self.rule,
+        )
 
     def learn(
         self,
-        embedding: Float[Tensor, " embed"],
+        embedding: Float[np.ndarray, " embed"],
         label: Label,
         source: str | None = None,
         payload: Callable[[], bytes | None] | None = None,
@@ -95,12 +115,11 @@ class OpenWorld:
         new_label = number is None
         number = len(memory.classes) if new_label else number
         way = max(2, len(memory.classes) + new_label)
-        judgement = self.learner.judge(belief.prediction.among(way), torch.tensor([[number]]))
+        surprise = belief.surprise_nats(number, way)
         provisional, evicted, best = None, [], self.best(belief)
-        written = new_label or bool(judgement.chosen)
-        surprise = float(judgement.surprise_nats)
+        written = new_label or bool(self.learner.controller.choose(np.array([[surprise]]), way))
         if written:
-            told = NewRow(label, embedding.numpy(), surprise, None, source, payload() if payload else None)
+            told = NewRow(label, embedding, surprise, None, source, payload() if payload else None)
             provisional, evicted = memory.stage(embedding, told)
             self._measure_unit()
         return Receipt(
@@ -112,15 +131,15 @@ class OpenWorld:
             evicted=tuple(evicted),
             predicted=best,
             probability=0.0 if new_label else float(belief.known[0, number]),
-            probability_new=float(belief.new),
+            probability_new=float(belief.new[0]),
             new_label=new_label,
         )
 
     def commit(self, settings: dict | None = None) -> dict[int, int]:
         """Make what was learnt last. Returns the final ids of the receipts' provisional ones."""
-        decoder, values = self.learner.decoder, dict(settings or {})
-        if isinstance(decoder, UnitKernel) and self._rows_measured != self._rows_noted:
-            values[UNIT_SETTING] = {"unit": decoder.unit, "rows": self._rows_measured}
+        networks, values = self.learner.networks, dict(settings or {})
+        if isinstance(networks, UnitKernelNetworks) and self._rows_measured != self._rows_noted:
+            values[UNIT_SETTING] = {"unit": networks.unit, "rows": self._rows_measured}
         try:
             final = self.memory.commit(values)
         except BaseException:
@@ -135,63 +154,74 @@ class OpenWorld:
         return gone
 
     def probabilities(self, belief: Belief, query: int = 0) -> Probabilities:
-        best = belief.known[query].sort(descending=True, stable=True)
-        classes = self.memory.classes
-        known = {classes[i]: p for i, p in zip(best.indices.tolist(), best.values.tolist(), strict=True)}
-        return Probabilities(known, float(belief.new[query]))
+        return self._ordered(belief.known[query], float(belief.new[query]))
+
+    def _ordered(self, known: Float[np.ndarray, " known"], new_class: float) -> Probabilities:
+        order = np.argsort(-known, kind="stable").tolist()
+        return Probabilities({self.memory.classes[i]: float(known[i]) for i in order}, new_class)
 
     def best(self, belief: Belief, query: int = 0) -> Label | None:
         """The most probable known class."""
         return self.memory.classes[int(belief.best[query])] if self.memory.classes else None
 
-    @torch.inference_mode()
-    def explain(self, embedding: Float[Tensor, " embed"]) -> Explanation:
+    def explain(self, embedding: Float[np.ndarray, " embed"]) -> Explanation:
         memory = self.memory
         belief = self.believe(embedding[None])
-        neighbours = belief.prediction.neighbours
-        simpler = self.learner.on_embeddings()
-        if not isinstance(self.learner.decoder, UnitKernel):
-            simpler.decoder = KernelDecoder()
-        vote = Belief(
-            simpler.decode(belief.prediction.embedding, neighbours, self._way()), belief.classes, NewClassRule()
-        )
+        neighbours = belief.neighbours
         recalled = []
-        for place in neighbours.mask[0, 0].nonzero()[:, 0].tolist():
-            row = int(neighbours.row[0, 0, place])
-            recalled.append(
-                RecalledRow(
-                    row=memory.ids[row],
-                    label=memory.classes[int(neighbours.columns["label"][0, 0, place])],
-                    distance=float(neighbours.distance[0, 0, place]),
-                    weight=float(belief.prediction.weight[0, 0, place]),
-                    source=memory.sources[row],
+        for at, present in enumerate(neighbours.mask[0, 0]):
+            if present:
+                row = int(neighbours.row[0, 0, at])
+                recalled.append(
+                    RecalledRow(
+                        row=memory.ids[row],
+                        label=memory.classes[int(neighbours.columns["label"][0, 0, at])],
+                        distance=float(neighbours.distance[0, 0, at]),
+                        weight=float(belief.weight[0, at]),
+                        source=memory.sources[row],
+                    )
                 )
-            )
         probabilities = self.probabilities(belief)
         return Explanation(
             predicted=next(iter(probabilities), None),
             probabilities=probabilities,
             neighbours=tuple(recalled),
-            kernel=self.probabilities(vote),
+            kernel=self._vote(neighbours, embedding.shape[0]),
             nearest=recalled[0].label if recalled else None,
         )
+
+    def _vote(self, neighbours: Neighbours, width: int) -> Probabilities:
+        """What a distance-weighted vote of the same neighbours would say."""
+        networks, unit = self.learner.networks, width**0.5
+        sharpness, none_distance = VOTE_SHARPNESS, VOTE_NONE_DISTANCE
+        if isinstance(networks, UnitKernelNetworks):
+            unit, sharpness, none_distance = networks.unit or np.inf, networks.SHARPNESS, networks.NONE_UNITS
+        nowhere = np.zeros((1, 1), np.float32)
+        vote = gaussian_vote(neighbours.distance / np.float32(unit), sharpness, none_distance, neighbours, nowhere)
+        way = len(self.memory.classes)
+        part = np.full((1, 1, way), -np.log(max(1, way)))
+        log_probs = place(vote.log_class[None], vote.log_none[None], part, neighbours)
+        return self._ordered(softmax(log_probs[0])[0], float(np.exp(vote.log_none[0])))
 
     def _way(self) -> int:
         return max(2, len(self.memory.classes) + 1)
 
     def _recall_unit(self) -> None:
         """The unit is kept in the store, so that a memory opened again answers as it did."""
-        if isinstance(self.learner.decoder, UnitKernel):
+        if isinstance(self.learner.networks, UnitKernelNetworks):
             kept = self.memory.store.settings().get(UNIT_SETTING, {"unit": None, "rows": 0})
-            self.learner.decoder.unit, self._rows_measured = kept["unit"], kept["rows"]
+            self.learner.networks.unit, self._rows_measured = kept["unit"], kept["rows"]
             self._rows_noted = self._rows_measured
             self._measure_unit()
 
     def _measure_unit(self) -> None:
         """The kernel's unit of distance is measured anew whenever the memory has grown or shrunk by a quarter."""
-        rows, decoder = len(self.memory), self.learner.decoder
-        if isinstance(decoder, UnitKernel) and not 0.75 * self._rows_measured <= rows <= 1.25 * self._rows_measured:
-            decoder.unit, self._rows_measured = measure_unit(self.memory.keys(), self.memory.labels()), rows
+        rows, networks = len(self.memory), self.learner.networks
+        if (
+            isinstance(networks, UnitKernelNetworks)
+            and not 0.75 * self._rows_measured <= rows <= 1.25 * self._rows_measured
+        ):
+            networks.unit, self._rows_measured = measure_unit(self.memory.keys(), self.memory.labels()), rows
 
 
 def threshold_nats(learner: Learner, way: int) -> float:

@@ -10,9 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
 from apl.checkpoint import BUNDLED
 from apl.classifier.answers import Receipt
@@ -22,10 +21,10 @@ from apl.classifier.features import feature_learner, trained_feature_learner
 from apl.classifier.new_class import NewClassRule
 from apl.classifier.open_world import OpenWorld
 from apl.classifier.parameters import check_parameters
+from apl.config import WITHOUT_WEIGHTS
 from apl.controller import SurpriseController
-from apl.decoder import WITHOUT_WEIGHTS
+from apl.exported import load_for_use
 from apl.learner import Learner
-from apl.one_query import for_one_query
 from apl.store import Label, NewRow, Store, StoreError, open_store
 
 CLASSIFIER_SETTING = "classifier"
@@ -40,10 +39,8 @@ class Session:
         self.learner = learner
         self.store = store
         self._own_controller, self._own_k = learner.controller, learner.config.k
-        self._solo: Learner | None = None
         self._adjusted: tuple | None = None
         twin = learner.on_embeddings()
-        twin.decoder = for_one_query(twin.decoder)
         self.world = OpenWorld(twin, DurableMemory(twin, store), rule)
         self.lock = threading.RLock()
 
@@ -68,17 +65,13 @@ class Session:
                 self.world.reload()
             yield self.world
 
-    @torch.inference_mode()
-    def embed(self, examples: Examples) -> Float[Tensor, "example embed"]:
-        size = getattr(self.learner.config.encoder, "image_size", 0)
-        if len(examples) == 1:
-            self._solo = self._solo or self.learner.on_single_images()
-            return self._solo.embed(torch.from_numpy(examples.encoder_input(size))[None])[0]
+    def embed(self, examples: Examples) -> Float[np.ndarray, "example embed"]:
+        size, networks = getattr(self.learner.config.encoder, "image_size", 0), self.learner.networks
         parts = []
         for start in range(0, len(examples), EXAMPLES_AT_ONCE):
-            x = examples.part(start, start + EXAMPLES_AT_ONCE).encoder_input(size)
-            parts.append(self.learner.embed(torch.from_numpy(x)[None])[0])
-        return torch.cat(parts) if parts else torch.zeros(0, self.learner.encoder.width)
+            x = np.asarray(examples.part(start, start + EXAMPLES_AT_ONCE).encoder_input(size))
+            parts.append(networks.array(networks.embed(x)))
+        return np.concatenate(parts) if parts else np.zeros((0, networks.width), np.float32)
 
     def learn(
         self,
@@ -143,7 +136,7 @@ def open_session(parameters: dict[str, Any], width: int | None) -> Session:
         memory,
         parameters["name"],
         fingerprint=learner.fingerprint(),
-        width=learner.encoder.width,
+        width=learner.networks.width,
         read_only=parameters["read_only"],
     )
     try:
@@ -157,8 +150,8 @@ def open_session(parameters: dict[str, Any], width: int | None) -> Session:
 
 def _model(model: str | Path | Learner) -> Learner:
     if isinstance(model, Learner):
-        return model.eval()
-    return Learner.load(model)
+        return model
+    return load_for_use(model)
 
 
 def recorded(parameters: dict[str, Any], learner: Learner) -> dict[str, Any]:
@@ -170,7 +163,7 @@ def recorded(parameters: dict[str, Any], learner: Learner) -> dict[str, Any]:
         model = str(model) if (BUNDLED / str(model)).is_dir() else str(Path(model).absolute())
     return {
         "model": model,
-        "width": learner.encoder.width,
+        "width": learner.networks.width,
         "decoder_of": parameters["decoder_of"],
         **{name: parameters[name] for name in ("max_rows", "max_rows_per_class", "sigma", "k", "ink")},
     }

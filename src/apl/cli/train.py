@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from apl.decoder import DecoderKind
+from apl.config import DecoderKind
 from apl.device import DeviceName
 
 

@@ -2,54 +2,25 @@
 
 `relational`, `working_memory` and `lstm` are the paper's; `kernel`, `class_mean` and `nearest` have no weights;
 `deduction` compares the recalled rows with one another by each key. Each is an `nn.Module` called as
-`decoder(query, neighbours, way) -> Posterior`. No weight depends on k.
+`decoder(query, neighbourhood) -> Posterior`, a function of tensors alone. No weight depends on k.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 from torch import nn
 
+from apl.config import DecoderConfig, DecoderKind
 from apl.decoder.deduction import DeductionDecoder
 from apl.decoder.inputs import NeighbourInputs
 from apl.decoder.kernel import ClassMeanDecoder, KernelDecoder, NearestDecoder
-from apl.decoder.labels import FixedLabels, NeighbourhoodLabels, Posterior
+from apl.decoder.labels import FixedLabels, NeighbourhoodLabels
 from apl.decoder.lstm import LSTMDecoder
 from apl.decoder.relational import RelationalDecoder
 from apl.decoder.working_memory import WorkingMemoryDecoder
 
-DecoderKind = Literal["relational", "working_memory", "lstm", "kernel", "class_mean", "nearest", "deduction"]
-WITHOUT_WEIGHTS: tuple[DecoderKind, ...] = ("kernel", "class_mean", "nearest")
-LabelForm = Literal["fixed", "neighbourhood"]
-
-__all__ = ["WITHOUT_WEIGHTS", "DecoderConfig", "DecoderKind", "LabelForm", "Posterior", "build_decoder"]
-
-
-@dataclass(frozen=True)
-class DecoderConfig:
-    """Which decoder, and how large."""
-
-    kind: DecoderKind = "relational"
-    labels: LabelForm = "neighbourhood"
-    way: int | None = None
-    """The number of classes; needed by fixed labels, meaningless for neighbourhood labels."""
-    hidden: int = 512
-    blocks: int = 8
-    """Residual blocks of the relational decoder; how often the deduction decoder applies its only one."""
-    unroll: int = 5
-    """How often the working memory is fed the query."""
-    heads: int = 8
-    label_width: int = 32
-    compare: bool = False
-    """Deviation: also show the decoder |e_t - e_m|, feature by feature."""
-    class_means: bool = False
-    """Deviation: show the decoder how far the query is from the mean of the recalled rows of each row's class."""
-    key_distances: bool = False
-    """Show the decoder how far each row is by every key column, not only by the one that recalled it."""
-    content: bool = True
-    """Show the deduction decoder the embeddings themselves, beside which of them are alike."""
+__all__ = ["build_decoder"]
 
 
 def build_decoder(config: DecoderConfig, width: int, key_widths: tuple[int, ...] | None = None) -> nn.Module:

@@ -14,8 +14,9 @@ from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from apl.decoder.labels import FixedLabels, NeighbourhoodLabels, Posterior
-from apl.memory import Neighbours
+from apl.decoder.inputs import Neighbourhood
+from apl.decoder.labels import FixedLabels, NeighbourhoodLabels
+from apl.posterior import Posterior
 
 
 class Comparison(nn.Module):
@@ -89,13 +90,13 @@ class DeductionDecoder(nn.Module):
         self.block = DeductionBlock(hidden, heads, len(key_widths))
         self.norm = nn.LayerNorm(hidden)
 
-    def forward(self, query: Float[Tensor, "query embed"], neighbours: Neighbours, way: int) -> Posterior:
-        embeddings = torch.cat([query[:, None], neighbours.columns["embedding"]], 1)
+    def forward(self, query: Float[Tensor, "query embed"], neighbours: Neighbourhood) -> Posterior:
+        embeddings = torch.cat([query[:, None], neighbours.embedding], 1)
         mask = nn.functional.pad(neighbours.mask, (1, 0), value=True)
         sameness = self.compare(embeddings)
         rows = [self.labels.embed(neighbours), sameness[:, 0, 1:].exp()]
         if self.numbers:
-            rows.append(neighbours.columns["label"][..., None] / (self.labels.way - 1) * 4 - 2)
+            rows.append(neighbours.label[..., None] / (self.labels.way - 1) * 4 - 2)
         states = torch.cat([self.ask.expand(len(query), 1, -1), self.read(torch.cat(rows, -1))], 1)
         if self.content is not None:
             states = states + self.content(embeddings)
@@ -103,4 +104,4 @@ class DeductionDecoder(nn.Module):
             states, attention = self.block(states, sameness, mask)
         states = self.norm(states)
         looked_at = attention[:, :, 0].mean(1)
-        return self.labels.answer(states[:, 0], states, looked_at, neighbours, way)
+        return self.labels.answer(states[:, 0], states, looked_at, query, neighbours)

@@ -1,37 +1,43 @@
-"""What every trained decoder reads: one vector per recalled row, and one that belongs to no row."""
+"""What every decoder reads: the recalled rows as tensors; and how a trained one reads them: one vector per row, and one
+that belongs to no row."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 
-import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from apl.memory import Neighbours
 
+@dataclass(frozen=True)
+class Neighbourhood:
+    """The rows recalled for each query, nearest first, on the network's side of the border."""
 
-def with_class_distance(query: Float[Tensor, "query embed"], neighbours: Neighbours) -> Neighbours:
-    """Another column: the query's distance from the mean of the recalled rows that share the row's label.
+    embedding: Float[Tensor, "query neighbours embed"]
+    distance: Float[Tensor, "query neighbours"]
+    """From the query, which may carry gradient; everything else here is constant."""
+    mask: Bool[Tensor, "query neighbours"]
+    """Where there is a row at all."""
+    same: Bool[Tensor, "query neighbours neighbours"]
+    """Which rows share a label; False where masked."""
+    log_elsewhere: Float[Tensor, " query"]
+    """Log of the part of "none of these" that has any class to go to."""
+    label: Int[Tensor, "query neighbours"] | None = None
+    """Needed by fixed labels alone."""
 
-    A mean is shorter than what it is the mean of; it is drawn out to their length, so that classes with few
-    rows and with many are compared fairly. Rows are constant: gradient flows into the query alone.
-    """
-    rows, mask = neighbours.columns["embedding"].numpy(), neighbours.mask.numpy()
-    label = np.where(mask, neighbours.columns["label"].numpy(), -1)
-    alike = (label[:, :, None] == label[:, None]).astype(np.float32)
-    alike /= alike.sum(-1, keepdims=True)
-    mean = alike @ rows
-    mean *= alike @ lengths(rows) / lengths(mean).clip(1e-6)
-    distance = (query[:, None] - torch.from_numpy(mean)).norm(dim=-1)
-    if not mask.all():
-        distance = distance.masked_fill(~neighbours.mask, 0)
-    return replace(neighbours, columns={**neighbours.columns, "class_distance": distance})
+    def class_distance(self, query: Float[Tensor, "query embed"]) -> Float[Tensor, "query neighbours"]:
+        """The query's distance from the mean of the recalled rows that share the row's label.
 
-
-def lengths(vectors: Float[np.ndarray, "query row embed"]) -> Float[np.ndarray, "query row 1"]:
-    return np.sqrt(np.einsum("qrd,qrd->qr", vectors, vectors))[..., None]
+        A mean is shorter than what it is the mean of; it is drawn out to their length, so that classes with few
+        rows and with many are compared fairly. Rows are constant: gradient flows into the query alone.
+        """
+        alike = self.same.to(self.embedding.dtype)
+        alike = alike / alike.sum(-1, keepdim=True).clamp(min=1)
+        mean = alike @ self.embedding
+        length = alike @ torch.linalg.vector_norm(self.embedding, dim=-1, keepdim=True)
+        mean = mean * (length / torch.linalg.vector_norm(mean, dim=-1, keepdim=True).clamp(min=1e-6))
+        return torch.linalg.vector_norm(query[:, None] - mean, dim=-1).masked_fill(~self.mask, 0)
 
 
 class NeighbourInputs(nn.Module):
@@ -40,7 +46,7 @@ class NeighbourInputs(nn.Module):
     Deviation: the "none" state is not in the paper. It gives attention something to look at when the memory
     is empty, and a place to say that no recalled row fits. With several key columns (`key_widths`) each row also
     tells its distance by every one of them: which key recalled it cannot be seen otherwise. With `class_means` it
-    tells the query's distance from the mean of its class too (see `with_class_distance`).
+    tells the query's distance from the mean of its class too.
     """
 
     def __init__(
@@ -65,37 +71,29 @@ class NeighbourInputs(nn.Module):
     def forward(
         self,
         query: Float[Tensor, "query embed"],
-        neighbours: Neighbours,
+        neighbours: Neighbourhood,
         labels: Float[Tensor, "query neighbours label"],
     ) -> Float[Tensor, "query states hidden"]:
-        recalled = neighbours.columns["embedding"]
+        recalled = neighbours.embedding
         asked = query[:, None].expand_as(recalled)
-        distance = self.scaled_distance(neighbours)
-        parts = [asked, recalled, labels, distance[..., None]]
+        parts = [asked, recalled, labels, self.scaled_distance(neighbours)[..., None]]
         if self.compare:
             parts.append((asked - recalled).abs())
         if self.key_widths:
             apart = (asked - recalled).split(self.key_widths, -1)
             parts += [difference.square().mean(-1, keepdim=True) for difference in apart]
         if self.class_means:
-            parts.append(neighbours.columns["class_distance"][..., None] / self.width**0.5)
+            parts.append(neighbours.class_distance(query)[..., None] / self.width**0.5)
         return torch.cat([self.none(query)[:, None], self.project(torch.cat(parts, -1))], 1)
 
-    def scaled_distance(self, neighbours: Neighbours) -> Float[Tensor, "query neighbours"]:
+    def scaled_distance(self, neighbours: Neighbourhood) -> Float[Tensor, "query neighbours"]:
         """Distances of order one, whatever the width of the embedding."""
         return neighbours.distance / self.width**0.5
 
-    def mask(self, neighbours: Neighbours) -> Bool[Tensor, "query states"]:
+    def mask(self, neighbours: Neighbourhood) -> Bool[Tensor, "query states"]:
         return nn.functional.pad(neighbours.mask, (1, 0), value=True)
 
-    def attention_bias(self, neighbours: Neighbours) -> Float[Tensor, "query 1 1 states"] | None:
-        """What to add to attention scores so that empty places are not looked at; None if there are none."""
-        if neighbours.mask.numpy().all():
-            return None
-        mask = self.mask(neighbours)
-        return torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)[:, None, None]
-
-    def attention(self, neighbours: Neighbours, sharpness: Tensor) -> Float[Tensor, "query states"]:
+    def attention(self, neighbours: Neighbourhood, sharpness: Tensor) -> Float[Tensor, "query states"]:
         """Softmax of the negative distance; "none" has a learnt distance."""
         distance = self.scaled_distance(neighbours)
         distance = torch.cat([self.none_distance.expand(len(distance), 1), distance], 1)

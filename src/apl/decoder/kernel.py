@@ -12,8 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from apl.decoder.labels import Posterior, share_out
-from apl.memory import Neighbours
+from apl.decoder.inputs import Neighbourhood
+from apl.decoder.labels import share_out
+from apl.posterior import IMPOSSIBLE, Posterior
 
 
 class KernelDecoder(nn.Module):
@@ -24,37 +25,32 @@ class KernelDecoder(nn.Module):
     NONE_DISTANCE = 1.1
     """A row at this distance (scaled as above) counts as much as "none of these"."""
 
-    def forward(self, query: Float[Tensor, "query embed"], neighbours: Neighbours, way: int) -> Posterior:
-        scaled = neighbours.distance.square() / query.shape[-1]
-        none = torch.full((len(query),), -self.SHARPNESS * self.NONE_DISTANCE**2)
-        return share_out(-self.SHARPNESS * scaled, none, neighbours, way)
+    def forward(self, query: Float[Tensor, "query embed"], neighbours: Neighbourhood) -> Posterior:
+        logits = -self.SHARPNESS * neighbours.distance.square() / query.shape[-1]
+        none = query.new_full((len(query),), -self.SHARPNESS * self.NONE_DISTANCE**2)
+        return share_out(logits, none, neighbours)
 
 
 class ClassMeanDecoder(KernelDecoder):
     """The same kernel of the distance from the means of the recalled classes (Snell et al. 2017), however many
     rows a class has."""
 
-    def forward(self, query: Float[Tensor, "query embed"], neighbours: Neighbours, way: int) -> Posterior:
-        scaled = neighbours.columns["class_distance"].square() / query.shape[-1]
-        none = torch.full((len(query),), -self.SHARPNESS * self.NONE_DISTANCE**2)
-        label = neighbours.columns["label"]
-        rows = ((label[:, :, None] == label[:, None]) & neighbours.mask[:, None]).sum(-1).clamp(min=1)
-        return share_out(-self.SHARPNESS * scaled - rows.log(), none, neighbours, way)
+    def forward(self, query: Float[Tensor, "query embed"], neighbours: Neighbourhood) -> Posterior:
+        rows = neighbours.same.sum(-1).clamp(min=1)
+        logits = -self.SHARPNESS * neighbours.class_distance(query).square() / query.shape[-1] - rows.log()
+        none = query.new_full((len(query),), -self.SHARPNESS * self.NONE_DISTANCE**2)
+        return share_out(logits, none, neighbours)
 
 
 class NearestDecoder(nn.Module):
-    """The label of the nearest row, with a fixed confidence."""
+    """The label of the nearest row, with a fixed confidence; the rest goes evenly to the other labels' rows and "none"."""
 
     CONFIDENCE = 0.95
 
-    def forward(self, query: Float[Tensor, "query embed"], neighbours: Neighbours, way: int) -> Posterior:
-        nearest = Neighbours(
-            {name: column[:, :1] for name, column in neighbours.columns.items()},
-            neighbours.distance[:, :1],
-            neighbours.mask[:, :1],
-            neighbours.row[:, :1],
-        )
+    def forward(self, query: Float[Tensor, "query embed"], neighbours: Neighbourhood) -> Posterior:
         odds = math.log(self.CONFIDENCE / (1 - self.CONFIDENCE))
-        posterior = share_out(torch.full_like(nearest.distance, odds), torch.zeros(len(query)), nearest, way)
-        weight = torch.cat([posterior.weight, torch.zeros_like(neighbours.distance[:, 1:])], 1)
-        return Posterior(posterior.log_probs, posterior.log_none, weight)
+        others = neighbours.mask & ~neighbours.same[:, 0]
+        share = -(others.sum(1) + 1.0).log()
+        logits = torch.where(others, share[:, None], IMPOSSIBLE)
+        logits[:, 0] = odds
+        return share_out(logits, share, neighbours)

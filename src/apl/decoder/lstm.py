@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from apl.decoder.inputs import NeighbourInputs
-from apl.decoder.labels import FixedLabels, NeighbourhoodLabels, Posterior
-from apl.memory import Neighbours
+from apl.decoder.inputs import Neighbourhood, NeighbourInputs
+from apl.decoder.labels import FixedLabels, NeighbourhoodLabels
+from apl.posterior import Posterior
 
 
 class LSTMDecoder(nn.Module):
@@ -25,7 +25,7 @@ class LSTMDecoder(nn.Module):
         self.norm = nn.LayerNorm(hidden)
         self.sharpness = nn.Parameter(torch.tensor(5.0))
 
-    def forward(self, query: Float[Tensor, "query embed"], neighbours: Neighbours, way: int) -> Posterior:
+    def forward(self, query: Float[Tensor, "query embed"], neighbours: Neighbourhood) -> Posterior:
         read = self.inputs(query, neighbours, self.labels.embed(neighbours))
         mask = self.inputs.mask(neighbours)
         h, c = self.start(query).chunk(2, -1)
@@ -37,4 +37,4 @@ class LSTMDecoder(nn.Module):
         # What was concluded, seen beside each thing that was read: the states from which shares are scored.
         states = self.norm(F.relu(read + h[:, None]))
         attention = self.inputs.attention(neighbours, self.sharpness)
-        return self.labels.answer(self.norm(h), states, attention, neighbours, way)
+        return self.labels.answer(self.norm(h), states, attention, query, neighbours)

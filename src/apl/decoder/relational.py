@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from apl.decoder.inputs import NeighbourInputs
-from apl.decoder.labels import FixedLabels, NeighbourhoodLabels, Posterior
-from apl.memory import Neighbours
+from apl.decoder.inputs import Neighbourhood, NeighbourInputs
+from apl.decoder.labels import FixedLabels, NeighbourhoodLabels
+from apl.posterior import Posterior
 
 
 class SelfAttention(nn.Module):
@@ -26,11 +26,11 @@ class SelfAttention(nn.Module):
         self.merge = nn.Linear(hidden, hidden)
 
     def forward(
-        self, states: Float[Tensor, "query states hidden"], bias: Float[Tensor, "query 1 1 states"] | None
+        self, states: Float[Tensor, "query states hidden"], mask: Bool[Tensor, "query 1 1 states"]
     ) -> Float[Tensor, "query states hidden"]:
         # Plain views, since einops would take a third of the time of a single query.
         q, k, v = self.to_qkv(states).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         return self.merge(mixed.transpose(1, 2).flatten(2))
 
 
@@ -42,8 +42,8 @@ class RelationalBlock(nn.Module):
         self.attention = SelfAttention(hidden, heads)
         self.shared = nn.Sequential(nn.ReLU(), nn.Linear(hidden, hidden), nn.LayerNorm(hidden))
 
-    def forward(self, states: Tensor, bias: Tensor | None) -> Tensor:
-        return states + self.shared(self.attention(states, bias))
+    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+        return states + self.shared(self.attention(states, mask))
 
 
 class RelationalDecoder(nn.Module):
@@ -62,14 +62,14 @@ class RelationalDecoder(nn.Module):
         self.norm = nn.LayerNorm(hidden)
         self.sharpness = nn.Parameter(torch.tensor(5.0))
 
-    def forward(self, query: Float[Tensor, "query embed"], neighbours: Neighbours, way: int) -> Posterior:
+    def forward(self, query: Float[Tensor, "query embed"], neighbours: Neighbourhood) -> Posterior:
         states = self.inputs(query, neighbours, self.labels.embed(neighbours))
-        bias = self.inputs.attention_bias(neighbours)
+        mask = self.inputs.mask(neighbours)[:, None, None]
         for block in self.blocks:
-            states = block(states, bias)
+            states = block(states, mask)
         states = self.norm(states)
         attention = pooled = None
         if self.labels.pools:
             attention = self.inputs.attention(neighbours, self.sharpness)
             pooled = (attention[..., None] * states).sum(1)
-        return self.labels.answer(pooled, states, attention, neighbours, way)
+        return self.labels.answer(pooled, states, attention, query, neighbours)

@@ -12,9 +12,9 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from apl.decoder.inputs import NeighbourInputs
-from apl.decoder.labels import FixedLabels, NeighbourhoodLabels, Posterior
-from apl.memory import Neighbours
+from apl.decoder.inputs import Neighbourhood, NeighbourInputs
+from apl.decoder.labels import FixedLabels, NeighbourhoodLabels
+from apl.posterior import Posterior
 
 
 class RelationalMemoryCore(nn.Module):
@@ -68,7 +68,7 @@ class WorkingMemoryDecoder(nn.Module):
         self.norm = nn.LayerNorm(hidden)
         self.sharpness = nn.Parameter(torch.tensor(5.0))
 
-    def forward(self, query: Float[Tensor, "query embed"], neighbours: Neighbours, way: int) -> Posterior:
+    def forward(self, query: Float[Tensor, "query embed"], neighbours: Neighbourhood) -> Posterior:
         slots = self.inputs(query, neighbours, self.labels.embed(neighbours))
         mask = self.inputs.mask(neighbours)
         fed = self.feed(query)[:, None]
@@ -78,4 +78,4 @@ class WorkingMemoryDecoder(nn.Module):
         # Deviation: the slots are pooled by distance; a linear layer over all of them would depend on k.
         attention = self.inputs.attention(neighbours, self.sharpness)
         pooled = (attention[..., None] * states).sum(1)
-        return self.labels.answer(pooled, states, attention, neighbours, way)
+        return self.labels.answer(pooled, states, attention, query, neighbours)

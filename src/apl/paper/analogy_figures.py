@@ -84,9 +84,9 @@ def find_moment(learner: Learner, seed: int) -> Moment | None:
         sure = float(prediction.log_probs.max().exp()) > 0.9 and int(prediction.label) == int(step.label)
         proof = shortest_proof(drawn, stored, step.seen)
         if sure and len(proof) == 3 and len(stored) >= 15:
-            rows = prediction.neighbours.row[0, 0][prediction.neighbours.mask[0, 0]].unique().tolist()
+            rows = sorted({*prediction.neighbours.row[0, 0][prediction.neighbours.mask[0, 0]].tolist()})
             return Moment(drawn, step.seen, list(stored), [stored[row] for row in rows], proof, prediction)
-        if bool(step.observation.written):
+        if step.observation.written.any():
             stored.append(step.seen)
     return None
 

@@ -20,8 +20,9 @@ from apl.baselines.matching import MatchingNetwork
 from apl.baselines.meta_training import MetaTraining, meta_train
 from apl.baselines.protocols import few_shot
 from apl.baselines.prototypical import PrototypicalNetwork
+from apl.config import ConvConfig
 from apl.data.source import DataSource
-from apl.encoder import ConvConfig, build_encoder, scale_bytes
+from apl.encoder import build_encoder, scale_bytes
 from apl.evaluate import Estimate
 from apl.paper.results import Row, save_rows
 

@@ -10,13 +10,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from apl.config import DecoderConfig, IdentityConfig, LearnerConfig
 from apl.data.lake import OneShotRun, lake_runs, runs_like_lakes
 from apl.data.omniglot import load_omniglot, omniglot
 from apl.data.source import DataSource
-from apl.decoder import DecoderConfig
-from apl.encoder import IdentityConfig
 from apl.evaluate import Estimate
-from apl.learner import Learner, LearnerConfig
+from apl.learner import Learner
 from apl.paper.results import save_rows
 from apl.paper.subjects import embed_views
 from apl.training.saved_encoder import read_encoder

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from apl.config import WITHOUT_WEIGHTS, DecoderKind
 from apl.controller import SurpriseController
-from apl.decoder import WITHOUT_WEIGHTS, DecoderKind, build_decoder
+from apl.decoder import build_decoder
 from apl.learner import Learner
 
 
@@ -25,7 +26,7 @@ def variant(
             raise ValueError(f"only {', '.join(WITHOUT_WEIGHTS)} need no weights; {decoder!r} must be trained")
         bare = replace(config.decoder, kind=decoder, labels="neighbourhood", class_means=decoder == "class_mean")
         config = replace(config, decoder=bare)
-        learner.decoder = build_decoder(config.decoder, learner.encoder.width)
+        learner.networks.decoder = build_decoder(config.decoder, learner.encoder.width)
     if k is not None:
         if k < 1:
             raise ValueError(f"k must be at least 1, got {k}")

@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from apl.config import DecoderKind
 from apl.data.jitter import JitterConfig, jitter
 from apl.data.omniglot import Part
 from apl.data.source import DataSource
-from apl.decoder import DecoderKind
 from apl.encoder import embed_all, scale_bytes
 from apl.learner import Learner
 from apl.paper.models import variant

@@ -17,8 +17,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
-from apl.decoder import WITHOUT_WEIGHTS
-from apl.encoder import ImageConfig
+from apl.config import WITHOUT_WEIGHTS, ImageConfig
+from apl.exported import load_for_use
 from apl.learner import Learner
 from apl.service import responses
 from apl.service.guard import Guard, Refused
@@ -40,7 +40,7 @@ ABOUT = (
 
 def create_app(settings: Settings, learner: Learner | None = None) -> FastAPI:
     """The service as an ASGI application. What it opens, it opens when it is started."""
-    learner = Learner.load(settings.model) if learner is None else learner
+    learner = load_for_use(settings.model) if learner is None else learner
     if not isinstance(learner.config.encoder, ImageConfig):
         raise ValueError(f"{settings.model} does not take pictures: the service needs a model that does")
     if learner.config.decoder.labels == "fixed" and learner.config.decoder.kind not in WITHOUT_WEIGHTS:

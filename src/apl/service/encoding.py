@@ -12,9 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from jaxtyping import Float, UInt8
-from torch import Tensor
 
 from apl.learner import Learner
 from apl.service.guard import Refused
@@ -26,7 +24,7 @@ AT_ONCE = 64
 @dataclass
 class _Waiting:
     images: UInt8[np.ndarray, "image 1 side side"]
-    done: asyncio.Future[Tensor]
+    done: asyncio.Future[np.ndarray]
 
 
 class BatchedEncoder:
@@ -41,7 +39,7 @@ class BatchedEncoder:
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="encoder")
         self._running: set[asyncio.Task[None]] = set()
 
-    async def embed(self, images: UInt8[np.ndarray, "image 1 side side"]) -> Float[Tensor, "image embed"]:
+    async def embed(self, images: UInt8[np.ndarray, "image 1 side side"]) -> Float[np.ndarray, "image embed"]:
         if self._waiting + len(images) > self.most_waiting:
             raise Refused(503, "busy", "too many examples are waiting: try again later", **{"retry-after": "1"})
         waiting = _Waiting(images, asyncio.get_running_loop().create_future())
@@ -69,7 +67,7 @@ class BatchedEncoder:
                 loop = asyncio.get_running_loop()
                 try:
                     embedded = await loop.run_in_executor(self._threads, self._embed, joined)
-                    parts = embedded.split([len(waiting.images) for waiting in batch])
+                    parts = np.split(embedded, np.cumsum([len(waiting.images) for waiting in batch])[:-1])
                     for waiting, part in zip(batch, parts, strict=True):
                         if not waiting.done.done():
                             waiting.done.set_result(part)
@@ -88,6 +86,6 @@ class BatchedEncoder:
         self._waiting -= size
         return batch
 
-    @torch.no_grad()
-    def _embed(self, images: np.ndarray) -> Tensor:
-        return self.learner.embed(torch.from_numpy(images)[None])[0]
+    def _embed(self, images: np.ndarray) -> np.ndarray:
+        networks = self.learner.networks
+        return networks.array(networks.embed(images))

@@ -79,13 +79,13 @@ def _next(episode: Iterator[dict[str, Any]]) -> dict[str, Any] | None:
 
 def _record(step: Step, way: int) -> dict[str, Any]:
     observation = step.observation
-    probabilities = observation.prediction.log_probs[0, 0].exp()
-    best = probabilities.topk(min(SHOWN, way))
-    truth, answer = int(step.label[0, 0]), int(best.indices[0])
+    probabilities = np.exp(np.asarray(observation.prediction.log_probs[0, 0]))
+    best = np.argsort(-probabilities, kind="stable")[: min(SHOWN, way)].tolist()
+    truth, answer = int(step.label[0, 0]), best[0]
     neighbours = observation.prediction.neighbours
     recalled = [
         {"label": int(neighbours.columns["label"][0, 0, place]), "distance": float(neighbours.distance[0, 0, place])}
-        for place in neighbours.mask[0, 0].nonzero()[:, 0].tolist()
+        for place in neighbours.mask[0, 0].nonzero()[0].tolist()
     ]
     return {
         "event": "step",
@@ -93,10 +93,7 @@ def _record(step: Step, way: int) -> dict[str, Any]:
         "truth": truth,
         "answer": answer,
         "right": truth == answer,
-        "posterior": [
-            {"label": label, "probability": p}
-            for label, p in zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        ],
+        "posterior": [{"label": label, "probability": float(probabilities[label])} for label in best],
         "surprise_nats": min(float(observation.surprise_nats[0, 0]), 1e6),
         "written": bool(observation.written[0, 0]),
         "neighbours": recalled,

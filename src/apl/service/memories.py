@@ -133,7 +133,7 @@ class Memories:
 
     def _open_store(self, name: str) -> Session:
         settings, learner = self.settings, self.learner
-        store = open_store(settings.memory, name, fingerprint=self.fingerprint, width=learner.encoder.width)
+        store = open_store(settings.memory, name, fingerprint=self.fingerprint, width=learner.networks.width)
         try:
             parameters = {
                 "model": settings.model,

@@ -15,9 +15,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import torch
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
 from apl.classifier.images import to_png
 from apl.classifier.open_world import OpenWorld
@@ -37,7 +36,7 @@ Result = TypeVar("Result")
 
 @dataclass
 class _Question:
-    embeddings: Float[Tensor, "example embed"]
+    embeddings: Float[np.ndarray, "example embed"]
     top: int
     done: asyncio.Future[list[dict[str, Any]]]
 
@@ -46,7 +45,7 @@ class _Question:
 class Lesson:
     """Examples to be learnt in one request, all of them or none."""
 
-    embeddings: Float[Tensor, "example embed"]
+    embeddings: Float[np.ndarray, "example embed"]
     examples: Sequence[Example]
     retry_key: str | None
     digest: str
@@ -91,15 +90,15 @@ class MemoryWorker:
 
     # --- from the event loop ----------------------------------------------------------------------
 
-    async def ask(self, embeddings: Float[Tensor, "example embed"], top: int) -> list[dict[str, Any]]:
+    async def ask(self, embeddings: Float[np.ndarray, "example embed"], top: int) -> list[dict[str, Any]]:
         return await self._served(_Question(embeddings, top, _future()))
 
-    async def explain(self, embedding: Float[Tensor, " embed"], top: int) -> dict[str, Any]:
+    async def explain(self, embedding: Float[np.ndarray, " embed"], top: int) -> dict[str, Any]:
         return await self.run(lambda: explained(self.world.explain(embedding), top))
 
     async def teach(
         self,
-        embeddings: Float[Tensor, "example embed"],
+        embeddings: Float[np.ndarray, "example embed"],
         examples: Sequence[Example],
         retry_key: str | None,
         digest: str,
@@ -158,7 +157,7 @@ class MemoryWorker:
 
     def _answer(self, questions: list[_Question]) -> list[_Outcome]:
         with self.session.alone() as world:
-            belief = world.believe(torch.cat([question.embeddings for question in questions]))
+            belief = world.believe(np.concatenate([question.embeddings for question in questions]))
             tops = [question.top for question in questions for _ in range(len(question.embeddings))]
             records = iter(answers(world, belief, tops))
         return [_Outcome(q.done, [next(records) for _ in range(len(q.embeddings))]) for q in questions]
@@ -235,7 +234,7 @@ class MemoryWorker:
             self.write_unsettled()
             try:
                 for row in found[1]:
-                    world.memory.stage(torch.from_numpy(row.key), _renewed(row, row.label))
+                    world.memory.stage(row.key, _renewed(row, row.label))
                 ids = list(world.commit().values())
             except BaseException:
                 world.reload()
@@ -273,7 +272,9 @@ class MemoryWorker:
         self.metrics.rows.labels(self.name).set(len(self.world.memory))
 
 
-def _stage(world: OpenWorld, embedding: Float[Tensor, " embed"], example: Example, history: History) -> dict[str, Any]:
+def _stage(
+    world: OpenWorld, embedding: Float[np.ndarray, " embed"], example: Example, history: History
+) -> dict[str, Any]:
     assert example.label is not None
     receipt = taught(world.learn(embedding, example.label, example.source, lambda: to_png(example.sheet)))
     history.add(receipt, len(world.memory))

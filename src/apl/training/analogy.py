@@ -12,16 +12,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from apl.checkpoint import find_model, load_weights, read_json, read_weights
+from apl.checkpoint import find_model, read_json
+from apl.config import LearnerConfig
 from apl.controller import SurpriseController
 from apl.data.analogy import AnalogySampler, AnalogyTask, Examples, digit_examples, symbol_examples
 from apl.encoder import PairEncoder, embed_all, unflatten
 from apl.episode import run_episode
 from apl.evaluate import watch
-from apl.learner import Learner, LearnerConfig
+from apl.learner import Learner
 from apl.training.episodic import in_precision, load_decoder
 from apl.training.run import Run, RunOptions
 from apl.training.schedule import plateau
+from apl.weights_file import load_weights, read_weights
 
 VALIDATION_EPISODES = 64
 
@@ -62,8 +64,8 @@ def train_analogy(config: AnalogyConfig, options: RunOptions) -> Learner:
     if config.decoder_from is not None:
         load_decoder(learner, config.decoder_from)
     twin = learner.to(options.device).on_embeddings()
-    optimiser = torch.optim.Adam(twin.parameters(), lr=0.0, fused=True)
-    run = Run(config, options, twin, optimiser, config.seed)
+    optimiser = torch.optim.Adam(twin.networks.parameters(), lr=0.0, fused=True)
+    run = Run(config, options, twin.networks, optimiser, config.seed)
     sampler = embedded_sampler(learner, config.task, "train", run.generator)
     ratios = config.sigma_ratios or (config.learner.sigma_ratio,)
 

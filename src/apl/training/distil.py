@@ -16,17 +16,18 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from apl.checkpoint import save_model
+from apl.config import ConvConfig, JointConfig
 from apl.data.jitter import JitterConfig, jitter
 from apl.data.labelled import LabelledImages
 from apl.data.pens import PenConfig, other_pen
 from apl.data.source import DataSource, Mirrored
-from apl.encoder import ConvConfig, ConvEncoder, JointConfig, JointEncoder, build_encoder, scale_bytes
+from apl.encoder import ConvEncoder, JointEncoder, build_encoder, scale_bytes
 from apl.training.digits import digit_accuracy
 from apl.training.pretrain import VALIDATE_EVERY_STEPS, one_shot_accuracy
 from apl.training.run import Run, RunOptions
 from apl.training.saved_encoder import read_encoder
 from apl.training.schedule import plateau
+from apl.weights_file import save_model
 
 FIT_ON = 10_000
 """Drawings on which the student's first map into the teacher's space is fitted."""

@@ -16,16 +16,18 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from apl.checkpoint import below, find_model, is_named, load_weights, read_weights
+from apl.checkpoint import find_model, is_named
+from apl.config import LearnerConfig
 from apl.data.jitter import JitterConfig, jitter
 from apl.data.source import DataSource, Mirrored
 from apl.encoder import embed_all, scale_bytes
 from apl.episode import EpisodeSampler, Step, run_episode
 from apl.evaluate import fixed_context
-from apl.learner import Learner, LearnerConfig
+from apl.learner import Learner
 from apl.training.run import Run, RunOptions
 from apl.training.saved_encoder import read_encoder
 from apl.training.schedule import exponential
+from apl.weights_file import below, load_weights, read_weights
 
 VALIDATE_EVERY_SECONDS = 1200
 LABEL_WEIGHTS = ("labels.embedding.", "labels.logits.")
@@ -89,8 +91,8 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
     validation = config.data.load("validation", size)
     validation_inputs = embed_all(learner.encoder, validation.images) if config.freeze_encoder else validation.images
 
-    optimiser = torch.optim.Adam(trained.parameters(), lr=config.learning_rate, fused=True)
-    run = Run(config, options, trained, optimiser, config.seed)
+    optimiser = torch.optim.Adam(trained.networks.parameters(), lr=config.learning_rate, fused=True)
+    run = Run(config, options, trained.networks, optimiser, config.seed)
     run.state.setdefault("episode_cap", math.inf)
     sampler = EpisodeSampler(shown.labels, run.generator)
 

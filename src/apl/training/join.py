@@ -12,12 +12,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from apl.checkpoint import current_commit, save_model, to_json
+from apl.checkpoint import current_commit, to_json
+from apl.config import ConvConfig, JointConfig
 from apl.data.source import DataSource
-from apl.encoder import ConvConfig, JointConfig, JointEncoder, scale_bytes
+from apl.encoder import JointEncoder, scale_bytes
 from apl.training.pretrain import one_shot_accuracy
 from apl.training.run import RunOptions
 from apl.training.saved_encoder import SavedEncoder, read_encoder
+from apl.weights_file import save_model
 
 DRAWINGS_AT_ONCE = 256
 

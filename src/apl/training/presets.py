@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from apl.config import ConvConfig, DecoderConfig, Group, LearnerConfig
 from apl.data.jitter import JitterConfig
 from apl.data.source import DataSource
-from apl.decoder import DecoderConfig
-from apl.encoder import ConvConfig, Group
-from apl.learner import LearnerConfig
 from apl.training.analogy import AnalogyConfig
 from apl.training.distil import DistilConfig
 from apl.training.episodic import TrainConfig

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from apl.config import ConvConfig, DecoderConfig, DecoderKind, Group, IdentityConfig, LearnerConfig, PairConfig
 from apl.data.analogy import AnalogyTask
 from apl.data.source import DataSource
-from apl.decoder import DecoderConfig, DecoderKind
-from apl.encoder import ConvConfig, Group, IdentityConfig, PairConfig
-from apl.learner import LearnerConfig
 from apl.training.analogy import AnalogyConfig
 from apl.training.pretrain import PretrainConfig
 

@@ -14,15 +14,16 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from apl.checkpoint import save_model
+from apl.config import ConvConfig, ImageConfig
 from apl.data.compose import compose
 from apl.data.jitter import JitterConfig, jitter
 from apl.data.labelled import LabelledImages
 from apl.data.source import DataSource, Mirrored
-from apl.encoder import ConvConfig, ImageConfig, build_encoder, embed_all, scale_bytes
+from apl.encoder import build_encoder, embed_all, scale_bytes
 from apl.training.run import Run, RunOptions
 from apl.training.saved_encoder import read_encoder
 from apl.training.schedule import plateau
+from apl.weights_file import save_model
 
 VALIDATE_EVERY_STEPS = 1000
 

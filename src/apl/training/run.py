@@ -24,19 +24,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 
-from apl.checkpoint import (
-    CheckpointError,
-    below,
-    current_commit,
-    from_json,
-    read_json,
-    read_tensors,
-    to_json,
-    write_json,
-    write_tensors,
-)
+from apl.checkpoint import CheckpointError, current_commit, from_json, read_json, to_json, write_json
 from apl.data.source import DataSource
 from apl.device import CPU
+from apl.weights_file import below, read_tensors, write_tensors
 
 SAVE_EVERY_SECONDS = 50
 LOG_EVERY_SECONDS = 5

@@ -8,9 +8,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from apl.checkpoint import CheckpointError, below, find_model, from_json, load_weights, read_json, read_weights
-from apl.encoder import EncoderConfig, build_encoder
-from apl.learner import LearnerConfig
+from apl.checkpoint import CheckpointError, find_model, from_json, read_json
+from apl.config import EncoderConfig, LearnerConfig
+from apl.encoder import build_encoder
+from apl.weights_file import below, load_weights, read_weights
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,150 @@
+"""Encoder and decoder as ONNX graphs: everyday use, in processes that have never heard of torch.
+
+A model directory holds `encoder.onnx` and `decoder.onnx` (made by `apl export`), whose weights lie beside them in
+`model.safetensors`. The learner is the same as in training; only the networks are others.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Num
+
+from apl.checkpoint import CheckpointError, find_model, learner_config, read_description
+from apl.controller import Controller
+from apl.learner import Learner
+from apl.memory import Neighbours
+from apl.posterior import Posterior
+
+ENCODER, DECODER, DESCRIPTION = "encoder.onnx", "decoder.onnx", "model.json"
+
+
+class ExportedNetworks:
+    """The networks of one model directory. Graphs are opened when first needed."""
+
+    def __init__(self, directory: Path, threads: int = 1, identity: bool = False) -> None:
+        self.directory = directory
+        self.threads = threads
+        self.identity = identity
+        """Inputs are embedded already."""
+        self._fingerprint = read_description(directory).get("fingerprint")
+        if not isinstance(self._fingerprint, str) or not (directory / DECODER).is_file():
+            raise CheckpointError(
+                f"{directory} has no ONNX graphs, which everyday use needs: make them with "
+                f"`apl export {directory.name}` (needs the extra `train`)"
+            )
+
+    @cached_property
+    def width(self) -> int:
+        return self._decoder.get_inputs()[0].shape[1]
+
+    @property
+    def key_widths(self) -> Mapping[str, int]:
+        return {"embedding": self.width}
+
+    @cached_property
+    def _weights(self) -> dict[str, np.ndarray]:
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+        path = self.directory / "model.safetensors"
+        try:
+            return load_file(path)
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(
+                f"{path} is missing or damaged ({error}): restore it, or export the model anew"
+            ) from None
+
+    def _open(self, name: str) -> Any:
+        import onnxruntime
+
+        path = self.directory / name
+        graph = path.read_bytes()
+        # A graph names all weights it uses, and is refused when given others.
+        wanted = {n: w.astype(np.float32) for n, w in self._weights.items() if n.encode() in graph}
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = self.threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        names = list(wanted)
+        options.add_external_initializers(names, [onnxruntime.OrtValue.ortvalue_from_numpy(wanted[n]) for n in names])
+        try:
+            return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        except Exception as error:
+            # ONNX Runtime has no exceptions of its own that could be named here.
+            raise CheckpointError(
+                f"{path} cannot be used with the weights beside it ({str(error).splitlines()[0]}): "
+                f"is it of another model? Make it anew with `apl export {self.directory.name}`"
+            ) from None
+
+    @cached_property
+    def _encoder(self) -> Any:
+        return self._open(ENCODER)
+
+    @cached_property
+    def _decoder(self) -> Any:
+        return self._open(DECODER)
+
+    def tensor(self, array: Any) -> np.ndarray:
+        return np.asarray(array)
+
+    def array(self, tensor: Any) -> np.ndarray:
+        return np.asarray(tensor)
+
+    def embed(self, x: Num[np.ndarray, "example *input"]) -> Float[np.ndarray, "example embed"]:
+        """Byte images are scaled to 0..1."""
+        x = np.asarray(x)
+        if self.identity:
+            return np.asarray(x, np.float32)
+        images = x.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else np.asarray(x, np.float32)
+        _, *wanted = self._encoder.get_inputs()[0].shape
+        if list(images.shape[1:]) != wanted:
+            raise ValueError(f"expected images of shape {['any', *wanted]}, got {list(images.shape)}")
+        return self._encoder.run(None, {"images": images})[0]
+
+    def decode(
+        self, query: Float[np.ndarray, "query embed"], neighbours: Neighbours, log_elsewhere: np.ndarray
+    ) -> Posterior:
+        def flat(array: np.ndarray) -> np.ndarray:
+            return array.reshape(-1, *array.shape[2:])
+
+        given = {
+            "query": query,
+            "embedding": flat(neighbours.columns["embedding"]),
+            "distance": flat(neighbours.distance),
+            "mask": flat(neighbours.mask),
+            "same": flat(neighbours.same),
+            "log_elsewhere": flat(log_elsewhere),
+            "label": flat(neighbours.columns["label"]),
+        }
+        asked = [entry.name for entry in self._decoder.get_inputs()]
+        said = self._decoder.run(None, {name: given[name] for name in asked})
+        names = [entry.name for entry in self._decoder.get_outputs()]
+        return Posterior(**dict(zip(names, said, strict=True)))
+
+    def fingerprint(self) -> str:
+        return self._fingerprint
+
+    def on_embeddings(self) -> ExportedNetworks:
+        twin = ExportedNetworks(self.directory, self.threads, identity=True)
+        twin.__dict__.update({name: value for name, value in vars(self).items() if name != "identity"})
+        return twin
+
+
+def load_for_use(name_or_dir: str | Path, controller: Controller | None = None) -> Learner:
+    """A model for everyday use: its graphs, or, for one that was just trained and not yet exported, torch itself."""
+    directory = find_model(name_or_dir)
+    if (directory / ENCODER).is_file() or importlib.util.find_spec("torch") is None:
+        return load_exported(directory, controller)
+    return Learner.load(directory, controller)
+
+
+def load_exported(name_or_dir: str | Path, controller: Controller | None = None, threads: int = 1) -> Learner:
+    """A bundled model by name, or any exported one by its directory."""
+    directory = find_model(name_or_dir)
+    return Learner(learner_config(directory), controller, ExportedNetworks(directory, threads))

@@ -1,0 +1,113 @@
+"""Encoder and decoder in torch, on any device: the side of the border where gradients live.
+
+The learner hands over arrays and takes back arrays; in between everything is a tensor on the networks' device.
+`apl.exported` is the same without torch, for models that are only used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from apl.config import DecoderConfig, EncoderConfig, IdentityConfig, LearnerConfig, Metric
+from apl.decoder import build_decoder
+from apl.decoder.inputs import Neighbourhood
+from apl.encoder import IdentityEncoder, build_encoder, scale_bytes
+from apl.memory import Neighbours
+from apl.posterior import Posterior
+
+
+class TorchNetworks(nn.Module):
+    """Encoder and decoder weights."""
+
+    def __init__(self, encoder: EncoderConfig, decoder: DecoderConfig, metric: Metric, distance_gradient: bool) -> None:
+        super().__init__()
+        self.metric: Metric = metric
+        self.distance_gradient = distance_gradient
+        self.encoder = build_encoder(encoder)
+        self.decoder = build_decoder(decoder, self.encoder.width, tuple(self.key_widths.values()))
+
+    @staticmethod
+    def of(config: LearnerConfig) -> TorchNetworks:
+        return TorchNetworks(config.encoder, config.decoder, config.metric, config.distance_gradient)
+
+    @property
+    def width(self) -> int:
+        return self.encoder.width
+
+    @property
+    def key_widths(self) -> Mapping[str, int]:
+        return getattr(self.encoder, "key_widths", {"embedding": self.encoder.width})
+
+    @property
+    def device(self) -> torch.device:
+        return next((p.device for p in self.parameters()), torch.device("cpu"))
+
+    def tensor(self, array: Any) -> Tensor:
+        """An array (or tensor) on the networks' side."""
+        if not isinstance(array, Tensor):
+            array = torch.from_numpy(np.ascontiguousarray(array))
+        return array.to(self.device)
+
+    def array(self, tensor: Any) -> np.ndarray:
+        """A tensor on the memory's side, without gradient."""
+        return tensor.detach().cpu().numpy() if isinstance(tensor, Tensor) else np.asarray(tensor)
+
+    def embed(self, x: Any) -> Float[Tensor, "example embed"]:
+        """`x` is `[example, *input]`; byte images are scaled to 0..1."""
+        return self.encoder(scale_bytes(self.tensor(x)))
+
+    def decode(
+        self, query: Float[Tensor, "query embed"], neighbours: Neighbours, log_elsewhere: np.ndarray
+    ) -> Posterior:
+        """`neighbours` are those of all the queries, in their order."""
+        return self.decoder(query, self.neighbourhood(query, neighbours, log_elsewhere))
+
+    def neighbourhood(self, query: Tensor, neighbours: Neighbours, log_elsewhere: np.ndarray) -> Neighbourhood:
+        """Recalled arrays become tensors; the distance becomes live, so that it carries gradient into the query."""
+
+        def flat(array: np.ndarray) -> Tensor:
+            return self.tensor(array.reshape(-1, *array.shape[2:]))
+
+        columns = neighbours.columns
+        rows = flat(columns["embedding"])
+        distance, mask = flat(neighbours.distance), flat(neighbours.mask)
+        if self.distance_gradient and query.requires_grad and torch.is_grad_enabled():
+            apart = query[:, None] - rows
+            if self.metric == "cosine":
+                apart = nn.functional.normalize(query, dim=-1)[:, None] - nn.functional.normalize(rows, dim=-1)
+            if neighbours.compared is not None:
+                apart = apart * self.tensor(neighbours.compared)
+            live = torch.linalg.vector_norm(apart, dim=-1).masked_fill(~mask, 0)
+            # The value stays the memory's to the last bit: an answer depends on the rows alone.
+            distance = live + (distance - live.detach())
+        return Neighbourhood(rows, distance, mask, flat(neighbours.same), flat(log_elsewhere), flat(columns["label"]))
+
+    def fingerprint(self) -> str:
+        """Identifies the encoder whose embeddings a memory holds: keys of another one are meaningless."""
+        digest = hashlib.sha256(repr(self.encoder.config).encode())
+        for name, tensor in sorted(self.encoder.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(self.array(tensor.contiguous().half()).tobytes())
+        return digest.hexdigest()[:16]
+
+    def on_embeddings(self) -> TorchNetworks:
+        """The same decoder, for inputs that are already embedded."""
+        return self.behind(IdentityConfig(self.width))
+
+    def behind(self, config: IdentityConfig) -> TorchNetworks:
+        """The same decoder behind vectors."""
+        twin = TorchNetworks.__new__(TorchNetworks)
+        nn.Module.__init__(twin)
+        twin.metric, twin.distance_gradient = self.metric, self.distance_gradient
+        twin.encoder = IdentityEncoder(replace(config, width=self.width))
+        twin.encoder.key_widths = self.key_widths
+        twin.decoder = self.decoder
+        return twin.train(self.training)
