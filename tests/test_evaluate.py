@@ -128,4 +128,4 @@ def test_the_last_examples_alone_make_the_last_accuracy() -> None:
 def test_a_learner_in_training_is_measured_in_evaluation_mode() -> None:
     learner = learner_of().train()
     fixed_context(learner, *clusters(), way=5, shot=1, episodes=2, seed=0)
-    assert not learner.training
+    assert not learner.networks.training

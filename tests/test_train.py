@@ -192,7 +192,8 @@ config = from_json(getattr(module, described["type"]), described)
 with process_group():
     trained = (apl.training.pretrain.pretrain if module is apl.training.pretrain else apl.training.episodic.train)(config, RunOptions(directory))
     rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
-    numbers = [float(p.double().sum()) for p in trained.parameters()] + [float(p.double().norm()) for p in trained.parameters()]
+    weights = list(getattr(trained, "networks", trained).parameters())
+    numbers = [float(p.double().sum()) for p in weights] + [float(p.double().norm()) for p in weights]
     (directory / f"rank{rank}.txt").write_text(repr(numbers))
 """
 

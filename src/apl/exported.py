@@ -22,6 +22,8 @@ from apl.memory import Neighbours
 from apl.posterior import Posterior
 
 ENCODER, DECODER, DESCRIPTION = "encoder.onnx", "decoder.onnx", "model.json"
+OUTSIDE = "model.safetensors/"
+"""In front of the names of weights that are not in the graph itself."""
 
 
 class ExportedNetworks:
@@ -32,20 +34,15 @@ class ExportedNetworks:
         self.threads = threads
         self.identity = identity
         """Inputs are embedded already."""
-        self._fingerprint = read_description(directory).get("fingerprint")
-        if not isinstance(self._fingerprint, str) or not (directory / DECODER).is_file():
+        described = read_description(directory).get("exported")
+        if not isinstance(described, dict) or not (directory / DECODER).is_file():
             raise CheckpointError(
                 f"{directory} has no ONNX graphs, which everyday use needs: make them with "
                 f"`apl export {directory.name}` (needs the extra `train`)"
             )
-
-    @cached_property
-    def width(self) -> int:
-        return self._decoder.get_inputs()[0].shape[1]
-
-    @property
-    def key_widths(self) -> Mapping[str, int]:
-        return {"embedding": self.width}
+        self.width: int = described["width"]
+        self.key_widths: Mapping[str, int] = {"embedding": self.width}
+        self._fingerprint: str = described["fingerprint"]
 
     @cached_property
     def _weights(self) -> dict[str, np.ndarray]:
@@ -65,8 +62,9 @@ class ExportedNetworks:
 
         path = self.directory / name
         graph = path.read_bytes()
-        # A graph names all weights it uses, and is refused when given others.
-        wanted = {n: w.astype(np.float32) for n, w in self._weights.items() if n.encode() in graph}
+        # A graph says which weights it uses, and is refused when given others.
+        named = {OUTSIDE + name: weight for name, weight in self._weights.items()}
+        wanted = {name: weight.astype(np.float32) for name, weight in named.items() if name.encode() in graph}
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = self.threads
         options.inter_op_num_threads = 1

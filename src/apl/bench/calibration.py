@@ -98,7 +98,7 @@ def fit(model: str = "omniglot", seed: int = 0) -> NewClassRule:
     asked = [ask(learner, plain, known, 400, generator) for known in (2, 5, 10, 20, 50, 80) for _ in range(3)]
     asked += [ask(learner, turned, known, 400, generator) for known in (100, 250) for _ in range(2)]
     data = Asked.join(asked)
-    rule = fit_rule(data.log_none, data.not_recalled, data.is_new)
+    rule = fit_rule(data.log_none.numpy(), data.not_recalled.numpy(), data.is_new.numpy())
     fitted_on = "Omniglot, validation characters of the paper's split; half of the queries of classes not in memory"
     write_json(Path(find_model(model)) / FILE, {**asdict(rule), "fitted_on": fitted_on, "queries": len(data.is_new)})
     return rule
@@ -112,7 +112,7 @@ def run(model: str = "omniglot", seed: int = 1) -> Path:
     rows = []
     for known, draws in ((5, 20), (20, 10), (100, 5), (300, 3)):
         asked = Asked.join([ask(learner, characters, known, 500, generator) for _ in range(draws)])
-        p_new = rule.probability(asked.log_none, asked.not_recalled)
+        p_new = torch.from_numpy(rule.probability(asked.log_none.numpy(), asked.not_recalled.numpy()))
         old = ~asked.is_new
         rows.append(
             {

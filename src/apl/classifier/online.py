@@ -156,7 +156,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
         embedding = session.embed(example)
         with session.alone() as world:
             belief = world.believe(embedding)
-            if new_above is not None and float(belief.new) > new_above:
+            if new_above is not None and float(belief.new[0]) > new_above:
                 return None
             return world.best(belief)
 

@@ -35,7 +35,7 @@ def chart(title: str, below: str, left: Curve, right: Curve, width: int = 660, h
     large = Image.new("RGB", (width * SHARPER, height * SHARPER), "white")
     pen = ImageDraw.Draw(large)
 
-    def place(time: float, share: float) -> tuple[float, float]:
+    def place(time: int | float, share: int | float) -> tuple[int | float, int | float]:
         return SHARPER * (x0 + time * (x1 - x0)), SHARPER * (y0 + share * (y1 - y0))
 
     for share in (0.25, 0.5, 0.75, 1.0):

@@ -183,13 +183,13 @@ def explained(explanation: Explanation, top: int) -> dict[str, Any]:
 def answers(world: OpenWorld, belief: Belief, tops: Sequence[int]) -> list[dict[str, Any]]:
     """A record for each query of a batch, naming so many classes; the fields of `Explanation.to_dict` that need no
     second opinion."""
-    memory, neighbours = world.memory, belief.prediction.neighbours
+    memory, neighbours = world.memory, belief.neighbours
     columns = (
         neighbours.mask[0].tolist(),
         neighbours.row[0].tolist(),
         neighbours.columns["label"][0].tolist(),
         neighbours.distance[0].tolist(),
-        belief.prediction.weight[0].tolist(),
+        belief.weight.tolist(),
     )
     known, new = np.asarray(belief.known), np.asarray(belief.new).tolist()
     records = []

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from apl.checkpoint import CheckpointError, find_model, read_json, write_json
 from apl.config import ConvConfig, JointConfig
 from apl.decoder.inputs import Neighbourhood
-from apl.exported import DECODER, DESCRIPTION, ENCODER
+from apl.exported import DECODER, DESCRIPTION, ENCODER, OUTSIDE
 from apl.learner import Learner
 
 
@@ -96,7 +96,7 @@ def export_model(name_or_dir: str | Path, directory: Path | None = None) -> Path
     said = ("log_none", "weight", "log_probs" if fixed else "log_class")
     write_graph(DecoderGraph(learner.decoder, fixed), example, said, target / DECODER, weights)
     described = read_json(target / DESCRIPTION)
-    write_json(target / DESCRIPTION, {**described, "fingerprint": learner.fingerprint()})
+    write_json(target / DESCRIPTION, {**described, "exported": {"fingerprint": learner.fingerprint(), "width": width}})
     return target
 
 
@@ -127,20 +127,21 @@ def write_graph(
             verbose=False,
         )
     model = program.model_proto
-    changed = {}
+    renamed = {}
     for tensor in model.graph.initializer:
         if tensor.name not in weights:
             continue
         if np.array_equal(onnx.numpy_helper.to_array(tensor), weights[tensor.name].numpy()):
+            renamed[tensor.name] = OUTSIDE + tensor.name
             tensor.ClearField("raw_data")
             tensor.data_location = onnx.TensorProto.EXTERNAL
             tensor.external_data.add(key="location", value="model.safetensors")
         else:
             # The exporter has folded a normalisation into it: it is no longer what its name says.
-            name = changed[tensor.name] = f"folded_{len(changed)}"
-            tensor.name = name
+            renamed[tensor.name] = f"folded_{len(renamed)}"
+        tensor.name = renamed[tensor.name]
     for node in model.graph.node:
-        node.input[:] = [changed.get(name, name) for name in node.input]
+        node.input[:] = [renamed.get(name, name) for name in node.input]
         # Where in the source an operation comes from is nobody's business here.
         node.ClearField("doc_string")
         del node.metadata_props[:]
