@@ -18,12 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import NotFittedError
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 
 from apl.classifier.answers import Explanation, Probabilities, Receipt
+from apl.classifier.estimator import Estimator, not_fitted
 from apl.classifier.examples import (
     Examples,
     Pictures,
@@ -58,7 +55,7 @@ class Believed:
     """The probability of a new class for each."""
 
 
-class OnlineClassifier(ClassifierMixin, BaseEstimator):
+class OnlineClassifier(Estimator):
     """Learns one example at a time, and keeps only those that surprised it.
 
     Parameters are only noted here; the model and the memory are opened when first needed. `from_pretrained`,
@@ -316,9 +313,10 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
         return many_vectors(x) if self.model is None else many_pictures(x, self.ink)
 
     def _told(self, X: Any, y: Any, reset: bool) -> tuple[Examples, list[Label]]:
+        if y is None:
+            raise ValueError("learning requires y to be passed, but the target y is None")
         if self.model is None:
-            X, y = validate_data(self, X, y, reset=reset, dtype=np.float32)
-            check_classification_targets(y)
+            X, y = self._checked_vectors(X, y, reset=reset)
         labels, examples = plain_labels(y), self._many(X)
         if len(examples) != len(labels):
             raise ValueError(f"{len(examples)} examples and {len(labels)} labels")
@@ -326,9 +324,9 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
 
     def _believe(self, X: Any) -> Believed:
         if not self.__sklearn_is_fitted__():
-            raise NotFittedError("nothing is known yet: learn an example before asking for predictions")
+            raise not_fitted("nothing is known yet: learn an example before asking for predictions")
         if self.model is None and hasattr(self, "n_features_in_"):
-            X = validate_data(self, X, reset=False, dtype=np.float32)
+            X, _ = self._checked_vectors(X, reset=False)
         examples = self._many(X)
         session = self._session(examples)
         embeddings = session.embed(examples)
@@ -346,7 +344,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and processes of joblib take a memory in RAM along; one that lasts is opened again where they wake."""
-        state = dict(super().__getstate__())
+        state = dict(vars(self))
         session = state.pop("_current", None)
         if session is not None and self.memory in (None, "ram:"):
             rows = [(r.label, r.key, r.surprise_nats, r.written_at, r.source, r.payload) for r in session.store.rows()]
@@ -355,7 +353,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         carried = state.pop("_carried", None)
-        super().__setstate__(state)
+        vars(self).update(state)
         if carried is not None:
             width, rows, settings = carried
             self._current = open_session(self.get_params(deep=False), width)

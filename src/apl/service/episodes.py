@@ -13,13 +13,10 @@ from concurrent.futures import Executor
 from typing import Any
 
 import numpy as np
-import torch
 
 from apl.classifier.images import to_png
 from apl.data.glyphs import draw_glyphs
-from apl.data.labelled import LabelledImages
-from apl.episode import EpisodeSampler, Step, run_episode
-from apl.learner import Learner
+from apl.learner import Learner, Observation
 
 SHOWN = 8
 """Classes of the posterior that are sent with each step."""
@@ -27,34 +24,32 @@ SHOWN = 8
 
 def play(learner: Learner, way: int, drawings: int, seed: int) -> Iterator[dict[str, Any]]:
     """First the alphabet, then a record for each drawing shown, at the end a summary."""
-    generator = torch.Generator().manual_seed(seed)
-    drawn = draw_glyphs(way, drawings, np.random.default_rng(seed), learner.config.encoder.image_size)
-    glyphs = LabelledImages.of_glyphs(drawn)
-    stream = EpisodeSampler(glyphs.labels, generator).online(way, None, 1)
+    chance = np.random.default_rng(seed)
+    glyphs = draw_glyphs(way, drawings, chance, learner.config.encoder.image_size)
+    alphabet = [_picture(glyphs.images[(glyphs.labels == label).argmax(), 0]) for label in range(way)]
+    order = chance.permutation(len(glyphs.labels))
+    yield {"event": "alphabet", "way": way, "length": len(order), "images": alphabet}
     memory = learner.new_memory()
-    # The sampler shuffles the labels of an episode; any example of a label shows what its character looks like.
-    shown = {int(label): int(example) for example, label in zip(stream.example[0], stream.label[0], strict=True)}
-    alphabet = [_picture(glyphs.images[shown[label], 0]) for label in range(way)]
-    yield {"event": "alphabet", "way": way, "length": stream.label.shape[1], "images": alphabet}
     right = known = known_right = 0
     met: set[int] = set()
-    for step in run_episode(learner, memory, glyphs.images, stream, batch=1):
-        record = _record(step, way)
+    for seen, example in enumerate(order):
+        truth = int(glyphs.labels[example])
+        observation = learner.observe(memory, glyphs.images[None, None, example], np.array([[truth]]), way)
+        record = _record(learner, observation, truth, seen, way)
         right += record["right"]
-        if record["truth"] in met:
+        if truth in met:
             known, known_right = known + 1, known_right + record["right"]
-        met.add(record["truth"])
+        met.add(truth)
         record["stored"] = int(memory.counts[0])
-        record["image"] = _picture(glyphs.images[int(stream.example[0, step.seen]), 0])
+        record["image"] = _picture(glyphs.images[example, 0])
         yield record
-    length = stream.label.shape[1]
     yield {
         "event": "end",
-        "accuracy": right / length,
+        "accuracy": right / len(order),
         "accuracy_on_known": known_right / max(known, 1),
         "stored": int(memory.counts[0]),
         "way": way,
-        "length": length,
+        "length": len(order),
     }
 
 
@@ -71,17 +66,14 @@ async def as_events(
         await asyncio.sleep(pause_seconds)
 
 
-@torch.no_grad()
 def _next(episode: Iterator[dict[str, Any]]) -> dict[str, Any] | None:
-    # Gradients are switched off by the thread, and each step may find itself in another one.
     return next(episode, None)
 
 
-def _record(step: Step, way: int) -> dict[str, Any]:
-    observation = step.observation
-    probabilities = np.exp(np.asarray(observation.prediction.log_probs[0, 0]))
+def _record(learner: Learner, observation: Observation, truth: int, seen: int, way: int) -> dict[str, Any]:
+    array = learner.networks.array
+    probabilities = np.exp(array(observation.prediction.log_probs)[0, 0])
     best = np.argsort(-probabilities, kind="stable")[: min(SHOWN, way)].tolist()
-    truth, answer = int(step.label[0, 0]), best[0]
     neighbours = observation.prediction.neighbours
     recalled = [
         {"label": int(neighbours.columns["label"][0, 0, place]), "distance": float(neighbours.distance[0, 0, place])}
@@ -89,16 +81,16 @@ def _record(step: Step, way: int) -> dict[str, Any]:
     ]
     return {
         "event": "step",
-        "seen": step.seen,
+        "seen": seen,
         "truth": truth,
-        "answer": answer,
-        "right": truth == answer,
+        "answer": best[0],
+        "right": truth == best[0],
         "posterior": [{"label": label, "probability": float(probabilities[label])} for label in best],
-        "surprise_nats": min(float(observation.surprise_nats[0, 0]), 1e6),
+        "surprise_nats": min(float(array(observation.surprise_nats)[0, 0]), 1e6),
         "written": bool(observation.written[0, 0]),
         "neighbours": recalled,
     }
 
 
-def _picture(image: torch.Tensor) -> str:
-    return "data:image/png;base64," + base64.b64encode(to_png(image.numpy())).decode()
+def _picture(image: np.ndarray) -> str:
+    return "data:image/png;base64," + base64.b64encode(to_png(image)).decode()

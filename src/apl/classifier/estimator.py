@@ -1,0 +1,95 @@
+"""scikit-learn's conventions without scikit-learn: it is never imported here, and obeyed to the letter where it is in use.
+
+Parameters are the constructor's arguments; `get_params`, `set_params`, `clone`, pipelines and searches work. In a
+process that has imported scikit-learn, inputs are checked by its own functions and errors are of its own kinds; in
+one that has not, the plain checks here do.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import Any
+
+import numpy as np
+
+
+class NotFitted(ValueError, AttributeError):
+    """Something was asked of an estimator that has learnt nothing yet."""
+
+
+def not_fitted(message: str) -> Exception:
+    """The error to raise; scikit-learn's own where it is in use."""
+    if "sklearn" in sys.modules:
+        from sklearn.exceptions import NotFittedError
+
+        return NotFittedError(message)
+    return NotFitted(message)
+
+
+class Estimator:
+    """A classifier that scikit-learn takes for one of its own."""
+
+    n_features_in_: int
+
+    @classmethod
+    def _parameter_names(cls) -> list[str]:
+        return sorted(name for name in inspect.signature(cls.__init__).parameters if name != "self")
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The constructor's arguments. None of them is an estimator, so `deep` changes nothing."""
+        return {name: getattr(self, name) for name in self._parameter_names()}
+
+    def set_params(self, **parameters: Any) -> Any:
+        for name, value in parameters.items():
+            if name not in self._parameter_names():
+                raise ValueError(
+                    f"Invalid parameter {name!r} for estimator {self}. "
+                    f"Valid parameters are: {self._parameter_names()!r}."
+                )
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        defaults = {name: p.default for name, p in inspect.signature(type(self).__init__).parameters.items()}
+        changed = [
+            f"{n}={v!r}" for n, v in self.get_params().items() if v is not defaults[n] and repr(v) != repr(defaults[n])
+        ]
+        return f"{type(self).__name__}({', '.join(changed)})"[:N_CHAR_MAX]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of examples whose most probable known class is the right one."""
+        right = np.asarray(self.predict(X)) == np.asarray(y)
+        return float(np.average(right, weights=sample_weight))
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="classifier",
+            target_tags=TargetTags(required=True),
+            transformer_tags=None,
+            regressor_tags=None,
+            classifier_tags=ClassifierTags(),
+            input_tags=InputTags(),
+        )
+
+    def _checked_vectors(self, X: Any, y: Any = None, *, reset: bool) -> tuple[Any, Any]:
+        """Vectors (and labels) as arrays of as many numbers each as at first; `reset` decides what is first."""
+        if "sklearn" in sys.modules:
+            from sklearn.utils.multiclass import check_classification_targets
+            from sklearn.utils.validation import validate_data
+
+            if y is None:
+                return validate_data(self, X, reset=reset, dtype=np.float32), None
+            X, y = validate_data(self, X, y, reset=reset, dtype=np.float32)
+            check_classification_targets(y)
+            return X, y
+        X = np.asarray(X)
+        if X.ndim != 2:
+            raise ValueError(f"Expected 2D array, got shape {list(X.shape)}. Reshape your data: one row an example")
+        if reset:
+            self.n_features_in_ = X.shape[1]
+        elif X.shape[1] != self.n_features_in_:
+            raise ValueError(f"X has {X.shape[1]} features, but this classifier expects {self.n_features_in_}")
+        return X, y
