@@ -58,7 +58,10 @@ class TorchNetworks(nn.Module):
 
     def array(self, tensor: Any) -> np.ndarray:
         """A tensor on the memory's side, without gradient."""
-        return tensor.detach().cpu().numpy() if isinstance(tensor, Tensor) else np.asarray(tensor)
+        if not isinstance(tensor, Tensor):
+            return np.asarray(tensor)
+        # numpy knows no bfloat16.
+        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).detach().cpu().numpy()
 
     def embed(self, x: Any) -> Float[Tensor, "example embed"]:
         """`x` is `[example, *input]`; byte images are scaled to 0..1."""
@@ -68,7 +71,9 @@ class TorchNetworks(nn.Module):
         self, query: Float[Tensor, "query embed"], neighbours: Neighbours, log_elsewhere: np.ndarray
     ) -> Posterior:
         """`neighbours` are those of all the queries, in their order."""
-        return self.decoder(query, self.neighbourhood(query, neighbours, log_elsewhere))
+        said = self.decoder(query, self.neighbourhood(query, neighbours, log_elsewhere))
+        # Probabilities in full precision, whatever the products were made in.
+        return Posterior(**{name: None if value is None else value.float() for name, value in vars(said).items()})
 
     def neighbourhood(self, query: Tensor, neighbours: Neighbours, log_elsewhere: np.ndarray) -> Neighbourhood:
         """Recalled arrays become tensors; the distance becomes live, so that it carries gradient into the query."""
