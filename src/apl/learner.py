@@ -17,10 +17,11 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from apl.class_shares import Elsewhere, classes_stored, place
 from apl.config import LearnerConfig
 from apl.controller import Controller, SurpriseController
 from apl.memory import Column, Memory, Neighbours, RamMemory
-from apl.posterior import Array, Elsewhere, Posterior, classes_stored, place
+from apl.posterior import Array, Posterior
 
 
 @runtime_checkable

@@ -17,6 +17,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float, Int
 
+from apl.class_shares import place
 from apl.classifier.answers import Explanation, Probabilities, RecalledRow, Receipt
 from apl.classifier.durable_memory import DurableMemory
 from apl.classifier.features import UnitKernelNetworks, gaussian_vote, measure_unit
@@ -24,7 +25,6 @@ from apl.classifier.new_class import NewClassRule
 from apl.controller import SurpriseController
 from apl.learner import Learner
 from apl.memory import Neighbours
-from apl.posterior import place
 from apl.store import Label, NewRow
 
 UNIT_SETTING = "distance unit"
