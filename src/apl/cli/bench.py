@@ -30,7 +30,7 @@ class Command:
         try:
             import faiss
         except ImportError:
-            raise RuntimeError("FAISS is not installed: pip install 'apl[bench]'") from None
+            raise RuntimeError("FAISS is not installed: pip install 'apl-memory[bench]'") from None
         from apl.bench.growth import growth
         from apl.bench.search import search
         from apl.bench.timing import threads

@@ -48,7 +48,7 @@ class Command:
         needed = ("fastapi", "uvicorn", "httptools", "multipart", "prometheus_client", "segno")
         missing = [name for name in needed if importlib.util.find_spec(name) is None]
         if missing:
-            raise ImportError(f"the service needs {', '.join(missing)}: pip install 'apl[service]'")
+            raise ImportError(f"the service needs {', '.join(missing)}: pip install 'apl-memory[service]'")
         from apl.service.server import serve
         from apl.service.settings import Limits, Settings
 

@@ -1,4 +1,4 @@
-"""HTTP around the classifier, and a page where anybody can teach it by drawing (`apl serve`, extra `apl[service]`).
+"""HTTP around the classifier, and a page where anybody can teach it by drawing (`apl serve`, extra `apl-memory[service]`).
 
 app.py        puts the parts together
 settings.py   what can be set, and every limit

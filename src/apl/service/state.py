@@ -29,7 +29,7 @@ class ServiceState:
     """Episodes take turns here, a step at a time."""
     episodes_running: int = 0
     stopping: bool = False
-    version: str = field(default_factory=lambda: version("apl"))
+    version: str = field(default_factory=lambda: version("apl-memory"))
 
     @property
     def model_name(self) -> str:

@@ -23,7 +23,9 @@ try:
     from pymilvus.client.types import LoadState
     from pymilvus.exceptions import MilvusException
 except ModuleNotFoundError as missing:
-    raise MissingExtra(f"memories on Milvus need the library {missing.name}: pip install 'apl[milvus]'") from missing
+    raise MissingExtra(
+        f"memories on Milvus need the library {missing.name}: pip install 'apl-memory[milvus]'"
+    ) from missing
 
 JOURNAL = "apl_journal"
 STRONG = "Strong"

@@ -17,7 +17,7 @@ try:
     from psycopg.conninfo import conninfo_to_dict
 except ModuleNotFoundError as missing:
     raise MissingExtra(
-        f"memories on PostgreSQL need the library {missing.name}: pip install 'apl[postgres]'"
+        f"memories on PostgreSQL need the library {missing.name}: pip install 'apl-memory[postgres]'"
     ) from missing
 
 LOCK_CLASS = 0x41504C

@@ -45,7 +45,7 @@ class RunOptions:
     minutes: float | None = None
     """Stop (and save) after this much time."""
     tensorboard: bool = False
-    """Also write TensorBoard event files (needs `pip install 'apl[tensorboard]'`)."""
+    """Also write TensorBoard event files (needs `pip install 'apl-memory[tensorboard]'`)."""
     device: torch.device = CPU
     """Where the networks compute. Chance is always drawn on the CPU, so that a seed means the same everywhere."""
     precision: Precision = "full"
@@ -348,5 +348,5 @@ def _tensorboard_writer(directory: Path) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise RuntimeError("TensorBoard is not installed: pip install 'apl[tensorboard]'") from None
+        raise RuntimeError("TensorBoard is not installed: pip install 'apl-memory[tensorboard]'") from None
     return SummaryWriter(str(directory / "tensorboard"))
