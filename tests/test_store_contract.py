@@ -7,7 +7,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,13 @@ import numpy as np
 import pytest
 
 from apl.store import (
+    AlreadyAnswered,
     FingerprintMismatch,
+    MergedExample,
     NewRow,
     NoSuchMemory,
     Row,
+    RowUpdate,
     Store,
     StoreBusy,
     StoreError,
@@ -56,7 +59,7 @@ def emptied(url: str, name: str) -> str:
     """The one memory that all tests on Milvus share, as if new: the server takes seconds to make one."""
     with open_store(url, name, fingerprint="encoder-1", width=WIDTH) as store:
         store.delete(store.load().ids.tolist())
-        store._journal.commit(replace(store._own, batch=store._own.batch + 1, settings={}, removed=[]))
+        store._notes.erase()
     return name
 
 
@@ -95,7 +98,7 @@ def seen(stored: Row) -> tuple[Any, ...]:
     """A row in a form that can be compared."""
     return (
         *(stored.id, type(stored.label), stored.label, stored.key.tolist()),
-        *(stored.surprise_nats, stored.written_at, stored.source, stored.payload),
+        *(stored.surprise_nats, stored.written_at, stored.source, stored.payload, stored.count, stored.extra),
     )
 
 
@@ -187,6 +190,117 @@ def test_replacing_happens_altogether_or_not_at_all(home: Home) -> None:
     with pytest.raises(StoreError, match=f"no row {old[0]} .*nothing was written"):
         store.replace([old[0], old[1]], [row("d", 4.0)], settings={"n": 2})
     assert store.load().labels == ["b", "c"] and store.settings() == {"n": 1}
+
+
+def test_a_merge_changes_a_row_in_place_and_keeps_what_was_merged(home: Home) -> None:
+    store = home.open()
+    a, b = store.append([row("a", 1.0, source="s", payload=b"old"), row("b", 2.0)])
+    mean = np.full(WIDTH, 1.5, np.float32)
+    examples = (
+        MergedExample("s", np.full(WIDTH, 1.0, np.float32)),
+        MergedExample("t", np.full(WIDTH, 2.0, np.float16)),
+        MergedExample(None, None),
+    )
+    store.replace(
+        [],
+        [row("c", 3.0, count=5, extra=b"spread")],
+        update=[RowUpdate(a, key=mean, count=3, extra=b"\0\1", merged=examples)],
+        settings={"n": 1},
+    )
+    assert store.load().ids.tolist()[:2] == [a, b] and store.load().counts.tolist() == [3, 1, 5]
+    assert store.load().extras == [b"\0\1", None, b"spread"] and store.load().keys[0].tolist() == mean.tolist()
+    merged = store.row(a)
+    assert (merged.label, merged.source, merged.payload, merged.count) == ("a", "s", b"old", 3)
+    kept = store.merged(a)
+    assert [example.source for example in kept] == ["s", "t", None] and kept[2].key is None
+    assert kept[0].key.dtype == np.float32 and kept[1].key.dtype == np.float16 and kept[1].key.tolist() == [2.0] * WIDTH
+    assert store.merged(b) == [] and store.merged_from("t") == [a] and store.merged_from("nowhere") == []
+    store.replace([], [], update=[RowUpdate(a, count=4, merged=(MergedExample("u"),))])
+    assert [example.source for example in store.merged(a)] == ["s", "t", None, "u"]
+    # Forgetting a source: the row is built anew from the others.
+    rebuilt = (MergedExample("t", np.full(WIDTH, 2.0, np.float32)),)
+    update = RowUpdate(a, key=rebuilt[0].key, count=1, source="t", payload=None, label=7, merged=rebuilt, rebuilt=True)
+    store.replace([], [], update=[update])
+    now = store.row(a)
+    assert (now.label, now.source, now.payload, now.count, now.key.tolist()) == (7, "t", None, 1, [2.0] * WIDTH)
+    assert len(store.merged(a)) == 1 and store.merged_from("s") == [] and store.merged_from("t") == [a]
+    assert store.nearest(np.full(WIDTH, 2.0, np.float32), 1).distances.tolist() == [0.0]
+    store.delete([a])
+    assert store.merged(a) == [] and store.merged_from("t") == [] and verify(store) == []
+
+
+def test_a_merge_that_cannot_be_whole_does_not_happen(home: Home) -> None:
+    store = home.open()
+    (a,) = store.append([row("a", 1.0)])
+    generation = store.generation()
+    for update, error in (
+        ([RowUpdate(a, count=2), RowUpdate(999, count=2)], "no row 999"),
+        ([RowUpdate(a, count=2), RowUpdate(a, count=3)], "updated twice"),
+        ([RowUpdate(a, count=0)], "at least one example"),
+        ([RowUpdate(a, key=np.full(WIDTH, math.nan, np.float32))], "NaN"),
+        ([RowUpdate(a, extra=b"x" * 5000)], "5000 bytes"),
+    ):
+        with pytest.raises((StoreError, ValueError), match=f"{error}.*nothing was written"):
+            store.replace([], [row("b")], update=update, settings={"n": 1})
+    with pytest.raises(StoreError, match="removed and updated"):
+        store.replace([a], [], update=[RowUpdate(a, count=2)])
+    assert store.load().counts.tolist() == [1] and store.settings() == {} and store.generation() == generation
+
+
+def test_an_id_is_known_before_its_row_is_written(home: Home) -> None:
+    store = home.open()
+    (before,) = store.append([row("a")])
+    first, second, third = store.reserve(3)
+    assert before < first < second < third
+    assert store.append([row("c", id=second), row("b", id=first)], settings={"written": first}) == [second, first]
+    assert store.load().ids.tolist() == [before, first, second] and store.load().labels == ["a", "b", "c"]
+    assert store.append([row("d")])[0] > third
+    for taken in (first, before, 10**6):
+        with pytest.raises(StoreError, match="from `reserve`; nothing was written"):
+            store.append([row("e"), row("e", id=taken)])
+    assert store.append([row("late", id=third)]) == [third] and store.count() == 5
+
+
+def test_a_receipt_is_written_with_its_rows_and_once(lasting: Home) -> None:
+    with lasting.open() as store:
+        (id,) = store.reserve()
+        store.replace([], [row("a", id=id)], receipts={"key": {"row": id, "é": [None]}})
+        with pytest.raises(AlreadyAnswered, match="'key' already; nothing was written"):
+            store.replace([], [row("b")], receipts={"other": 1, "key": 2}, settings={"n": 1})
+        assert store.load().labels == ["a"] and store.settings() == {} and store.receipt("other") is None
+    again = lasting.open()
+    assert again.receipt("key") == {"row": id, "é": [None]} and again.receipt("nothing") is None
+    assert again.settings() == {}
+
+
+def test_a_copy_can_follow_its_memory(lasting: Home) -> None:
+    writer = lasting.open()
+    chance = random.Random(3)
+    reader = lasting.open(read_only=True)
+    start = reader.load()
+    copy = {int(id): start.labels[n] for n, id in enumerate(start.ids)}
+    counts = dict.fromkeys(copy, 1)
+    generation = start.generation
+    for step in range(6 if lasting.kind == "milvus" else 25):
+        for _ in range(chance.randrange(3)):
+            ids = writer.load().ids.tolist()
+            some = chance.sample(ids, min(len(ids), chance.randrange(3)))
+            new = [row(f"{step}-{n}") for n in range(chance.randrange(3))]
+            if some and chance.random() < 0.5:
+                writer.replace([], new, update=[RowUpdate(id, label=f"new {step}", count=step + 2) for id in some])
+            else:
+                writer.replace(some, new, settings={"step": step})
+        changes = reader.changes(generation)
+        for id in changes.removed:
+            copy.pop(id, None)
+        copy |= dict(zip(changes.rows.ids.tolist(), changes.rows.labels, strict=True))
+        counts |= dict(zip(changes.rows.ids.tolist(), changes.rows.counts.tolist(), strict=True))
+        generation = changes.generation
+        truth = writer.load()
+        assert generation == truth.generation == reader.generation()
+        assert copy == dict(zip(truth.ids.tolist(), truth.labels, strict=True))
+        assert [counts[id] for id in truth.ids.tolist()] == truth.counts.tolist()
+    assert reader.changes(generation).removed == [] and len(reader.changes(generation).rows) == 0
 
 
 def test_one_bad_row_keeps_the_whole_batch_out(home: Home) -> None:
@@ -284,6 +398,35 @@ def test_the_nearest_rows_are_the_true_ones_and_the_older_first_among_equals(hom
         store.nearest(keys[0], 0)
     with pytest.raises(ValueError, match="4 numbers"):
         store.nearest(keys[0, :2], 1)
+
+
+def test_recalled_rows_are_the_nearest_and_totals_are_those_of_the_rows(home: Home) -> None:
+    store, model = home.open(), RamStore("model", "encoder-1", WIDTH)
+    assert store.recall(np.zeros((2, WIDTH), np.float32), 3).ids.tolist() == [[-1] * 3] * 2 and store.totals() == []
+    rng = np.random.default_rng(2)
+    keys = rng.standard_normal((30, WIDTH)).astype(np.float32)
+    new = [NewRow(n % 3 or "0", key, source=f"s{n}", count=1 + n % 2) for n, key in enumerate(keys)]
+    ids = store.append(new)
+    assert model.append(new) == list(range(1, 31))
+    for changed, at in ((store, ids), (model, list(range(1, 31)))):
+        changed.replace([at[0], at[4]], [], update=[RowUpdate(at[7], label="moved", key=keys[3], count=9)])
+    asked = rng.standard_normal((4, WIDTH)).astype(np.float32)
+    offset = ids[0] - 1
+    for k in (1, 5, 40):
+        found, expected = store.recall(asked, k), model.recall(asked, k)
+        assert found.labels == expected.labels and found.sources == expected.sources
+        assert np.where(found.mask, found.ids - offset, -1).tolist() == expected.ids.tolist()
+        assert found.counts.tolist() == expected.counts.tolist()
+        assert found.keys.tobytes() == expected.keys.tobytes()
+        assert found.distances.tobytes() == expected.distances.tobytes()
+    totals = {(type(t.label), t.label): (t.rows, t.examples, t.total) for t in store.totals()}
+    assert len(totals) == 4
+    for truth in model.totals():
+        rows, examples, total = totals[type(truth.label), truth.label]
+        assert (rows, examples) == (truth.rows, truth.examples)
+        np.testing.assert_allclose(total, truth.total, atol=1e-5)
+    store.delete_label("moved")
+    assert {t.label for t in store.totals()} == {"0", 1, 2}
 
 
 def test_keys_of_another_encoder_are_refused(lasting: Home) -> None:

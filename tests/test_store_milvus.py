@@ -96,8 +96,6 @@ def test_what_milvus_cannot_hold_is_refused_whole(url: str) -> None:
         store.append([row("c", payload=b"x" * 49_000)])
         with pytest.raises(StoreError, match="payload of 50000 bytes is too large for Milvus; nothing was written"):
             store.append([row("d"), row("e", payload=b"x" * 50_000)])
-        with pytest.raises(StoreError, match="settings .*too large for Milvus; nothing was written"):
-            store.append([row("f")], settings={"x": "y" * 70_000})
         assert store.load().labels == ["a", "b", "c"] and len(store.payload(int(store.load().ids[2]))) == 49_000
 
 
@@ -117,3 +115,49 @@ def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
     with pytest.raises(StoreError, match="no Milvus server answers at http://127.0.0.1:1: ") as caught:
         open_store("milvus+http://me:secret@127.0.0.1:1", fingerprint="e", width=8)
     assert "secret" not in str(caught.value)
+
+
+def test_settings_and_receipts_of_any_number_and_length_fit(url: str) -> None:
+    with opened(url) as store:
+        store.update_settings({"long": "é" * 70_000})
+        for number in range(3):
+            store.replace(
+                [],
+                [],
+                settings={f"files seen/{number}-{n}": ["0123456789abcdef" * 4] * 64 for n in range(20)},
+                receipts={f"{number}-{n}": {"row": n, "text": "x" * 500} for n in range(100)},
+            )
+        assert store.settings()["long"] == "é" * 70_000 and len(store.settings()) >= 61
+        assert store.receipt("1-99")["row"] == 99
+
+
+def test_a_memory_of_the_first_version_is_brought_up_to_date(milvus_url: str) -> None:
+    from apl.store import milvus_journal, milvus_rows
+    from apl.store.milvus_journal import DataType
+
+    address = milvus_url.removeprefix("milvus+")
+    client = milvus_journal.connect(address)
+    journal = milvus_journal.Journal(client)
+    journal.make()
+    record = milvus_journal.Record(
+        "old", "e", 2, 1.0, schema_version=1, batch=3, next_id=4, removed=[2], settings={"n": "1"}
+    )
+    text, number = {"datatype": DataType.VARCHAR, "max_length": 9000}, {"datatype": DataType.INT64}
+    fields = {
+        **{"id": number, "batch": number, "label": text, "label_hash": number, "source": text, "source_hash": number},
+        **{"surprise_nats": {"datatype": DataType.DOUBLE}, "written_at": {"datatype": DataType.DOUBLE}},
+        **{"payload": text, "key": {"datatype": DataType.FLOAT_VECTOR, "dim": 2}},
+    }
+    milvus_journal.make_collection(client, milvus_rows.collection_name("old", 1), fields, "key", "FLAT")
+    for id in (1, 2, 3):
+        kept = NewRow(f"label {id}", np.ones(2, np.float32), 0.5, 1.5, "s", b"p", id=id)
+        entity = milvus_rows.entity_of(3, kept)
+        client.insert(milvus_rows.collection_name("old", 1), [{name: entity[name] for name in fields}])
+    journal.commit(record)
+    client.close()
+    with pytest.raises(StoreError, match="open it for writing once"):
+        open_store(milvus_url, "old", read_only=True)
+    with open_store(milvus_url, "old", fingerprint="e", width=2) as store:
+        assert store.load().labels == ["label 1", "label 3"] and store.settings() == {"n": 1}
+        assert store.row(1).payload == b"p" and store.load().counts.tolist() == [1, 1]
+        assert store.append([NewRow("new", np.zeros(2, np.float32))])[0] >= 4

@@ -66,7 +66,7 @@ def test_a_newer_schema_is_refused(postgres_url: str) -> None:
             with pytest.raises(NewerSchema, match="schema 99.*upgrade apl"):
                 open_store(postgres_url, "newer", fingerprint="e", width=8)
         finally:
-            store._connection.execute("UPDATE apl.schema_version SET version = 1")
+            store._connection.execute("UPDATE apl.schema_version SET version = 2")
 
 
 def test_a_server_that_is_not_there_is_named_without_its_password() -> None:

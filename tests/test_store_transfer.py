@@ -11,7 +11,17 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from apl.store import FingerprintMismatch, NewerSchema, NewRow, Store, StoreDamaged, StoreError, open_store
+from apl.store import (
+    FingerprintMismatch,
+    MergedExample,
+    NewerSchema,
+    NewRow,
+    RowUpdate,
+    Store,
+    StoreDamaged,
+    StoreError,
+    open_store,
+)
 from apl.store.ram import RamStore
 from apl.store.transfer import Copied, export_memory, import_memory, merge, read_exported, reembed, verify
 
@@ -59,6 +69,28 @@ def test_an_exported_memory_comes_back_whole(store: Store, tmp_path: Path) -> No
     assert import_memory(tmp_path / "sub" / "out", copy) == Copied(0, 3)
     with pytest.raises(StoreError, match="there already"):
         export_memory(store, tmp_path / "sub" / "out")
+
+
+def test_counts_and_merged_examples_are_carried_along(store: Store, tmp_path: Path) -> None:
+    example = MergedExample("s", np.full(WIDTH, 0.5, np.float16))
+    store.append(
+        [row("a", 1.0, count=3, extra=b"x", merged=(example, MergedExample(None))), row("b", 2.0, payload=b"1")]
+    )
+    export_memory(store, tmp_path / "out")
+    imported, merged, anew = memory(), memory(), memory("new")
+    import_memory(tmp_path / "out", imported)
+    merge(store, merged)
+    for copy in (imported, merged):
+        assert copy.load().counts.tolist() == [3, 1] and copy.load().extras == [b"x", None]
+        kept = copy.merged(1)
+        assert [e.source for e in kept] == ["s", None] and kept[0].key.tobytes() == example.key.tobytes()
+        assert kept[1].key is None and copy.merged(2) == []
+    store.replace([], [], update=[RowUpdate(1, payload=b"2")])
+    reembed(store, anew, lambda payloads: np.ones((len(payloads), WIDTH)))
+    assert anew.load().counts.tolist() == [3, 1] and [(e.source, e.key) for e in anew.merged(1)] == [
+        ("s", None),
+        (None, None),
+    ]
 
 
 def test_an_empty_memory_can_be_exported_too(store: Store, tmp_path: Path) -> None:

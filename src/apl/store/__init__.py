@@ -19,29 +19,51 @@ from pathlib import Path
 
 from apl.store.contract import Store
 from apl.store.errors import (
+    AlreadyAnswered,
     FingerprintMismatch,
     MissingExtra,
     NewerSchema,
     NoSuchMemory,
+    RowChanged,
+    StoreAway,
     StoreBusy,
     StoreDamaged,
     StoreError,
 )
 from apl.store.ram import RamStore
-from apl.store.rows import Label, MemoryInfo, Nearest, NewRow, Row, Snapshot, checked_name
+from apl.store.rows import (
+    Changes,
+    Label,
+    LabelTotal,
+    MemoryInfo,
+    MergedExample,
+    Nearest,
+    NewRow,
+    Row,
+    RowUpdate,
+    Snapshot,
+    checked_name,
+)
 
 __all__ = [
+    "AlreadyAnswered",
+    "Changes",
     "FingerprintMismatch",
     "Label",
+    "LabelTotal",
     "MemoryInfo",
+    "MergedExample",
     "MissingExtra",
     "Nearest",
     "NewRow",
     "NewerSchema",
     "NoSuchMemory",
     "Row",
+    "RowChanged",
+    "RowUpdate",
     "Snapshot",
     "Store",
+    "StoreAway",
     "StoreBusy",
     "StoreDamaged",
     "StoreError",
@@ -63,18 +85,21 @@ def open_store(
     read_only: bool = False,
     timeout: float = 0.0,
     approximate: bool = False,
+    shared: bool = False,
 ) -> Store:
     """Open the memory of this name, or make it.
 
     `fingerprint` names the encoder that makes the keys and `width` is how many numbers a key has; a memory
     made with others is refused. Without them an existing memory is opened as it is, whatever its encoder:
     for listing, exporting, verifying. `timeout` is how many seconds to wait for another writer to finish.
-    `approximate` lets `nearest` on a server use an HNSW index, which is fast and misses some neighbours.
+    `shared` lets several processes write it at once, on PostgreSQL. `approximate` lets `nearest` on a server use an HNSW index, which is fast and misses some neighbours.
     """
     checked_name(name)
     kind, rest = _home(url)
     if approximate and kind not in ("postgresql", "milvus"):
         raise ValueError("approximate=True is for servers; this memory is searched exactly, in RAM")
+    if shared and kind != "postgresql":
+        raise ValueError("a memory is shared by several writers on PostgreSQL only; elsewhere it has one")
     match kind:
         case "ram":
             if fingerprint is None or width is None:
@@ -87,7 +112,7 @@ def open_store(
         case "postgresql":
             from apl.store.postgres import open_postgres
 
-            return open_postgres(rest, name, fingerprint, width, read_only, timeout, approximate)
+            return open_postgres(rest, name, fingerprint, width, read_only, timeout, approximate, shared)
         case _:
             from apl.store.milvus import open_milvus
 

@@ -2,9 +2,13 @@
 
 - A write is one transaction: all of it happens or none of it, and when the call returns it is durable and
   visible to the next read. Ids count up from 1 and are never reused.
+- Rows may be added, removed and updated in the same transaction, settings with them. An id can be reserved before its
+  row is written, so that what is written beside it can name it.
+- A row may stand for several examples (`count`). What they were is kept apart (`merged`), is not loaded with the rows,
+  and goes with its row.
 - One writer at a time. Opening a memory for writing that somebody else is writing raises `StoreBusy` (after
   `timeout` seconds), so a writer's copy in RAM cannot go stale. Any number may read; a reader compares
-  `generation()` with that of its `Snapshot`, and loads again when they differ.
+  `generation()` with that of its `Snapshot`, and asks for the `changes` when they differ.
 - A store may be used from several threads; calls take turns.
 
 A home for memories implements the methods that begin with an underscore; checks, locking and the public
@@ -19,6 +23,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,22 +31,32 @@ import numpy as np
 from apl.store.errors import FingerprintMismatch, NoSuchMemory, StoreError
 from apl.store.rows import (
     SCHEMA_VERSION,
+    Changes,
     Label,
+    LabelTotal,
     MemoryInfo,
+    MergedExample,
     Nearest,
     NewRow,
+    Recalled,
     Row,
+    RowUpdate,
     Snapshot,
+    Write,
     checked_key,
     checked_label,
     checked_rows,
     checked_source,
+    checked_updates,
+    label_text,
 )
 
 ROWS_PER_BLOCK = 512
 """Rows fetched at a time by `rows()`, so that payloads of a large memory need not fit into RAM."""
 
 
+RECEIPTS_KEPT = 10_000
+"""Each new receipt takes the place of the oldest."""
 NESTED_AT_MOST = 50
 """How deep lists and dictionaries of a setting may be nested: JSON is read by recursion."""
 _inherited: list["Store"] = []
@@ -60,26 +75,52 @@ class Store(ABC):
         self._lock = threading.RLock()
         self._closed = False
         self._process = os.getpid()
+        self._reserved: set[int] = set()
+        """Ids that were reserved and not yet written."""
+        self._reserve_from = 0
 
     # --- writing ----------------------------------------------------------------------------------
+
+    def reserve(self, count: int = 1) -> list[int]:
+        """Ids for rows that are about to be written; nobody else will get them."""
+        with self._using(writing=True):
+            first = self._reserve(count)
+            ids = list(range(first, first + count))
+            self._reserved.update(ids)
+            return ids
 
     def append(self, rows: Sequence[NewRow], *, settings: Mapping[str, Any] | None = None) -> list[int]:
         """Write rows, and settings with them, in one transaction; returns the new ids in order."""
         return self.replace((), rows, settings=settings)
 
     def replace(
-        self, remove: Iterable[int], add: Sequence[NewRow], *, settings: Mapping[str, Any] | None = None
+        self,
+        remove: Iterable[int],
+        add: Sequence[NewRow],
+        *,
+        update: Iterable[RowUpdate] = (),
+        settings: Mapping[str, Any] | None = None,
+        receipts: Mapping[str, Any] | None = None,
     ) -> list[int]:
-        """Remove some rows and write others in one transaction, such as an eviction; returns the new ids.
+        """Remove some rows, write others and update yet others in one transaction; returns the new ids in order.
 
-        A row to be removed that is not there is an error, and then nothing happens at all.
+        A row to be removed or updated that is not there is an error, and then nothing happens at all. So is a receipt
+        whose key has one already (`AlreadyAnswered`): whatever a receipt stands for happens once.
         """
         add, remove = checked_rows(add, self.width), _checked_ids(remove)
-        encoded = encoded_settings(settings)
+        update, encoded = checked_updates(update, self.width), encoded_settings(settings)
         with self._using(writing=True):
-            if missing := sorted(set(remove) - set(self._existing(remove))):
+            touched = sorted({*remove, *(change.id for change in update)})
+            if missing := sorted(set(touched) - set(self._existing(touched))):
                 raise StoreError(f"memory {self.name!r} has no row {missing[0]} to replace; nothing was written")
-            return self._write(remove, add, encoded) if remove or add or encoded else []
+            if both := set(remove) & {change.id for change in update}:
+                raise StoreError(f"row {min(both)} is to be removed and updated at once; nothing was written")
+            write = Write(remove, self._with_ids(add), update, encoded, encoded_settings(receipts))
+            if not write.is_empty:
+                self._write(write)
+            ids = [row.id for row in write.add]
+            self._reserved.difference_update(ids)
+            return ids
 
     def delete(self, ids: Iterable[int]) -> list[int]:
         """Forget these rows, ignoring ids that are not there. All deletions return the ids removed."""
@@ -116,6 +157,26 @@ class Store(ABC):
                 block = self._fetch(ids[start : start + ROWS_PER_BLOCK])
             yield from block
 
+    def changes(self, since: int) -> Changes | None:
+        """What happened after that generation; None if it is too long ago, and everything has to be loaded."""
+        with self._using():
+            return self._changes(int(since))
+
+    def merged(self, id: int) -> list[MergedExample]:
+        """The examples behind a row, in the order in which they were merged; none are kept for a row of one example."""
+        return self.merged_into([id]).get(int(id), [])
+
+    def merged_into(self, ids: Iterable[int]) -> dict[int, list[MergedExample]]:
+        """The examples behind each of these rows that has any."""
+        with self._using():
+            return self._merged(_checked_ids(ids))
+
+    def merged_from(self, source: str) -> list[int]:
+        """The rows that examples of this source were merged into."""
+        source = checked_source(source)
+        with self._using():
+            return self._merged_from(source)
+
     def row(self, id: int) -> Row:
         with self._using():
             found = self._fetch([int(id)])
@@ -135,9 +196,28 @@ class Store(ABC):
         with self._using():
             return self._nearest(key, k)
 
+    def recall(self, keys: np.ndarray, k: int) -> Recalled:
+        """The k nearest rows of each of these keys, whole but for their payloads. Only they travel from a server."""
+        if k < 1:
+            raise ValueError(f"k must be at least 1, got {k}")
+        asked = np.array([checked_key(key, self.width) for key in keys], np.float32).reshape(len(keys), self.width)
+        with self._using():
+            return self._recall(asked, k) if len(asked) else Recalled.of([], asked, k)
+
+    def totals(self) -> list[LabelTotal]:
+        """The classes in the order in which they came: how many rows and examples each has, and the sum of its keys."""
+        with self._using():
+            return self._totals()
+
     def settings(self) -> dict[str, Any]:
         with self._using():
             return {key: json.loads(value) for key, value in self._settings().items()}
+
+    def receipt(self, key: str) -> Any | None:
+        """What was written under this key by `replace(receipts=…)`; the latest some thousand are kept."""
+        with self._using():
+            found = self._receipt(str(key))
+        return None if found is None else json.loads(found)
 
     def count(self) -> int:
         with self._using():
@@ -176,8 +256,24 @@ class Store(ABC):
     # --- what a home implements -------------------------------------------------------------------
 
     @abstractmethod
-    def _write(self, remove: list[int], add: list[NewRow], settings: dict[str, str]) -> list[int]:
-        """The one transaction. `remove` are rows that exist; settings are JSON texts."""
+    def _write(self, write: Write) -> None:
+        """The one transaction. Rows to be removed or updated exist."""
+
+    @abstractmethod
+    def _next_id(self) -> int:
+        """The smallest id that no row ever had."""
+
+    @abstractmethod
+    def _receipt(self, key: str) -> str | None: ...
+
+    @abstractmethod
+    def _changes(self, since: int) -> Changes | None: ...
+
+    @abstractmethod
+    def _merged(self, ids: list[int]) -> dict[int, list[MergedExample]]: ...
+
+    @abstractmethod
+    def _merged_from(self, source: str) -> list[int]: ...
 
     @abstractmethod
     def _existing(self, ids: list[int]) -> list[int]: ...
@@ -214,11 +310,36 @@ class Store(ABC):
     def _plain_errors(self) -> AbstractContextManager[None]:
         """Turns the errors of a database driver into `StoreError`s."""
 
+    def _reserve(self, count: int) -> int:
+        """The first of so many ids. The one writer of a memory counts in RAM."""
+        first = max(self._reserve_from, self._next_id())
+        self._reserve_from = first + count
+        return first
+
     def _nearest(self, key: np.ndarray, k: int) -> Nearest:
         snapshot = self._load()
         distances = np.linalg.norm(snapshot.keys.astype(np.float64) - key, axis=1).astype(np.float32)
         best = np.argsort(distances, kind="stable")[:k]
         return Nearest(snapshot.ids[best], distances[best])
+
+    def _recall(self, keys: np.ndarray, k: int) -> Recalled:
+        found = [self._fetch(self._nearest(key, k).ids.tolist()) for key in keys]
+        return Recalled.of(found, keys, k)
+
+    def _totals(self) -> list[LabelTotal]:
+        snapshot = self._load()
+        places: dict[str, list[int]] = {}
+        for place, label in enumerate(snapshot.labels):
+            places.setdefault(label_text(label), []).append(place)
+        return [
+            LabelTotal(
+                snapshot.labels[at[0]],
+                len(at),
+                int(snapshot.counts[at].sum()),
+                snapshot.counts[at] @ snapshot.keys[at].astype(np.float64),
+            )
+            for at in places.values()
+        ]
 
     def _problems(self) -> list[str]:
         snapshot = self._load()
@@ -241,8 +362,17 @@ class Store(ABC):
 
     def _delete(self, ids: list[int]) -> list[int]:
         if ids:
-            self._write(ids, [], {})
+            self._write(Write(ids, [], [], {}, {}))
         return ids
+
+    def _with_ids(self, rows: list[NewRow]) -> list[NewRow]:
+        """Every row with an id of its own."""
+        new = iter(self.reserve(sum(row.id is None for row in rows)))
+        rows = [row if row.id is not None else replace(row, id=next(new)) for row in rows]
+        ids = [row.id for row in rows]
+        if len(set(ids)) < len(ids) or not self._reserved.issuperset(ids):
+            raise StoreError("rows must have ids of their own, from `reserve`; nothing was written")
+        return rows
 
 
 def agree(info: MemoryInfo, fingerprint: str | None, width: int | None) -> None:

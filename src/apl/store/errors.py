@@ -11,6 +11,22 @@ class StoreBusy(StoreError):
     """Somebody else has the memory open for writing."""
 
 
+class StoreAway(StoreError):
+    """The server of the memory does not answer at the moment. It is asked again at the next call."""
+
+
+class AlreadyAnswered(StoreError):
+    """A receipt of this key is there already: the request has been answered before, perhaps by another process."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"there is a receipt for {key!r} already; nothing was written")
+        self.key = key
+
+
+class RowChanged(StoreError):
+    """Somebody else has changed a row since it was read; nothing was written, read it again."""
+
+
 class StoreDamaged(StoreError):
     """The file is not a memory, or no longer a whole one."""
 

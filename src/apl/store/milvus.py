@@ -3,7 +3,7 @@
 Atomic: rows are inserted with the number of their batch, and count only once the journal says so
 (`milvus_journal`). What a writer that died left unfinished is dropped, or finished, when the memory is next
 opened for writing; readers never see it. The one exception is the removal of more than 2,000 rows at once,
-which goes by blocks of 2,000.
+which goes by blocks of 2,000. A row that is updated is written anew under its id, and its earlier version is removed.
 Visible: reads wait until the server has caught up (consistency level Strong).
 Durable: as much as the message log of the server is.
 One writer: Milvus has no locks. Whoever opens a memory for writing last has it, and the one before is told so
@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from apl.store.contract import Store, agree, require_creatable
-from apl.store.errors import NoSuchMemory, StoreBusy, StoreError
+from apl.store.errors import AlreadyAnswered, NoSuchMemory, StoreBusy, StoreError
 from apl.store.milvus_journal import (
     STRONG,
     TEXT_LIMIT,
@@ -38,15 +38,35 @@ from apl.store.milvus_journal import (
     make_ready,
     place,
     plain_errors,
+    text_hash,
 )
-from apl.store.milvus_rows import collection_name, entity_of, label_text, make_rows, row_of, text_hash
-from apl.store.rows import Label, MemoryInfo, Nearest, NewRow, Row, Snapshot
+from apl.store.milvus_notes import Notes, notes_of
+from apl.store.milvus_rows import collection_name, entity_of, make_rows, row_of
+from apl.store.rows import (
+    SCHEMA_VERSION,
+    Changes,
+    Label,
+    MemoryInfo,
+    MergedExample,
+    Nearest,
+    Row,
+    Snapshot,
+    Write,
+    label_text,
+    snapshot_of,
+    updated_row,
+)
 
 REMOVED_AT_ONCE = 2000
 """So many ids fit into a record of the journal beside the settings."""
 INSERT_BYTES = 16 << 20
 READ_IDS = 4096
-COLUMNS = ["id", "label", "surprise_nats", "written_at", "source", "key"]
+FIRST_COLUMNS = ["id", "label", "surprise_nats", "written_at", "source", "key"]
+COLUMNS = [*FIRST_COLUMNS, "count", "extra"]
+GENERATIONS_FOLLOWED = 10_000
+"""A copy that is further behind has to be loaded anew."""
+SWEEP_EVERY = 1000
+"""Once in so many writes, removals that are older than that are forgotten."""
 
 
 def open_milvus(
@@ -60,10 +80,16 @@ def open_milvus(
             if record is None:
                 require_creatable(place(address), name, fingerprint, width, read_only)
                 journal.make()
+                Notes(client, name).make_ready()
                 record = Record(name, fingerprint, width, created=time.time())
                 make_rows(client, record, approximate)
                 journal.commit(record)
             agree(record.info(rows=0), fingerprint, width)
+            if record.schema_version == 1:
+                if read_only:
+                    raise StoreError(f"memory {name!r} is of an earlier version: open it for writing once")
+                record = _brought_up_to_date(client, journal, record, approximate)
+            Notes(client, name).make_ready()
             make_ready(client, collection_name(name), "key", "HNSW" if approximate else "FLAT")
             store = MilvusStore(address, client, record, read_only, approximate)
             if not read_only:
@@ -93,9 +119,35 @@ def delete_milvus(address: str, name: str) -> None:
 def _count_rows(client: MilvusClient, record: Record) -> int:
     filter = f"batch <= {record.batch}"
     if record.removed:
-        filter += f" and id not in {record.removed}"
-    counted = client.query(collection_name(record.memory), filter, output_fields=["count(*)"], consistency_level=STRONG)
-    return counted[0]["count(*)"]
+        filter += f" and {_primary(record)} not in {record.removed}"
+    name = collection_name(record.memory, record.schema_version)
+    return client.query(name, filter, output_fields=["count(*)"], consistency_level=STRONG)[0]["count(*)"]
+
+
+def _primary(record: Record) -> str:
+    return "id" if record.schema_version == 1 else "version"
+
+
+def _brought_up_to_date(client: MilvusClient, journal: Journal, record: Record, approximate: bool) -> Record:
+    """Copy the rows of a memory of the first version, where a row could not be updated, and turn settings into notes."""
+    old = collection_name(record.memory, 1)
+    make_ready(client, old, "key", "FLAT")
+    make_rows(client, record, approximate)
+    new = replace(record, schema_version=SCHEMA_VERSION, removed=[], settings={}, known_since=record.batch)
+    for start in range(1, record.next_id, READ_IDS):
+        within = f"batch <= {record.batch} and id >= {start} and id < {start + READ_IDS}"
+        found = client.query(old, within, output_fields=[*FIRST_COLUMNS, "payload"], consistency_level=STRONG)
+        rows = [row_of(entity) for entity in found if entity["id"] not in set(record.removed)]
+        if rows:
+            client.insert(collection_name(record.memory), [entity_of(record.batch, row) for row in rows])
+    notes = Notes(client, record.memory)
+    notes.make_ready()
+    notes.erase()
+    notes.write(notes_of(Write([], [], [], record.settings, {})), record.batch)
+    new = replace(new, batch=record.batch + 1)
+    journal.commit(new)
+    client.drop_collection(old)
+    return new
 
 
 class MilvusStore(Store):
@@ -107,6 +159,7 @@ class MilvusStore(Store):
         self._client = client
         self._collection = collection_name(record.memory)
         self._journal = Journal(client)
+        self._notes = Notes(client, record.memory)
         self._approximate = approximate
         self._own = record
         """The journal's newest record as a writer knows it; readers ask the server."""
@@ -131,20 +184,24 @@ class MilvusStore(Store):
 
     def _recovered(self, record: Record) -> Record:
         """Drop the rows of a write that never reached the journal; finish the deletions of one that did."""
-        torn = [entity["id"] for entity in self._query(f"batch > {record.batch}", ["id"])]
-        self._erase(torn + record.removed)
-        return replace(record, next_id=max([record.next_id, *(id + 1 for id in torn)]))
+        torn = self._query(f"batch > {record.batch}", ["version", "id"])
+        self._erase([entity["version"] for entity in torn] + record.removed)
+        self._notes.drop_after(record.batch)
+        return replace(record, next_id=max([record.next_id, *(entity["id"] + 1 for entity in torn)]))
 
-    def _write(self, remove: list[int], add: list[NewRow], settings: dict[str, str]) -> list[int]:
-        for row in add:
-            if row.payload is not None and len(row.payload) > TEXT_LIMIT // 4 * 3 - 3:
+    def _write(self, write: Write) -> None:
+        for row in (*write.add, *write.update):
+            if isinstance(row.payload, bytes) and len(row.payload) > TEXT_LIMIT // 4 * 3 - 3:
                 raise StoreError(f"a payload of {len(row.payload)} bytes is too large for Milvus; nothing was written")
-        while len(remove) > REMOVED_AT_ONCE:
-            self._commit(remove[:REMOVED_AT_ONCE], [], {})
-            remove = remove[REMOVED_AT_ONCE:]
-        return self._commit(remove, add, settings)
+        for key in write.receipts:
+            if self._receipt(key) is not None:
+                raise AlreadyAnswered(key)
+        while len(write.remove) + len(write.update) > REMOVED_AT_ONCE and len(write.remove) > REMOVED_AT_ONCE:
+            self._commit(Write(write.remove[:REMOVED_AT_ONCE], [], [], {}, {}))
+            write = replace(write, remove=write.remove[REMOVED_AT_ONCE:])
+        self._commit(write)
 
-    def _commit(self, remove: list[int], add: list[NewRow], settings: dict[str, str]) -> list[int]:
+    def _commit(self, write: Write) -> None:
         if self._token not in self._tokens():
             raise StoreBusy(
                 f"memory {self.name!r} at {place(self._address)} has since been opened for writing "
@@ -152,31 +209,43 @@ class MilvusStore(Store):
             )
         if self._unfinished:
             self._own, self._unfinished = self._recovered(self._current()), False
-        batch, first = self._own.batch + 1, self._own.next_id
-        ids = list(range(first, first + len(add)))
+        changes = {change.id: change for change in write.update}
+        touched = sorted({*write.remove, *changes})
+        before = self._select(f"id in {touched}", [*COLUMNS, "payload", "version"], self._own) if touched else []
+        updated = [updated_row(row_of(e), changes[e["id"]]) for e in before if e["id"] in changes]
+        batch = self._own.batch + 1
         self._unfinished = True
+        rows = [*write.add, *updated]
         per_call = max(1, INSERT_BYTES // (4 * self.width + TEXT_LIMIT))
-        for start in range(0, len(add), per_call):
-            chunk = zip(ids[start : start + per_call], add[start : start + per_call], strict=True)
-            self._client.insert(self._collection, [entity_of(id, batch, row) for id, row in chunk])
+        for start in range(0, len(rows), per_call):
+            chunk = rows[start : start + per_call]
+            self._client.insert(self._collection, [entity_of(batch, row) for row in chunk])
+        self._notes.write(notes_of(write), batch)
+        removed = [entity["version"] for entity in before]
+        sweeping = batch % SWEEP_EVERY == 0
         record = replace(
             self._own,
             batch=batch,
-            next_id=first + len(add),
-            removed=remove,
-            settings=self._own.settings | settings,
+            next_id=max([self._own.next_id, *(row.id + 1 for row in write.add)]),
+            removed=removed,
+            known_since=max(self._own.known_since, batch - GENERATIONS_FOLLOWED if sweeping else 0),
         )
         self._journal.commit(record)
-        self._erase(remove)
+        self._erase(removed)
         self._own, self._unfinished = record, False
-        return ids
+        self._notes.sweep(write.settings, batch)
+        if sweeping:
+            self._notes.forget_removed(record.known_since)
 
     def _tokens(self) -> list[str]:
         return self._client.describe_collection(self._collection)["aliases"]
 
-    def _erase(self, ids: list[int]) -> None:
-        if ids:
-            self._client.delete(self._collection, ids=ids)
+    def _erase(self, versions: list[int]) -> None:
+        if versions:
+            self._client.delete(self._collection, ids=versions)
+
+    def _next_id(self) -> int:
+        return self._known().next_id
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -195,8 +264,8 @@ class MilvusStore(Store):
     def _select(self, condition: str, columns: list[str], record: Record) -> list[dict[str, Any]]:
         """The rows that count, in the order of their ids."""
         removed = set(record.removed)
-        found = self._query(f"batch <= {record.batch} and {condition}", [*columns, "id"])
-        return sorted((e for e in found if e["id"] not in removed), key=lambda entity: entity["id"])
+        found = self._query(f"batch <= {record.batch} and {condition}", [*columns, "id", "version"])
+        return sorted((e for e in found if e["version"] not in removed), key=lambda entity: entity["id"])
 
     def _scan(self, columns: list[str], record: Record) -> Iterator[dict[str, Any]]:
         """All rows, a range of ids at a time: a server sends no more than 16,384 rows for one question."""
@@ -232,15 +301,27 @@ class MilvusStore(Store):
             # A reader may have read across a write; then it reads again.
             if not self.read_only or self._known().batch == record.batch:
                 break
-        return Snapshot(
-            ids=np.array([row.id for row in rows], np.int64),
-            keys=np.array([row.key for row in rows], np.float32).reshape(len(rows), self.width),
-            labels=[row.label for row in rows],
-            surprise_nats=np.array([row.surprise_nats for row in rows], np.float64),
-            written_at=np.array([row.written_at for row in rows], np.float64),
-            sources=[row.source for row in rows],
-            generation=record.batch,
-        )
+        return snapshot_of(rows, self.width, record.batch)
+
+    def _changes(self, since: int) -> Changes | None:
+        while True:
+            record = self._known()
+            removed = self._notes.removed(since, record.batch) if since >= record.known_since else None
+            if removed is None:
+                return None
+            found = self._select(f"batch > {since}", COLUMNS, record)
+            if not self.read_only or self._known().batch == record.batch:
+                return Changes(snapshot_of([row_of(entity) for entity in found], self.width, record.batch), removed)
+
+    def _merged(self, ids: list[int]) -> dict[int, list[MergedExample]]:
+        return self._notes.merged(self._existing(ids), self._known().batch, self.width)
+
+    def _merged_from(self, source: str) -> list[int]:
+        candidates = self._merged(self._notes.rows_with(source, self._known().batch))
+        return [id for id, examples in candidates.items() if any(example.source == source for example in examples)]
+
+    def _receipt(self, key: str) -> str | None:
+        return self._notes.receipt(key, self._known().batch)
 
     def _fetch(self, ids: list[int]) -> list[Row]:
         return [row_of(entity) for entity in self._select(f"id in {ids}", [*COLUMNS, "payload"], self._known())]
@@ -252,15 +333,16 @@ class MilvusStore(Store):
         (hits,) = self._client.search(
             self._collection,
             [key.tolist()],
-            filter=f"batch <= {record.batch}" + (f" and id not in {record.removed}" if record.removed else ""),
+            filter=f"batch <= {record.batch}" + (f" and version not in {record.removed}" if record.removed else ""),
             limit=k,
+            output_fields=["id"],
             search_params={
                 "metric_type": "L2",
                 "params": {"ef": max(64, 2 * k)} if self._approximate else {},
             },
             consistency_level=STRONG,
         )
-        found = sorted((hit["distance"], hit["id"]) for hit in hits)
+        found = sorted((hit["distance"], hit["entity"]["id"]) for hit in hits)
         distances = np.sqrt(np.array([distance for distance, _ in found], np.float32).clip(min=0))
         return Nearest(np.array([id for _, id in found], np.int64), distances)
 
@@ -268,7 +350,7 @@ class MilvusStore(Store):
         return self._client.describe_index(self._collection, "key")["index_type"]
 
     def _settings(self) -> dict[str, str]:
-        return self._known().settings
+        return self._notes.settings(self._known().batch)
 
     def _count(self) -> int:
         return _count_rows(self._client, self._known())
@@ -279,6 +361,7 @@ class MilvusStore(Store):
     def _drop(self) -> None:
         with self._using(writing=True):
             self._journal.erase(self.name)
+            self._notes.erase()
             self._client.drop_alias(self._token)
             self._client.drop_collection(self._collection)
 

@@ -2,11 +2,12 @@
 
 Milvus has none, but inserting a single entity is atomic. So every write ends with the insertion of one
 record into the journal, and only that makes it true: the record says up to which batch the rows count, which
-rows are gone, what the next id is, and what the settings are. One journal serves all memories of a server.
+rows are gone, and what the next id is. One journal serves all memories of a server.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from apl.store.errors import MissingExtra, NewerSchema, StoreError
+from apl.store.errors import MissingExtra, NewerSchema, StoreAway, StoreError
 from apl.store.rows import SCHEMA_VERSION, MemoryInfo
 
 try:
@@ -47,11 +48,19 @@ class Record:
     """Rows of later batches do not count: their write was never finished."""
     next_id: int = 1
     removed: list[int] = field(default_factory=list)
-    """Rows that the last write removed, listed in case it died before it could delete them."""
+    """Versions of rows that the last write removed, listed in case it died before it could delete them."""
     settings: dict[str, str] = field(default_factory=dict)
+    """Of a memory of the first version; later they are notes."""
+    known_since: int = 0
+    """What happened after this batch is known to the notes."""
 
     def info(self, rows: int) -> MemoryInfo:
         return MemoryInfo(self.memory, self.fingerprint, self.width, self.created, self.schema_version, rows)
+
+
+def text_hash(text: str) -> int:
+    """Stands for a text in an expression, where text of the user's cannot be put safely."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)
 
 
 @contextmanager
@@ -60,6 +69,10 @@ def plain_errors(address: str) -> Iterator[None]:
         yield
     except (MilvusException, RpcError) as error:
         reason = getattr(error, "message", None) or str(error)
+        if isinstance(error, RpcError) or "connect" in str(reason).lower():
+            raise StoreAway(
+                f"the Milvus server at {place(address)} does not answer ({reason}): try again soon"
+            ) from error
         raise StoreError(f"the Milvus server at {place(address)} failed ({reason}): open the memory anew") from error
 
 
@@ -152,7 +165,7 @@ class Journal:
         """From here on this record is the truth. Older ones are then swept away."""
         text = json.dumps(asdict(record))
         if len(text.encode()) > TEXT_LIMIT:
-            raise StoreError(f"the settings of memory {record.memory!r} are too large for Milvus; nothing was written")
+            raise StoreError(f"this write to memory {record.memory!r} is too large for Milvus; nothing was written")
         entity = {"memory": record.memory, "batch": record.batch, "record": text, "unused": [0.0, 0.0]}
         self._client.insert(JOURNAL, [entity])
         self._forget(f'memory == "{record.memory}" and batch < {record.batch}')

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 from typing import Any
 
 import numpy as np
 
-from apl.store.milvus_journal import TEXT_LIMIT, DataType, MilvusClient, Record, make_collection
-from apl.store.rows import TEXT_LIMIT_BYTES, Label, NewRow, Row
+from apl.store.milvus_journal import TEXT_LIMIT, DataType, MilvusClient, Record, make_collection, text_hash
+from apl.store.rows import EXTRA_LIMIT_BYTES, SCHEMA_VERSION, TEXT_LIMIT_BYTES, NewRow, Row, label_of, label_text
 
 
-def collection_name(memory: str) -> str:
+def collection_name(memory: str, schema_version: int = SCHEMA_VERSION) -> str:
     """Milvus allows letters, digits and underscores only."""
-    return "apl_rows_" + "".join(c if c.isalnum() else f"_{ord(c):02x}" for c in memory)
+    begin = "apl_rows_" if schema_version == 1 else "apl_memory_"
+    return begin + "".join(c if c.isalnum() else f"_{ord(c):02x}" for c in memory)
 
 
 def make_rows(client: MilvusClient, record: Record, approximate: bool) -> None:
@@ -23,6 +23,8 @@ def make_rows(client: MilvusClient, record: Record, approximate: bool) -> None:
         # Left behind by somebody who died before the journal knew of it.
         client.drop_collection(name)
     fields = {
+        # A row that is updated is another version under the same id.
+        "version": {"datatype": DataType.INT64, "auto_id": True},
         "id": {"datatype": DataType.INT64},
         "batch": {"datatype": DataType.INT64},
         "label": {"datatype": DataType.VARCHAR, "max_length": TEXT_LIMIT_BYTES + 1},
@@ -33,24 +35,18 @@ def make_rows(client: MilvusClient, record: Record, approximate: bool) -> None:
         "surprise_nats": {"datatype": DataType.DOUBLE},
         "written_at": {"datatype": DataType.DOUBLE},
         "payload": {"datatype": DataType.VARCHAR, "max_length": TEXT_LIMIT},
+        "count": {"datatype": DataType.INT64},
+        "extra": {"datatype": DataType.VARCHAR, "max_length": 2 * EXTRA_LIMIT_BYTES},
         "key": {"datatype": DataType.FLOAT_VECTOR, "dim": record.width},
     }
     make_collection(client, name, fields, "key", "HNSW" if approximate else "FLAT")
 
 
-def label_text(label: Label) -> str:
-    return f"t{label}" if isinstance(label, str) else f"i{label}"
-
-
-def text_hash(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)
-
-
-def entity_of(id: int, batch: int, row: NewRow) -> dict[str, Any]:
+def entity_of(batch: int, row: NewRow | Row) -> dict[str, Any]:
     # Milvus 2.3 has no empty cells: an absent source or payload is "", a present one begins with "=".
     label, source = label_text(row.label), "" if row.source is None else f"={row.source}"
     return {
-        "id": id,
+        "id": row.id,
         "batch": batch,
         "label": label,
         "label_hash": text_hash(label),
@@ -58,19 +54,30 @@ def entity_of(id: int, batch: int, row: NewRow) -> dict[str, Any]:
         "source_hash": text_hash(source),
         "surprise_nats": row.surprise_nats,
         "written_at": row.written_at,
-        "payload": "" if row.payload is None else "=" + base64.b64encode(row.payload).decode(),
+        "payload": _encoded(row.payload),
+        "count": row.count,
+        "extra": _encoded(row.extra),
         "key": row.key.tolist(),
     }
 
 
 def row_of(entity: dict[str, Any]) -> Row:
-    label, source, payload = entity["label"], entity["source"], entity.get("payload", "")
     return Row(
         id=entity["id"],
-        label=label[1:] if label[0] == "t" else int(label[1:]),
+        label=label_of(entity["label"]),
         key=np.array(entity["key"], np.float32),
         surprise_nats=entity["surprise_nats"],
         written_at=entity["written_at"],
-        source=source[1:] if source else None,
-        payload=base64.b64decode(payload[1:]) if payload else None,
+        source=entity["source"][1:] if entity["source"] else None,
+        payload=_decoded(entity.get("payload", "")),
+        count=entity.get("count", 1),
+        extra=_decoded(entity.get("extra", "")),
     )
+
+
+def _encoded(content: bytes | None) -> str:
+    return "" if content is None else "=" + base64.b64encode(content).decode()
+
+
+def _decoded(text: str) -> bytes | None:
+    return base64.b64decode(text[1:]) if text else None

@@ -1,44 +1,82 @@
 """Memories on a PostgreSQL server with the `vector` extension (pgvector), for several machines.
 
 The tables live in the schema `apl` of the database and hold any number of memories. A write is one
-transaction with `synchronous_commit`. The writer holds an advisory lock for as long as its connection lasts.
+transaction with `synchronous_commit`.
+
+Alone or shared: by default a writer has its memory alone, by an advisory lock that lasts as long as its connection.
+With `shared=True` any number of processes write it at once: transactions of one memory queue up at its record in
+`apl.memories`, so generations are in the order of commits, nothing is lost and no half of a write is seen. A row that
+two of them update at once is updated by one; the other is told (`RowChanged`) if it said what it had seen.
+
+A connection that was lost is made anew at the next call; until the server answers, calls raise `StoreAway`.
 
 `nearest` searches on the server and is exact. With `approximate=True` it goes through an HNSW index, made
-when the memory is first opened so for writing: faster on a large memory, and it misses neighbours. On 20,000
-rows of 64 numbers, k = 16, it found 0.99 of them where the rows form 200 clusters and 0.91 where they have no
-structure; wider keys and more rows without structure bring it down to half.
+when the memory is first opened so for writing: faster on a large memory, and it misses neighbours (docs/SCALE.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
 
-from apl.store.contract import Store, agree, require_creatable
-from apl.store.errors import NoSuchMemory, StoreError
+from apl.store.contract import RECEIPTS_KEPT, Store, agree, require_creatable
+from apl.store.errors import AlreadyAnswered, NoSuchMemory, RowChanged, StoreAway, StoreBusy, StoreError
 from apl.store.postgres_database import (
     HNSW_WIDEST,
-    MEMORIES,
+    bring_up_to_date,
     connect,
     create_memory,
     find_memory,
-    has_tables,
-    info_of,
+    leave_pool,
+    list_all,
     lock_for_writing,
     make_index,
     place,
     plain_errors,
+    pool_for,
     psycopg,
+    schema_version,
+    share_for_writing,
     sql,
 )
-from apl.store.rows import Label, MemoryInfo, Nearest, NewRow, Row, Snapshot
+from apl.store.rows import (
+    KEEP,
+    Changes,
+    Label,
+    LabelTotal,
+    MemoryInfo,
+    MergedExample,
+    Nearest,
+    NewRow,
+    Recalled,
+    Row,
+    Snapshot,
+    Write,
+    key_bytes,
+    key_of,
+    label_of,
+    label_text,
+    snapshot_of,
+    updated_row,
+)
 
+GENERATIONS_FOLLOWED = 10_000
+"""A copy that is further behind has to be loaded anew."""
+COPY_ROWS = 50
+"""From so many rows on, COPY is faster than INSERT."""
+RETRY_AFTER_SECONDS = 0.5
+"""A server that did not answer is left alone for so long."""
 # vector_send gives a key's bytes as they are: much faster than turning every number into text and back.
-ROWS = """SELECT id, label_text, label_integer, surprise_nats, written_at, source, vector_send(key){more}
-          FROM apl.rows WHERE memory = %s {which} ORDER BY id"""
+CELLS = "id, label_text, label_integer, surprise_nats, written_at, source, vector_send(key), {payload}, {more}"
+MORE = {1: "1::bigint, NULL::bytea", 2: "count, extra"}
+COLUMNS = (
+    "memory, id, label_text, label_integer, surprise_nats, written_at, source, key, payload, count, extra, generation"
+)
+TYPES = ["int4", "int8", "text", "int8", "float8", "float8", "text", "vector", "bytea", "int8", "bytea", "int8"]
 
 
 def open_postgres(
@@ -49,24 +87,30 @@ def open_postgres(
     read_only: bool,
     timeout: float,
     approximate: bool,
+    shared: bool = False,
 ) -> PostgresStore:
     if approximate and width is not None and width > HNSW_WIDEST:
         raise StoreError(f"pgvector can index at most {HNSW_WIDEST} numbers a key, these have {width}")
     connection = connect(url, read_only)
     try:
         with plain_errors(url):
-            found = find_memory(connection, name) if has_tables(connection, url) else None
+            version = schema_version(connection, url)
+            found = find_memory(connection, name, version) if version is not None else None
             if found is None:
                 require_creatable(place(url), name, fingerprint, width, read_only)
-                create_memory(connection, url, name, fingerprint, width)
-                found = find_memory(connection, name)
+            if not read_only:
+                bring_up_to_date(connection, url)
+                version = schema_version(connection, url)
+                if found is None:
+                    create_memory(connection, name, fingerprint, width)
+                    found = find_memory(connection, name, version)
             info, memory = found
             agree(info, fingerprint, width)
-            if not read_only:
+            if not read_only and not shared:
                 lock_for_writing(connection, url, name, memory, timeout)
-                if approximate:
-                    make_index(connection, memory, info.width)
-        return PostgresStore(url, connection, info, memory, read_only, approximate)
+            if not read_only and approximate:
+                make_index(connection, memory, info.width)
+        return PostgresStore(url, connection, info, memory, read_only, approximate, shared, version)
     except BaseException:
         connection.close()
         raise
@@ -74,9 +118,8 @@ def open_postgres(
 
 def list_postgres(url: str) -> list[MemoryInfo]:
     with connect(url, read_only=True) as connection, plain_errors(url):
-        if not has_tables(connection, url):
-            return []
-        return [info_of(record) for record in connection.execute(f"{MEMORIES} ORDER BY name")]
+        version = schema_version(connection, url)
+        return [] if version is None else list_all(connection, version)
 
 
 def delete_postgres(url: str, name: str) -> None:
@@ -95,36 +138,207 @@ class PostgresStore(Store):
         memory: int,
         read_only: bool,
         approximate: bool,
+        shared: bool,
+        version: int,
     ) -> None:
         super().__init__(info.name, info.fingerprint, info.width, info.created, read_only)
+        self.shared = shared
+        self.approximate = approximate
         self._url = url
         self._connection = connection
         self._memory = memory
-        self._approximate = approximate
+        self._version = version
+        self._written: int | None = None
+        self._away_until = 0.0
+        self._pool = pool_for(url) if shared else None
+        if shared:
+            connection.close()
 
-    def _write(self, remove: list[int], add: list[NewRow], settings: dict[str, str]) -> list[int]:
-        with self._connection.transaction(), self._connection.cursor() as run:
+    @contextmanager
+    def _session(self) -> Iterator[psycopg.Connection[Any]]:
+        if self._pool is not None:
+            with self._pool.connection() as connection:
+                yield connection
+            return
+        if self._connection.closed:
+            self._reconnect()
+        yield self._connection
+
+    def _reconnect(self) -> None:
+        if time.monotonic() < self._away_until:
+            raise StoreAway(f"{place(self._url)} does not answer: try again soon")
+        try:
+            self._connection = connect(self._url, self.read_only)
+        except StoreAway:
+            self._away_until = time.monotonic() + RETRY_AFTER_SECONDS
+            raise
+        if not self.read_only:
+            try:
+                lock_for_writing(self._connection, self._url, self.name, self._memory, 0.0)
+                query = "SELECT generation FROM apl.memories WHERE id = %s"
+                now = self._found(self._connection.execute(query, (self._memory,)).fetchone())[0]
+                if self._written is not None and now != self._written:
+                    raise StoreBusy(f"memory {self.name!r} was written by somebody else meanwhile: open it anew")
+            except BaseException:
+                self._connection.close()
+                raise
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    def _write(self, write: Write) -> None:
+        memory = self._memory
+        with self._session() as connection, connection.transaction(), connection.cursor(binary=True) as run:
+            if self.shared:
+                share_for_writing(connection, self._url, self.name, memory)
             record = run.execute(
-                "UPDATE apl.memories SET next_id = next_id + %s, generation = generation + 1 WHERE id = %s"
-                " RETURNING next_id",
-                (len(add), self._memory),
+                "UPDATE apl.memories SET next_id = GREATEST(next_id, %s), generation = generation + 1,"
+                " known_since = GREATEST(known_since, generation + 1 - %s) WHERE id = %s RETURNING generation",
+                (max((row.id + 1 for row in write.add), default=1), GENERATIONS_FOLLOWED, memory),
             ).fetchone()
-            first = self._found(record)[0] - len(add)
-            ids = list(range(first, first + len(add)))
-            if remove:
-                run.execute("DELETE FROM apl.rows WHERE memory = %s AND id = ANY(%s)", (self._memory, remove))
-            if add:
-                run.executemany(
-                    "INSERT INTO apl.rows VALUES (%s, %s, %s, %s, %s, %s, %s, %b, %s)",
-                    [(self._memory, id, *_cells(row)) for id, row in zip(ids, add, strict=True)],
+            generation = self._found(record)[0]
+            self._put_receipts(run, write.receipts, generation)
+            touched = {*write.remove, *(change.id for change in write.update)}
+            before = {row.id: row for row in self._rows(run, "AND id = ANY(%s)", sorted(touched))} if touched else {}
+            if len(before) < len(touched):
+                raise RowChanged(f"row {min(touched - set(before))} is gone by now; nothing was written")
+            if write.remove:
+                for table in ("rows", "merged"):
+                    run.execute(f"DELETE FROM apl.{table} WHERE memory = %s AND id = ANY(%s)", (memory, write.remove))
+                run.execute(
+                    "INSERT INTO apl.removed SELECT %s, %s, unnest(%s::bigint[])", (memory, generation, write.remove)
                 )
-            if settings:
-                run.executemany(
-                    "INSERT INTO apl.settings VALUES (%s, %s, %s)"
-                    " ON CONFLICT (memory, key) DO UPDATE SET value = excluded.value",
-                    [(self._memory, key, value) for key, value in settings.items()],
-                )
-        return ids
+            self._put_rows(run, write.add, generation)
+            after = self._update(run, write, before, generation)
+            self._put_merged(run, write)
+            self._put_settings(run, write.settings)
+            self._put_totals(run, [*before.values()], [*write.add, *after], generation)
+            run.execute(
+                "DELETE FROM apl.removed WHERE memory = %s AND generation <= %s",
+                (memory, generation - GENERATIONS_FOLLOWED),
+            )
+        self._written = generation
+
+    def _update(self, run: psycopg.Cursor[Any], write: Write, before: Mapping[int, Row], generation: int) -> list[Row]:
+        after = []
+        for change in write.update:
+            old = before[change.id]
+            if change.seen_count is not None and change.seen_count != old.count:
+                raise RowChanged(f"row {change.id} has been changed by somebody else; nothing was written")
+            new = updated_row(old, change)
+            after.append(new)
+            payload = "" if change.payload is KEEP else ", payload = %b"
+            run.execute(
+                "UPDATE apl.rows SET label_text = %s, label_integer = %s, source = %s, key = %b, count = %s, extra = %b,"
+                f" generation = %s{payload} WHERE memory = %s AND id = %s",
+                (
+                    *(*_label_cells(new.label), new.source, new.key, new.count, new.extra, generation),
+                    *(() if change.payload is KEEP else (change.payload,)),
+                    *(self._memory, change.id),
+                ),
+            )
+        return after
+
+    def _put_rows(self, run: psycopg.Cursor[Any], rows: Sequence[NewRow], generation: int) -> None:
+        records = (
+            (
+                *(self._memory, row.id, *_label_cells(row.label), row.surprise_nats, row.written_at, row.source),
+                *(row.key, row.payload, row.count, row.extra, generation),
+            )
+            for row in rows
+        )
+        if len(rows) < COPY_ROWS:
+            places = ", ".join(["%s"] * 7 + ["%b", "%b", "%s", "%b", "%s"])
+            run.executemany(f"INSERT INTO apl.rows ({COLUMNS}) VALUES ({places})", list(records))
+            return
+        with run.copy(f"COPY apl.rows ({COLUMNS}) FROM STDIN WITH (FORMAT BINARY)") as copy:
+            copy.set_types(TYPES)
+            for record in records:
+                copy.write_row(record)
+
+    def _put_merged(self, run: psycopg.Cursor[Any], write: Write) -> None:
+        rebuilt = [change.id for change in write.update if change.rebuilt]
+        if rebuilt:
+            run.execute("DELETE FROM apl.merged WHERE memory = %s AND id = ANY(%s)", (self._memory, rebuilt))
+        for row in (*write.add, *write.update):
+            if not row.merged:
+                continue
+            query = "SELECT count(*) FROM apl.merged WHERE memory = %s AND id = %s"
+            (first,) = run.execute(query, (self._memory, row.id)).fetchone()
+            run.executemany(
+                "INSERT INTO apl.merged (memory, id, number, source, key) VALUES (%s, %s, %s, %s, %b)",
+                [
+                    (self._memory, row.id, number, example.source, key_bytes(example.key))
+                    for number, example in enumerate(row.merged, first)
+                ],
+            )
+
+    def _put_settings(self, run: psycopg.Cursor[Any], settings: Mapping[str, str]) -> None:
+        if settings:
+            run.executemany(
+                "INSERT INTO apl.settings VALUES (%s, %s, %s)"
+                " ON CONFLICT (memory, key) DO UPDATE SET value = excluded.value",
+                [(self._memory, key, value) for key, value in settings.items()],
+            )
+
+    def _put_receipts(self, run: psycopg.Cursor[Any], receipts: Mapping[str, str], generation: int) -> None:
+        for key, value in receipts.items():
+            run.execute(
+                "INSERT INTO apl.receipts VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
+                (self._memory, key, value, generation),
+            )
+            if not run.rowcount:
+                raise AlreadyAnswered(key)
+        if receipts:
+            run.execute(
+                "DELETE FROM apl.receipts WHERE memory = %s AND key IN (SELECT key FROM apl.receipts"
+                " WHERE memory = %s ORDER BY generation DESC OFFSET %s)",
+                (self._memory, self._memory, RECEIPTS_KEPT),
+            )
+
+    def _put_totals(
+        self, run: psycopg.Cursor[Any], before: Sequence[Row], after: Sequence[NewRow | Row], generation: int
+    ) -> None:
+        """Keep the totals of the classes: what was is subtracted, what is is added."""
+        changes: dict[str, tuple[int, int, np.ndarray, int]] = {}
+        for sign, rows in ((-1, before), (1, after)):
+            for row in rows:
+                label = label_text(row.label)
+                count, examples, total, first = changes.get(label, (0, 0, np.zeros(self.width), row.id))
+                total = total + sign * row.count * row.key.astype(np.float64)
+                changes[label] = (count + sign, examples + sign * row.count, total, min(first, row.id))
+        if not changes:
+            return
+        query = "SELECT label, rows, examples, total, first_id FROM apl.classes WHERE memory = %s AND label = ANY(%s)"
+        known = {label: cells for label, *cells in run.execute(query, (self._memory, list(changes)))}
+        gone = []
+        for label, (count, examples, total, first) in changes.items():
+            rows_before, examples_before, total_before, first = known.get(label, (0, 0, 0.0, first))
+            if rows_before + count == 0:
+                gone.append(label)
+                continue
+            run.execute(
+                "INSERT INTO apl.classes VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (memory, label) DO UPDATE SET"
+                " rows = excluded.rows, examples = excluded.examples, total = excluded.total,"
+                " generation = excluded.generation",
+                (
+                    *(self._memory, label, rows_before + count, examples_before + examples),
+                    *((total + np.array(total_before)).tolist(), first, generation),
+                ),
+            )
+        if gone:
+            run.execute("DELETE FROM apl.classes WHERE memory = %s AND label = ANY(%s)", (self._memory, gone))
+
+    def _next_id(self) -> int:
+        return self._cell("SELECT next_id FROM apl.memories WHERE id = %s")
+
+    def _reserve(self, count: int) -> int:
+        if not self.shared:
+            return super()._reserve(count)
+        with self._session() as run:
+            query = "UPDATE apl.memories SET next_id = next_id + %s WHERE id = %s RETURNING next_id"
+            return self._found(run.execute(query, (count, self._memory)).fetchone())[0] - count
+
+    # --- reading ----------------------------------------------------------------------------------
 
     def _existing(self, ids: list[int]) -> list[int]:
         return self._column("SELECT id FROM apl.rows WHERE memory = %s AND id = ANY(%s) ORDER BY id", ids)
@@ -139,70 +353,140 @@ class PostgresStore(Store):
     def _ids(self) -> list[int]:
         return self._column("SELECT id FROM apl.rows WHERE memory = %s ORDER BY id")
 
-    def _load(self) -> Snapshot:
-        with self._connection.transaction(), self._connection.cursor(binary=True) as run:
-            run.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            generation = self._generation()
-            records = run.execute(ROWS.format(more="", which=""), (self._memory,)).fetchall()
-        ids, texts, integers, surprise, written_at, sources, keys = zip(*records, strict=True) if records else [()] * 7
-        return Snapshot(
-            ids=np.array(ids, np.int64),
-            keys=self._keys(keys),
-            labels=[integer if text is None else text for text, integer in zip(texts, integers, strict=True)],
-            surprise_nats=np.array(surprise, np.float64),
-            written_at=np.array(written_at, np.float64),
-            sources=list(sources),
-            generation=generation,
-        )
+    def _rows(self, run: psycopg.Cursor[Any], which: str, *values: object, payloads: bool = False) -> list[Row]:
+        cells = CELLS.format(payload="payload" if payloads else "NULL::bytea", more=MORE[self._version])
+        query = f"SELECT {cells} FROM apl.rows WHERE memory = %s {which} ORDER BY id"
+        return self._as_rows(run.execute(query, (self._memory, *values)).fetchall())
 
-    def _fetch(self, ids: list[int]) -> list[Row]:
-        with self._connection.cursor(binary=True) as run:
-            records = run.execute(
-                ROWS.format(more=", payload", which="AND id = ANY(%s)"), (self._memory, ids)
-            ).fetchall()
+    def _as_rows(self, records: Sequence[tuple[Any, ...]]) -> list[Row]:
         keys = self._keys([record[6] for record in records])
         return [
-            Row(id, integer if text is None else text, key, surprise, written_at, source, payload)
-            for (id, text, integer, surprise, written_at, source, _, payload), key in zip(records, keys, strict=True)
+            Row(id, integer if text is None else text, key, surprise, written_at, source, payload, count, extra)
+            for (id, text, integer, surprise, written_at, source, _, payload, count, extra), key in zip(
+                records, keys, strict=True
+            )
         ]
+
+    def _load(self) -> Snapshot:
+        with self._at_one_moment() as (run, generation):
+            return snapshot_of(self._rows(run, ""), self.width, generation)
+
+    def _changes(self, since: int) -> Changes | None:
+        if self._version < 2:
+            return None
+        with self._at_one_moment() as (run, generation):
+            query = "SELECT known_since FROM apl.memories WHERE id = %s"
+            if since < run.execute(query, (self._memory,)).fetchone()[0]:
+                return None
+            query = "SELECT DISTINCT id FROM apl.removed WHERE memory = %s AND generation > %s ORDER BY id"
+            removed = [id for (id,) in run.execute(query, (self._memory, since))]
+            rows = self._rows(run, "AND generation > %s", since)
+            return Changes(snapshot_of(rows, self.width, generation), removed)
+
+    @contextmanager
+    def _at_one_moment(self) -> Iterator[tuple[psycopg.Cursor[Any], int]]:
+        """A cursor for which the memory stands still, and its generation."""
+        with self._session() as connection, connection.transaction(), connection.cursor(binary=True) as run:
+            run.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            if self._version < 2:
+                # Somebody may have brought the tables up to date since.
+                self._version = schema_version(connection, self._url)
+            query = "SELECT generation FROM apl.memories WHERE id = %s"
+            yield run, self._found(run.execute(query, (self._memory,)).fetchone())[0]
+
+    def _fetch(self, ids: list[int]) -> list[Row]:
+        with self._session() as connection, connection.cursor(binary=True) as run:
+            return self._rows(run, "AND id = ANY(%s)", ids, payloads=True)
+
+    def _merged(self, ids: list[int]) -> dict[int, list[MergedExample]]:
+        found: dict[int, list[MergedExample]] = {}
+        if self._version < 2:
+            return found
+        query = "SELECT id, source, key FROM apl.merged WHERE memory = %s AND id = ANY(%s) ORDER BY id, number"
+        with self._session() as connection, connection.cursor(binary=True) as run:
+            for id, source, key in run.execute(query, (self._memory, ids)):
+                found.setdefault(id, []).append(MergedExample(source, key_of(key, self.width)))
+        return found
+
+    def _merged_from(self, source: str) -> list[int]:
+        if self._version < 2:
+            return []
+        return self._column("SELECT DISTINCT id FROM apl.merged WHERE memory = %s AND source = %s ORDER BY id", source)
 
     def _nearest(self, key: np.ndarray, k: int) -> Nearest:
         # The index is over key::vector(width), so a question about the bare column never goes through it.
-        column = f"key::vector({self.width:d})" if self._approximate else "key"
-        with self._connection.transaction():
-            if self._approximate:
+        column = f"key::vector({self.width:d})" if self.approximate else "key"
+        with self._session() as connection, connection.transaction():
+            if self.approximate:
                 wider = str(min(1000, 40 + 2 * k))
-                self._connection.execute("SELECT set_config('hnsw.ef_search', %s, true)", (wider,))
+                connection.execute("SELECT set_config('hnsw.ef_search', %s, true)", (wider,))
             # The memory as a literal: the planner must see that the index covers it.
-            records = self._connection.execute(
+            records = connection.execute(
                 f"SELECT id, {column} <-> %b AS distance FROM apl.rows WHERE memory = {self._memory:d}"
-                f" ORDER BY distance{'' if self._approximate else ', id'} LIMIT %s",
+                f" ORDER BY distance{'' if self.approximate else ', id'} LIMIT %s",
                 (key, k),
             ).fetchall()
         ids, distances = zip(*sorted(records, key=lambda r: (r[1], r[0])), strict=True) if records else ((), ())
         return Nearest(np.array(ids, np.int64), np.array(distances, np.float32))
 
+    def _recall(self, keys: np.ndarray, k: int) -> Recalled:
+        column = f"key::vector({self.width:d})" if self.approximate else "key"
+        cells = CELLS.format(payload="NULL::bytea", more=MORE[self._version])
+        found = []
+        with self._session() as connection, connection.transaction(), connection.cursor(binary=True) as run:
+            if self.approximate:
+                run.execute("SELECT set_config('hnsw.ef_search', %s, true)", (str(min(1000, 40 + 2 * k)),))
+            for key in keys:
+                # Distances are enough to sort by; the keys of the few that are left are fetched afterwards.
+                inner = (
+                    f"SELECT id FROM apl.rows WHERE memory = {self._memory:d}"
+                    f" ORDER BY {column} <-> %b{'' if self.approximate else ', id'} LIMIT %s"
+                )
+                query = f"SELECT {cells} FROM apl.rows WHERE memory = {self._memory:d} AND id IN ({inner})"
+                found.append(self._as_rows(run.execute(query, (key, k)).fetchall()))
+        return Recalled.of(found, keys, k)
+
+    def _totals(self) -> list[LabelTotal]:
+        if self._version < 2:
+            return super()._totals()
+        query = "SELECT label, rows, examples, total FROM apl.classes WHERE memory = %s ORDER BY first_id, label"
+        with self._session() as connection, connection.cursor(binary=True) as run:
+            return [
+                LabelTotal(label_of(label), rows, examples, np.array(total, np.float64))
+                for label, rows, examples, total in run.execute(query, (self._memory,))
+            ]
+
     def _settings(self) -> dict[str, str]:
         query = "SELECT key, value FROM apl.settings WHERE memory = %s"
-        return dict(self._connection.execute(query, (self._memory,)).fetchall())
+        with self._session() as run:
+            return dict(run.execute(query, (self._memory,)).fetchall())
+
+    def _receipt(self, key: str) -> str | None:
+        if self._version < 2:
+            return None
+        query = "SELECT value FROM apl.receipts WHERE memory = %s AND key = %s"
+        with self._session() as run:
+            record = run.execute(query, (self._memory, key)).fetchone()
+        return record and record[0]
 
     def _count(self) -> int:
-        return self._connection.execute("SELECT count(*) FROM apl.rows WHERE memory = %s", (self._memory,)).fetchone()[
-            0
-        ]
+        if self._version < 2:
+            return self._cell("SELECT count(*) FROM apl.rows WHERE memory = %s")
+        return self._cell("SELECT COALESCE(sum(rows), 0)::bigint FROM apl.classes WHERE memory = %s")
 
     def _generation(self) -> int:
-        query = "SELECT generation FROM apl.memories WHERE id = %s"
-        return self._found(self._connection.execute(query, (self._memory,)).fetchone())[0]
+        return self._cell("SELECT generation FROM apl.memories WHERE id = %s")
 
     def _drop(self) -> None:
-        with self._using(writing=True), self._connection.transaction():
+        with self._using(writing=True), self._session() as run, run.transaction():
             index = sql.Identifier("apl", f"rows_hnsw_{self._memory}")
-            self._connection.execute(sql.SQL("DROP INDEX IF EXISTS {}").format(index))
-            self._connection.execute("DELETE FROM apl.memories WHERE id = %s", (self._memory,))
+            run.execute(sql.SQL("DROP INDEX IF EXISTS {}").format(index))
+            run.execute("DELETE FROM apl.memories WHERE id = %s", (self._memory,))
 
     def _close(self) -> None:
         self._connection.close()
+        if self._pool is not None:
+            leave_pool(self._url)
 
     def _plain_errors(self) -> AbstractContextManager[None]:
         return plain_errors(self._url)
@@ -212,8 +496,13 @@ class PostgresStore(Store):
             raise NoSuchMemory(f"memory {self.name!r} has been deleted from {place(self._url)}")
         return record
 
+    def _cell(self, query: str) -> Any:
+        with self._session() as run:
+            return self._found(run.execute(query, (self._memory,)).fetchone())[0]
+
     def _column(self, query: str, *values: object) -> list[int]:
-        return [id for (id,) in self._connection.execute(query, (self._memory, *values))]
+        with self._session() as run:
+            return [id for (id,) in run.execute(query, (self._memory, *values))]
 
     def _keys(self, keys: Sequence[bytes]) -> np.ndarray:
         # As pgvector sends them: two 16-bit numbers (length, unused), then big-endian floats.
@@ -221,6 +510,5 @@ class PostgresStore(Store):
         return numbers[:, 1:].astype(np.float32)
 
 
-def _cells(row: NewRow) -> tuple[Any, ...]:
-    text, integer = (row.label, None) if isinstance(row.label, str) else (None, row.label)
-    return text, integer, row.surprise_nats, row.written_at, row.source, row.key, row.payload
+def _label_cells(label: Label) -> tuple[str | None, int | None]:
+    return (label, None) if isinstance(label, str) else (None, label)

@@ -6,26 +6,48 @@ import math
 import operator
 import re
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
 
 import numpy as np
 
 Label = str | int
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Raise it when the tables change in a way that this version of the code could not read."""
 TEXT_LIMIT_BYTES = 8192
 """Longest label or source, in UTF-8. It holds the longest path of any file system and fits every database."""
 
 LONGEST_KEY = 1e18
 """The square of the distance between two keys must fit into 32 bits."""
+EXTRA_LIMIT_BYTES = 4096
+LARGEST_COUNT = 2**53
 YEAR_9999 = 253_370_764_800.0
+
+
+class Keep(Enum):
+    """Says of a cell that it stays as it is."""
+
+    KEEP = "keep"
+
+
+KEEP = Keep.KEEP
+
+
+@dataclass(frozen=True)
+class MergedExample:
+    """One of the examples that a row is the mean of, kept so that its source can be forgotten exactly."""
+
+    source: str | None = None
+    key: np.ndarray | None = None
+    """Its own key, in 16 or 32 bits a number as given; None if it is not kept."""
 
 
 @dataclass(frozen=True)
 class NewRow:
-    """A row to be written. The store gives it its id."""
+    """A row to be written."""
 
     label: Label
     """Text or a 64-bit integer; 7 and "7" are different classes."""
@@ -38,6 +60,33 @@ class NewRow:
     """Where the example came from, such as a file's path. Rows can be deleted by it."""
     payload: bytes | None = None
     """Whatever allows the key to be computed anew, such as a PNG of the image."""
+    count: int = 1
+    """How many examples stand behind the row."""
+    extra: bytes | None = None
+    """A few bytes that mean something to whoever writes rows, such as their spread."""
+    merged: tuple[MergedExample, ...] = ()
+    """The examples behind the row, if it is the mean of several."""
+    id: int | None = None
+    """One of those that `Store.reserve` gave; by default the store chooses it."""
+
+
+@dataclass(frozen=True)
+class RowUpdate:
+    """A row that changes in place. What is not given stays as it is."""
+
+    id: int
+    label: Label | Keep = KEEP
+    key: np.ndarray | Keep = KEEP
+    count: int | Keep = KEEP
+    extra: bytes | Keep | None = KEEP
+    source: str | Keep | None = KEEP
+    payload: bytes | Keep | None = KEEP
+    merged: tuple[MergedExample, ...] = ()
+    """Examples that come to those behind the row ..."""
+    rebuilt: bool = False
+    """... or, if this is set, take their place."""
+    seen_count: int | None = None
+    """The count of which this update was computed. If the row has another by now, nothing is written: `RowChanged`."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +101,18 @@ class Row:
     written_at: float
     source: str | None
     payload: bytes | None
+    count: int = 1
+    extra: bytes | None = None
+
+    def as_new(self, **changes: Any) -> NewRow:
+        """The same content, to be written under a new id; the examples behind it have to be given with it."""
+        content = {name: value for name, value in vars(self).items() if name != "id"}
+        return NewRow(**{**content, **changes})
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All rows of a memory at one moment, oldest first, without their payloads."""
+    """Rows of a memory at one moment, oldest first, without their payloads."""
 
     ids: np.ndarray
     keys: np.ndarray
@@ -64,6 +120,8 @@ class Snapshot:
     surprise_nats: np.ndarray
     written_at: np.ndarray
     sources: list[str | None]
+    counts: np.ndarray
+    extras: list[bytes | None]
     generation: int
     """Compare with `Store.generation()` to learn whether the memory has changed since."""
 
@@ -72,11 +130,82 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
+class Changes:
+    """What happened to a memory since an earlier generation: enough to bring a copy of it up to date."""
+
+    rows: Snapshot
+    """The rows that were added or updated, as they are now."""
+    removed: list[int]
+    """Ids that are gone. Some may be of rows that were added in the meantime, too."""
+
+    @property
+    def generation(self) -> int:
+        return self.rows.generation
+
+
+@dataclass(frozen=True)
+class Write:
+    """All that one transaction changes, checked."""
+
+    remove: list[int]
+    add: list[NewRow]
+    """Each with its id."""
+    update: list[RowUpdate]
+    settings: dict[str, str]
+    """Values as JSON."""
+    receipts: dict[str, str]
+    """Likewise."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.remove or self.add or self.update or self.settings or self.receipts)
+
+
+@dataclass(frozen=True)
 class Nearest:
     """The rows nearest to one key by euclidean distance, nearest first, the older first among equals."""
 
     ids: np.ndarray
     distances: np.ndarray
+
+
+@dataclass(frozen=True)
+class Recalled:
+    """The rows nearest to each of several keys, whole but for their payloads; masked where there are fewer than k."""
+
+    ids: np.ndarray
+    """`[query, k]`; -1 where masked."""
+    distances: np.ndarray
+    keys: np.ndarray
+    """`[query, k, width]`"""
+    labels: list[list[Label | None]]
+    counts: np.ndarray
+    sources: list[list[str | None]]
+
+    @property
+    def mask(self) -> np.ndarray:
+        return self.ids >= 0
+
+    @staticmethod
+    def of(found: Sequence[Sequence[Row]], asked: np.ndarray, k: int) -> Recalled:
+        """Rows found for each key, with their true distances: nearest first, the older first among equals."""
+        queries, width = asked.shape
+        ids, distances = np.full((queries, k), -1, np.int64), np.zeros((queries, k), np.float32)
+        keys, counts = np.zeros((queries, k, width), np.float32), np.zeros((queries, k), np.int64)
+        labels: list[list[Label | None]] = [[None] * k for _ in range(queries)]
+        sources: list[list[str | None]] = [[None] * k for _ in range(queries)]
+        for query, rows in enumerate(found):
+            if not rows:
+                continue
+            near = np.array([row.key for row in rows])
+            distance = np.sqrt(np.square(near.astype(np.float64) - asked[query]).sum(1)).astype(np.float32)
+            order = np.lexsort(([row.id for row in rows], distance))[:k]
+            for place, at in enumerate(order.tolist()):
+                row = rows[at]
+                ids[query, place], counts[query, place] = row.id, row.count
+                labels[query][place], sources[query][place] = row.label, row.source
+            keys[query, : len(order)], distances[query, : len(order)] = near[order], distance[order]
+        return Recalled(ids, distances, keys, labels, counts, sources)
 
 
 @dataclass(frozen=True)
@@ -90,6 +219,57 @@ class MemoryInfo:
     created: float
     schema_version: int
     rows: int
+
+
+@dataclass(frozen=True)
+class LabelTotal:
+    """A class as an engine keeps it: enough for its mean, without its rows."""
+
+    label: Label
+    rows: int
+    examples: int
+    total: np.ndarray
+    """The sum of the keys of its rows, each times its count, in 64 bits."""
+
+
+def label_text(label: Label) -> str:
+    """A label as text that tells 7 and "7" apart."""
+    return f"t{label}" if isinstance(label, str) else f"i{label}"
+
+
+def label_of(text: str) -> Label:
+    return text[1:] if text[0] == "t" else int(text[1:])
+
+
+def key_bytes(key: np.ndarray | None) -> bytes | None:
+    """The key of a merged example as it is stored: its length tells 16 from 32 bits."""
+    return None if key is None else key.astype(key.dtype.newbyteorder("<")).tobytes()
+
+
+def key_of(content: bytes | None, width: int) -> np.ndarray | None:
+    if content is None:
+        return None
+    size = len(content) // width
+    return np.frombuffer(content, f"<f{size}").astype(f"f{size}")
+
+
+def snapshot_of(rows: Sequence[Row], width: int, generation: int) -> Snapshot:
+    return Snapshot(
+        ids=np.array([row.id for row in rows], np.int64),
+        keys=np.array([row.key for row in rows], np.float32).reshape(len(rows), width),
+        labels=[row.label for row in rows],
+        surprise_nats=np.array([row.surprise_nats for row in rows], np.float64),
+        written_at=np.array([row.written_at for row in rows], np.float64),
+        sources=[row.source for row in rows],
+        counts=np.array([row.count for row in rows], np.int64),
+        extras=[row.extra for row in rows],
+        generation=generation,
+    )
+
+
+def updated_row(row: Row, update: RowUpdate) -> Row:
+    names = ("label", "key", "count", "extra", "source", "payload")
+    return replace(row, **{name: value for name in names if (value := getattr(update, name)) is not KEEP})
 
 
 def checked_name(name: str) -> str:
@@ -161,7 +341,62 @@ def _checked_row(row: NewRow, width: int, now: float) -> NewRow:
         written_at=written_at,
         source=checked_source(row.source),
         payload=None if row.payload is None else bytes(row.payload),
+        count=_checked_count(row.count),
+        extra=_checked_extra(row.extra),
+        merged=_checked_merged(row.merged, width),
+        id=None if row.id is None else operator.index(row.id),
     )
+
+
+def checked_updates(updates: Iterable[RowUpdate], width: int) -> list[RowUpdate]:
+    """The updates in plain types and in the order of their ids, at most one for each row."""
+    checked: dict[int, RowUpdate] = {}
+    for update in updates:
+        try:
+            if update.id in checked:
+                raise ValueError("it is updated twice")
+            checked[int(update.id)] = _checked_update(update, width)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"update of row {update.id}: {error}; nothing was written") from None
+    return [checked[id] for id in sorted(checked)]
+
+
+def _checked_update(update: RowUpdate, width: int) -> RowUpdate:
+    checks: dict[str, Any] = {
+        "label": checked_label,
+        "key": lambda key: checked_key(key, width),
+        "count": _checked_count,
+        "extra": _checked_extra,
+        "source": checked_source,
+        "payload": lambda payload: None if payload is None else bytes(payload),
+    }
+    given = {name: value for name in checks if (value := getattr(update, name)) is not KEEP}
+    cells = {name: checks[name](value) for name, value in given.items()}
+    return replace(update, id=int(update.id), merged=_checked_merged(update.merged, width), **cells)
+
+
+def _checked_count(count: int) -> int:
+    number = operator.index(count)
+    if not 1 <= number <= LARGEST_COUNT:
+        raise ValueError(f"a row stands for at least one example, got {number}")
+    return number
+
+
+def _checked_extra(extra: bytes | None) -> bytes | None:
+    if extra is not None and len(extra) > EXTRA_LIMIT_BYTES:
+        raise ValueError(f"extra has {len(extra)} bytes, the most is {EXTRA_LIMIT_BYTES}")
+    return None if extra is None else bytes(extra)
+
+
+def _checked_merged(merged: Sequence[MergedExample], width: int) -> tuple[MergedExample, ...]:
+    checked = []
+    for example in merged:
+        key = example.key
+        if key is not None:
+            narrow = np.asarray(key).dtype == np.float16
+            key = checked_key(key, width).astype(np.float16 if narrow else np.float32)
+        checked.append(MergedExample(checked_source(example.source), key))
+    return tuple(checked)
 
 
 def _checked_text(text: str, what: str) -> str:

@@ -11,16 +11,31 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from apl.store.contract import Store, agree, require_creatable
-from apl.store.errors import NoSuchMemory, StoreDamaged, StoreError
-from apl.store.rows import Label, MemoryInfo, NewRow, Row, Snapshot, checked_name
+from apl.store.contract import RECEIPTS_KEPT, Store, agree, require_creatable
+from apl.store.errors import AlreadyAnswered, NoSuchMemory, StoreDamaged, StoreError
+from apl.store.rows import (
+    KEEP,
+    Changes,
+    Label,
+    MemoryInfo,
+    MergedExample,
+    NewRow,
+    Row,
+    RowUpdate,
+    Snapshot,
+    Write,
+    checked_name,
+    key_bytes,
+    key_of,
+    updated_row,
+)
 from apl.store.sqlite_file import SqliteFile, plain_errors
 from apl.store.sqlite_schema import FILE_SCHEMA, MEMORY_CONTENT, ROW_CONTENT, checksum, row_checksum
 from apl.store.sqlite_verify import KEY_DTYPE, holds, sqlite_problems
@@ -28,6 +43,8 @@ from apl.store.writer_lock import WriterLock
 
 MEMORIES = """SELECT name, fingerprint, width, created,
               (SELECT count(*) FROM rows WHERE memory = memories.id), id FROM memories"""
+GENERATIONS_FOLLOWED = 10_000
+"""A copy that is further behind has to be loaded anew."""
 LIST = "(SELECT value FROM json_each(?))"
 """Any number of ids as a single parameter, a JSON list."""
 
@@ -118,44 +135,148 @@ class SqliteStore(Store):
         self._writer_lock = lock
         self._memory = memory
 
-    def _write(self, remove: list[int], add: list[NewRow], settings: dict[str, str]) -> list[int]:
+    def _write(self, write: Write) -> None:
         memory = self._memory
         with self._file.transaction() as run:
-            first, generation = self._one(run, "SELECT next_id, generation + 1 FROM memories WHERE id = ?", memory)
-            ids = list(range(first, first + len(add)))
-            gone = [(memory, id) for id in remove]
-            for table in ("rows", "payloads"):
+            (generation,) = self._one(run, "SELECT generation + 1 FROM memories WHERE id = ?", memory)
+            gone = [(memory, id) for id in write.remove]
+            for table in ("rows", "payloads", "merged"):
                 run.executemany(f"DELETE FROM {table} WHERE memory = ? AND id = ?", gone)
-            records = [
-                (
-                    *(id, row.label, row.surprise_nats, row.written_at, row.source),
-                    *(row.key.astype(KEY_DTYPE).tobytes(), 1, None, generation),
-                )
-                for id, row in zip(ids, add, strict=True)
-            ]
-            run.executemany(
-                f"INSERT INTO rows (memory, {ROW_CONTENT}, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                ((memory, *record, row_checksum(*record)) for record in records),
-            )
-            run.executemany(
-                "INSERT INTO payloads (memory, id, payload, checksum) VALUES (?, ?, ?, ?)",
-                (
-                    (memory, id, row.payload, checksum(id, row.payload))
-                    for id, row in zip(ids, add, strict=True)
-                    if row.payload is not None
-                ),
-            )
+            run.executemany("INSERT INTO removed VALUES (?, ?, ?)", ((memory, generation, id) for _, id in gone))
+            self._put_rows(run, write.add, generation)
+            if write.update:
+                changes = {change.id: change for change in write.update}
+                current = self._fetched(run, list(changes), with_payloads=False)
+                self._put_rows(run, [updated_row(row, changes[row.id]) for row in current], generation)
+                self._put_payloads(run, changes)
+            self._put_merged(run, write)
             run.executemany(
                 "INSERT INTO settings (memory, key, value, checksum) VALUES (?, ?, ?, ?)"
                 " ON CONFLICT (memory, key) DO UPDATE SET value = excluded.value, checksum = excluded.checksum",
-                ((memory, key, value, checksum(key, value)) for key, value in settings.items()),
+                ((memory, key, value, checksum(key, value)) for key, value in write.settings.items()),
             )
+            self._put_receipts(run, write.receipts, generation)
+            forgotten = generation - GENERATIONS_FOLLOWED
+            run.execute("DELETE FROM removed WHERE memory = ? AND generation <= ?", (memory, forgotten))
             run.execute(
-                "UPDATE memories SET next_id = ?, generation = ?, rows = rows + ? WHERE id = ?",
-                (first + len(add), generation, len(add) - len(remove), memory),
+                "UPDATE memories SET next_id = max(next_id, ?), generation = ?, rows = rows + ?,"
+                " known_since = max(known_since, ?) WHERE id = ?",
+                (
+                    max((row.id + 1 for row in write.add), default=1),
+                    generation,
+                    len(write.add) - len(write.remove),
+                    forgotten,
+                    memory,
+                ),
             )
             seal(run, self.name)
-        return ids
+
+    def _put_rows(self, run: sqlite3.Connection, rows: Sequence[NewRow | Row], generation: int) -> None:
+        records = [
+            (
+                *(row.id, row.label, row.surprise_nats, row.written_at, row.source),
+                *(row.key.astype(KEY_DTYPE).tobytes(), row.count, row.extra, generation),
+            )
+            for row in rows
+        ]
+        run.executemany(
+            f"INSERT OR REPLACE INTO rows (memory, {ROW_CONTENT}, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            ((self._memory, *record, row_checksum(*record)) for record in records),
+        )
+        self._put_payloads(run, {row.id: row for row in rows if isinstance(row, NewRow)})
+
+    def _put_payloads(self, run: sqlite3.Connection, rows: Mapping[int, NewRow | RowUpdate]) -> None:
+        payloads = {id: row.payload for id, row in rows.items() if row.payload is not KEEP}
+        run.executemany(
+            "DELETE FROM payloads WHERE memory = ? AND id = ?",
+            ((self._memory, id) for id, payload in payloads.items() if payload is None),
+        )
+        run.executemany(
+            "INSERT OR REPLACE INTO payloads (memory, id, payload, checksum) VALUES (?, ?, ?, ?)",
+            (
+                (self._memory, id, payload, checksum(id, payload))
+                for id, payload in payloads.items()
+                if payload is not None
+            ),
+        )
+
+    def _put_receipts(self, run: sqlite3.Connection, receipts: Mapping[str, str], generation: int) -> None:
+        for key, value in receipts.items():
+            try:
+                run.execute(
+                    "INSERT INTO receipts (memory, key, value, generation, checksum) VALUES (?, ?, ?, ?, ?)",
+                    (self._memory, key, value, generation, checksum(key, value)),
+                )
+            except sqlite3.IntegrityError:
+                raise AlreadyAnswered(key) from None
+        if receipts:
+            run.execute(
+                "DELETE FROM receipts WHERE memory = ?1 AND key IN (SELECT key FROM receipts WHERE memory = ?1"
+                " ORDER BY generation DESC LIMIT -1 OFFSET ?2)",
+                (self._memory, RECEIPTS_KEPT),
+            )
+
+    def _receipt(self, key: str) -> str | None:
+        def ask(run: sqlite3.Connection) -> str | None:
+            query = "SELECT value, checksum FROM receipts WHERE memory = ? AND key = ?"
+            found = run.execute(query, (self._memory, key)).fetchone() if self._is_sealed(run) else None
+            if found is not None and checksum(key, found[0]) != found[1]:
+                raise self._damaged(f"the receipt {key!r} is not as it was written")
+            return None if found is None else found[0]
+
+        return self._file.read(ask)
+
+    def _put_merged(self, run: sqlite3.Connection, write: Write) -> None:
+        for change in write.update:
+            if change.rebuilt:
+                run.execute("DELETE FROM merged WHERE memory = ? AND id = ?", (self._memory, change.id))
+        for row in (*write.add, *write.update):
+            query = "SELECT count(*) FROM merged WHERE memory = ? AND id = ?"
+            first = run.execute(query, (self._memory, row.id)).fetchone()[0] if row.merged else 0
+            for number, example in enumerate(row.merged, first):
+                record = (row.id, number, example.source, key_bytes(example.key))
+                run.execute(
+                    "INSERT INTO merged (memory, id, number, source, key, checksum) VALUES (?, ?, ?, ?, ?, ?)",
+                    (self._memory, *record, checksum(*record)),
+                )
+
+    def _next_id(self) -> int:
+        query = "SELECT next_id FROM memories WHERE id = ?"
+        return self._file.read(lambda run: self._one(run, query, self._memory)[0])
+
+    def _merged(self, ids: list[int]) -> dict[int, list[MergedExample]]:
+        query = f"SELECT id, number, source, key, checksum FROM merged WHERE memory = ? AND id IN {LIST} ORDER BY id, number"
+
+        def ask(run: sqlite3.Connection) -> dict[int, list[MergedExample]]:
+            found: dict[int, list[MergedExample]] = {}
+            for *record, written in run.execute(query, (self._memory, json.dumps(ids))) if self._is_sealed(run) else ():
+                id, number, source, key = record
+                if checksum(*record) != written:
+                    raise self._damaged(f"example {number} of row {id} is not as it was written")
+                found.setdefault(id, []).append(MergedExample(source, key_of(key, self.width)))
+            return found
+
+        return self._file.read(ask)
+
+    def _merged_from(self, source: str) -> list[int]:
+        query = "SELECT DISTINCT id FROM merged WHERE memory = ? AND source = ? ORDER BY id"
+        return self._file.read(
+            lambda run: [id for (id,) in run.execute(query, (self._memory, source))] if self._is_sealed(run) else []
+        )
+
+    def _changes(self, since: int) -> Changes | None:
+        def ask(run: sqlite3.Connection) -> Changes | None:
+            generation = self._generation_in(run)
+            if not self._is_sealed(run):
+                return None
+            (known_since,) = self._one(run, "SELECT known_since FROM memories WHERE id = ?", self._memory)
+            if since < known_since:
+                return None
+            query = "SELECT DISTINCT id FROM removed WHERE memory = ? AND generation > ? ORDER BY id"
+            removed = [id for (id,) in run.execute(query, (self._memory, since))]
+            return Changes(self._snapshot(self._records(run, "AND generation > ?", (since,)), generation), removed)
+
+        return self._file.read(ask)
 
     def _existing(self, ids: list[int]) -> list[int]:
         query = f"SELECT id FROM rows WHERE memory = ? AND id IN {LIST} ORDER BY id"
@@ -177,7 +298,11 @@ class SqliteStore(Store):
             (expected,) = self._one(run, "SELECT rows FROM memories WHERE id = ?", self._memory)
             if len(records) != expected:
                 raise self._damaged(f"{len(records)} rows are left of {expected}")
-        ids, labels, surprise, written_at, sources, keys, *_ = zip(*records, strict=True) if records else [()] * 9
+        return self._snapshot(records, generation)
+
+    def _snapshot(self, records: list[tuple[Any, ...]], generation: int) -> Snapshot:
+        columns = zip(*records, strict=True) if records else [()] * 9
+        ids, labels, surprise, written_at, sources, keys, counts, extras, _ = columns
         return Snapshot(
             ids=np.array(ids, np.int64),
             keys=self._keys(ids, keys),
@@ -185,6 +310,8 @@ class SqliteStore(Store):
             surprise_nats=np.array(surprise, np.float64),
             written_at=np.array(written_at, np.float64),
             sources=list(sources),
+            counts=np.array(counts, np.int64),
+            extras=list(extras),
             generation=generation,
         )
 
@@ -194,13 +321,13 @@ class SqliteStore(Store):
     def _fetch(self, ids: list[int]) -> list[Row]:
         return self._file.read(lambda run: self._fetched(run, ids))
 
-    def _fetched(self, run: sqlite3.Connection, ids: list[int]) -> list[Row]:
+    def _fetched(self, run: sqlite3.Connection, ids: list[int], with_payloads: bool = True) -> list[Row]:
         records = self._records(run, f"AND id IN {LIST}", (json.dumps(ids),))
-        payloads = self._payloads(run, f"AND id IN {LIST}", (json.dumps(ids),))
+        payloads = self._payloads(run, f"AND id IN {LIST}", (json.dumps(ids),)) if with_payloads else {}
         keys = self._keys([record[0] for record in records], [record[5] for record in records])
         return [
-            Row(id, label, key, surprise, written_at, source, payloads.get(id))
-            for (id, label, surprise, written_at, source, *_), key in zip(records, keys, strict=True)
+            Row(id, label, key, surprise, written_at, source, payloads.get(id), count, extra)
+            for (id, label, surprise, written_at, source, _, count, extra, _), key in zip(records, keys, strict=True)
         ]
 
     def _records(self, run: sqlite3.Connection, which: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
@@ -263,7 +390,7 @@ class SqliteStore(Store):
 
     def _drop(self) -> None:
         with self._using(writing=True), self._file.transaction() as run:
-            for table in ("rows", "payloads", "settings", "merged", "removed"):
+            for table in ("rows", "payloads", "settings", "merged", "removed", "receipts"):
                 run.execute(f"DELETE FROM {table} WHERE memory = ?", (self._memory,))
             run.execute("DELETE FROM memories WHERE id = ?", (self._memory,))
 

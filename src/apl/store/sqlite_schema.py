@@ -41,6 +41,10 @@ ADDED_TABLES = (
     """CREATE TABLE removed (
         memory INTEGER NOT NULL, generation INTEGER NOT NULL, id INTEGER NOT NULL,
         PRIMARY KEY (memory, generation, id)) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE receipts (
+        memory INTEGER NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, generation INTEGER NOT NULL, checksum INTEGER,
+        PRIMARY KEY (memory, key)) STRICT, WITHOUT ROWID""",
+    "CREATE INDEX receipts_generation ON receipts (memory, generation)",
     "CREATE INDEX rows_generation ON rows (memory, generation)",
 )
 ADDED_COLUMNS = (

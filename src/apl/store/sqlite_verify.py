@@ -80,6 +80,7 @@ def _broken_seals(run: sqlite3.Connection, memory: int) -> list[str]:
     for what, table, content in (
         ("payload", "payloads", "id, payload"),
         ("setting", "settings", "key, value"),
+        ("receipt", "receipts", "key, value"),
         ("example merged into row", "merged", "id, number, source, key"),
     ):
         for name, *rest, kept in run.execute(f"SELECT {content}, checksum FROM {table} WHERE memory = ?", (memory,)):

@@ -2,7 +2,8 @@
 
 An exported memory is a directory of two files that any language can read: `memory.json` (what the memory is,
 its settings, labels and sources) and `rows.safetensors` (ids, keys, surprise, times and payloads); or a zip archive of
-these two, which is what the service's page gives and takes.
+these two, which is what the service's page gives and takes. Where rows stand for several examples, both say so, and it is
+of version 2.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,10 +26,10 @@ from safetensors import SafetensorError
 from apl.store.archive import pack, unpack
 from apl.store.contract import Store, encoded_settings
 from apl.store.errors import FingerprintMismatch, NewerSchema, StoreDamaged, StoreError
-from apl.store.rows import Label, NewRow, Row, Snapshot, checked_rows
+from apl.store.rows import Label, MergedExample, NewRow, Row, Snapshot, checked_rows, key_bytes, key_of
 
 FORMAT = "apl-memory"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 DESCRIPTION, ROWS = "memory.json", "rows.safetensors"
 ROWS_AT_ONCE = 1000
 """Rows copied in one transaction."""
@@ -65,10 +66,15 @@ def export_memory(store: Store, directory: str | os.PathLike[str]) -> int:
     target = Path(directory)
     if target.exists():
         raise StoreError(f"{target} is there already: export to a new directory")
-    rows = list(store.rows())
+    ids: list[int] = []
+    rows: list[NewRow] = []
+    for block in _blocks(store.rows()):
+        ids += [row.id for row in block]
+        rows += _as_new(store, block)
+    consolidated = any(row.count != 1 or row.extra is not None or row.merged for row in rows)
     description = {
         "format": FORMAT,
-        "format_version": FORMAT_VERSION,
+        "format_version": FORMAT_VERSION if consolidated else 1,
         "name": store.name,
         "fingerprint": store.fingerprint,
         "width": store.width,
@@ -77,16 +83,22 @@ def export_memory(store: Store, directory: str | os.PathLike[str]) -> int:
         "labels": [row.label for row in rows],
         "sources": [row.source for row in rows],
     }
-    payloads = [row.payload for row in rows]
     arrays = {
-        "id": np.array([row.id for row in rows], np.int64),
+        "id": np.array(ids, np.int64),
         "key": np.array([row.key for row in rows], np.float32).reshape(len(rows), store.width),
         "surprise_nats": np.array([row.surprise_nats for row in rows], np.float64),
         "written_at": np.array([row.written_at for row in rows], np.float64),
-        # All payloads end to end; a size of -1 means that there is none.
-        "payload": np.frombuffer(b"".join(p for p in payloads if p is not None), np.uint8),
-        "payload_size": np.array([-1 if p is None else len(p) for p in payloads], np.int64),
+        **_joined("payload", [row.payload for row in rows]),
     }
+    if consolidated:
+        merged = [example for row in rows for example in row.merged]
+        description["merged_sources"] = [example.source for example in merged]
+        arrays |= {
+            "count": np.array([row.count for row in rows], np.int64),
+            **_joined("extra", [row.extra for row in rows]),
+            "merged": np.array([len(row.merged) for row in rows], np.int64),
+            **_joined("merged_key", [key_bytes(example.key) for example in merged]),
+        }
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
@@ -165,8 +177,24 @@ def _read(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> Exporte
         arrays["surprise_nats"].astype(np.float64).tolist(),
         arrays["written_at"].astype(np.float64).tolist(),
         sources,
-        _cut(arrays["payload"].astype(np.uint8).tobytes(), arrays["payload_size"].astype(np.int64)),
+        _cut(arrays, "payload"),
     ]
+    if description["format_version"] >= 2:
+        sources = _of_type(description, "merged_sources", list)
+        examples = iter(
+            [
+                MergedExample(source, key_of(key, width))
+                for source, key in zip(sources, _cut(arrays, "merged_key"), strict=True)
+            ]
+        )
+        sizes = arrays["merged"].astype(np.int64).tolist()
+        if min(sizes, default=0) < 0 or sum(sizes) != len(sources):
+            raise ValueError("the numbers of merged examples do not add up")
+        columns += [
+            arrays["count"].astype(np.int64).tolist(),
+            _cut(arrays, "extra"),
+            [tuple(itertools.islice(examples, size)) for size in sizes],
+        ]
     rows = [NewRow(*cells) for cells in zip(*columns, strict=True)]
     return Exported(fingerprint, width, settings, checked_rows(rows, width))
 
@@ -196,8 +224,8 @@ def merge(source: Store, target: Store) -> Copied:
     _require_same_encoder(target, source.fingerprint, source.width)
     there = _identities(target.load())
     written = already_there = 0
-    for block in _blocks(_as_new(row) for row in source.rows()):
-        missing = _missing(block, there)
+    for block in _blocks(source.rows()):
+        missing = _missing(_as_new(source, block), there)
         written += len(target.append(missing))
         already_there += len(block) - len(missing)
     return Copied(written, already_there)
@@ -215,7 +243,12 @@ def reembed(source: Store, target: Store, embed: Callable[[Sequence[bytes]], np.
         keys = np.asarray(embed([row.payload for row in block]), np.float32)
         if keys.shape != (len(block), target.width):
             raise ValueError(f"embed gave an array of shape {list(keys.shape)}, not {[len(block), target.width]}")
-        written += len(target.append([_as_new(row, key) for row, key in zip(block, keys, strict=True)]))
+        # The keys of the examples behind a row were made by the old encoder; where they came from is still true.
+        rows = [
+            replace(row, key=key, merged=tuple(replace(example, key=None) for example in row.merged))
+            for row, key in zip(_as_new(source, block), keys, strict=True)
+        ]
+        written += len(target.append(rows))
     target.update_settings(settings_that_travel(source))
     return Copied(written, 0)
 
@@ -262,10 +295,10 @@ def _identities(snapshot: Snapshot) -> Counter[tuple[str, Label, str | None, byt
     )
 
 
-def _as_new(row: Row, key: np.ndarray | None = None) -> NewRow:
-    return NewRow(
-        row.label, row.key if key is None else key, row.surprise_nats, row.written_at, row.source, row.payload
-    )
+def _as_new(store: Store, rows: Sequence[Row]) -> list[NewRow]:
+    """Rows with the examples behind them, to be written elsewhere."""
+    merged = store.merged_into([row.id for row in rows if row.count > 1])
+    return [row.as_new(merged=tuple(merged.get(row.id, ()))) for row in rows]
 
 
 def _require_same_encoder(target: Store, fingerprint: str, width: int) -> None:
@@ -293,9 +326,18 @@ def _of_type(description: dict[str, Any], name: str, kind: type) -> Any:
     return value
 
 
-def _cut(joined: bytes, sizes: np.ndarray) -> list[bytes | None]:
-    present = [max(0, size) for size in sizes.tolist()]
+def _joined(name: str, parts: Sequence[bytes | None]) -> dict[str, np.ndarray]:
+    """All parts end to end; a size of -1 means that there is none."""
+    return {
+        name: np.frombuffer(b"".join(part for part in parts if part is not None), np.uint8),
+        f"{name}_size": np.array([-1 if part is None else len(part) for part in parts], np.int64),
+    }
+
+
+def _cut(arrays: dict[str, np.ndarray], name: str) -> list[bytes | None]:
+    joined, sizes = arrays[name].astype(np.uint8).tobytes(), arrays[f"{name}_size"].astype(np.int64).tolist()
+    present = [max(0, size) for size in sizes]
     if sum(present) != len(joined):
-        raise ValueError("the sizes of the payloads do not add up")
+        raise ValueError(f"the sizes of {name} do not add up")
     ends = itertools.accumulate(present)
-    return [None if size < 0 else joined[end - size : end] for size, end in zip(sizes.tolist(), ends, strict=True)]
+    return [None if size < 0 else joined[end - size : end] for size, end in zip(sizes, ends, strict=True)]
