@@ -297,7 +297,7 @@ def _identities(snapshot: Snapshot) -> Counter[tuple[str, Label, str | None, byt
 
 def _as_new(store: Store, rows: Sequence[Row]) -> list[NewRow]:
     """Rows with the examples behind them, to be written elsewhere."""
-    merged = store.merged_into([row.id for row in rows if row.count > 1])
+    merged = store.merged_into([row.id for row in rows])
     return [row.as_new(merged=tuple(merged.get(row.id, ()))) for row in rows]
 
 
