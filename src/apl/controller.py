@@ -1,4 +1,5 @@
-"""The memory controller (paper, section 2.1): which of the examples just seen are written to memory."""
+"""The memory controller (paper, section 2.1): which of the examples just seen are written to memory, and what becomes
+of the others: they are ignored (the paper's rule), or merged into the row that explains them."""
 
 from __future__ import annotations
 
@@ -37,6 +38,25 @@ class SurpriseController:
 
     def choose(self, surprise_nats: Float[np.ndarray, "episode query"], way: int) -> Bool[np.ndarray, "episode query"]:
         return surprise_nats > self.threshold_nats(way)
+
+
+@dataclass(frozen=True)
+class ConsolidatingController(SurpriseController):
+    """Write what surprised, as above, and merge the rest: what does not surprise still teaches.
+
+    Deviation: the paper throws it away. A memory that is written by this controller is a
+    `apl.consolidation.ConsolidatingMemory`, and is read by several readers (`apl.readers`).
+    """
+
+    ratio: float = 0.5
+
+    def merge(
+        self,
+        written: Bool[np.ndarray, "episode query"],
+        explained: Bool[np.ndarray, "episode query"],
+    ) -> Bool[np.ndarray, "episode query"]:
+        """Of what is not written, that of which a row of the same class was recalled."""
+        return ~written & explained
 
 
 @dataclass(frozen=True)

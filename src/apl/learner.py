@@ -18,10 +18,14 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from apl.class_shares import Elsewhere, classes_stored, place
-from apl.config import LearnerConfig
-from apl.controller import Controller, SurpriseController
+from apl.config import WITHOUT_WEIGHTS, LearnerConfig
+from apl.consolidation import COUNT, ConsolidatingMemory
+from apl.controller import ConsolidatingController, Controller, SurpriseController
 from apl.memory import Column, Memory, Neighbours, RamMemory
+from apl.novelty import log_odds_of_share
 from apl.posterior import Array, Posterior
+from apl.readers import DECODER, READERS, Readings, read
+from apl.search_index import measured
 
 
 @runtime_checkable
@@ -53,6 +57,8 @@ class Prediction:
     neighbours: Neighbours
     embedding: Array
     """`[episode, query, embed]`"""
+    readings: Readings | None = None
+    """What each reader said, where the memory consolidates."""
 
     @cached_property
     def label(self) -> Array:
@@ -68,6 +74,8 @@ class Observation:
     """`[episode, query]`: -ln p(y), which is also the loss; carries gradient in training."""
     row: Int[np.ndarray, "episode query"]
     """Where in the memory the example went; -1 if it was not written."""
+    merged_into: Int[np.ndarray, "episode query"] | None = None
+    """The row it was merged into; -1 if it was not. None if the memory does not consolidate."""
 
     @property
     def written(self) -> Bool[np.ndarray, "episode query"]:
@@ -94,6 +102,16 @@ class Learner:
         self.controller = controller or SurpriseController(config.sigma_ratio)
 
     @property
+    def consolidates(self) -> bool:
+        """Whether its memories merge what does not surprise."""
+        return isinstance(self.controller, ConsolidatingController)
+
+    @property
+    def readers(self) -> tuple[str, ...]:
+        """Those that share the answer of a memory that consolidates: a decoder that was trained is one of them."""
+        return READERS if self.config.decoder.kind in WITHOUT_WEIGHTS else (*READERS, DECODER)
+
+    @property
     def key_widths(self) -> Mapping[str, int]:
         return self.networks.key_widths
 
@@ -101,6 +119,9 @@ class Learner:
         """An empty memory with the columns this learner reads and writes."""
         widths = self.networks.key_widths
         columns = {**{name: Column((width,)) for name, width in widths.items()}, "label": Column((), np.int64)}
+        if self.consolidates:
+            room: dict[str, Any] = {"episodes": episodes, "capacity": capacity, "metric": self.config.metric}
+            return ConsolidatingMemory(columns, tuple(widths), self.readers, **room)
         return RamMemory(columns, tuple(widths), episodes=episodes, capacity=capacity, metric=self.config.metric)
 
     def embed(self, x: Any) -> Array:
@@ -175,7 +196,45 @@ class Learner:
         if way < 2:
             raise ValueError(f"way, the number of classes, must be at least 2, got {way}")
         embedding = self.embed(x)
-        return self.decode(memory, embedding, self.recall(memory, embedding), way)
+        neighbours = self.recall(memory, embedding)
+        if isinstance(memory, ConsolidatingMemory):
+            return self.consult(memory, embedding, neighbours, way)
+        return self.decode(memory, embedding, neighbours, way)
+
+    def consult(self, memory: ConsolidatingMemory, embedding: Array, neighbours: Neighbours, way: int) -> Prediction:
+        """Step 3 in a memory that consolidates: several readers share the answer by how well each foresaw the lessons.
+
+        `log_none` is the log of the probability of a new class, in a world where new and known are equally frequent;
+        classes that were announced and not seen yet share it, weighed by how many they are.
+        """
+        decoded = weight = None
+        if memory.pool.needs(DECODER):
+            said = self.decode(memory, embedding, neighbours, way)
+            decoded, weight = self.networks.array(said.log_probs), said.weight
+        query = measured(self.networks.array(embedding), memory.metric)
+        rows, label = measured(neighbours.columns["embedding"], memory.metric), neighbours.columns["label"]
+        count = neighbours.columns[COUNT]
+        readings = read(query, rows, label, neighbours.mask, count, memory.statistics(way), decoded)
+        among_known = memory.pool.log_probs(readings)
+        logit = memory.novelty.logit(readings)
+        odds = logit + log_odds_of_share(readings.known)[:, None]
+        log_new, log_known = -np.logaddexp(0, -odds), -np.logaddexp(0, odds)
+        unseen = (way - readings.known.sum(1)).clip(1)[:, None]
+        log_probs = np.where(
+            readings.known[:, None], log_known[..., None] + among_known, (log_new - np.log(unseen))[..., None]
+        )
+        if weight is None:
+            weight = np.where(neighbours.mask, np.exp(-neighbours.distance), 0)
+            weight = weight / weight.sum(-1, keepdims=True).clip(1e-9)
+        tensor = self.networks.tensor
+        return Prediction(
+            tensor(log_probs.astype(np.float32)),
+            tensor(-np.logaddexp(0, -logit).astype(np.float32)),
+            weight,
+            neighbours,
+            embedding,
+            readings,
+        )
 
     def observe(self, memory: Memory, x: Any, y: Any, way: int) -> Observation:
         """All five steps: predict, then learn the truth and write it down if it was surprising."""
@@ -183,8 +242,27 @@ class Learner:
         prediction = self.predict(memory, x, way)
         surprise = self.surprise(prediction, y)
         chosen = self.controller.choose(self.networks.array(surprise), way)
+        if prediction.readings is not None:
+            return self.consolidate(memory, prediction, surprise, y, chosen)
         row = self.write(memory, prediction.embedding, y, chosen)
         return Observation(prediction, surprise, row)
+
+    def consolidate(
+        self,
+        memory: ConsolidatingMemory,
+        prediction: Prediction,
+        surprise: Array,
+        y: Any,
+        chosen: Bool[np.ndarray, "episode query"],
+    ) -> Observation:
+        """Steps 4 and 5 in a memory that consolidates: weigh the readers, write what surprised, merge the rest."""
+        truth = self.networks.array(y)
+        memory.learn(prediction.readings, truth)
+        explained = explaining_row(prediction.neighbours, truth)
+        merged = np.where(self.controller.merge(chosen, explained >= 0), explained, -1)
+        row = self.write(memory, prediction.embedding, y, merged < 0)
+        memory.merge(self.networks.array(prediction.embedding), merged)
+        return Observation(prediction, surprise, row, merged)
 
     def surprise(self, prediction: Prediction, y: Any) -> Array:
         """Step 4: -ln p(y) of the truth."""
@@ -197,6 +275,8 @@ class Learner:
         widths = self.networks.key_widths
         slices = np.split(self.networks.array(embedding), np.cumsum(list(widths.values()))[:-1], axis=-1)
         rows = {**dict(zip(widths, slices, strict=True)), "label": np.asarray(y)}
+        if isinstance(memory, ConsolidatingMemory):
+            rows[COUNT] = np.ones(rows["label"].shape, np.float32)
         return memory.write(rows, np.asarray(chosen))
 
     def fingerprint(self) -> str:
@@ -245,6 +325,13 @@ class Learner:
         learner = Learner(learner_config(directory), controller)
         load_weights(learner.networks, read_weights(directory), str(directory))
         return learner.eval()
+
+
+def explaining_row(neighbours: Neighbours, truth: Int[np.ndarray, "episode query"]) -> Int[np.ndarray, "episode query"]:
+    """The nearest recalled row of the true class; -1 if none was recalled."""
+    same = neighbours.mask & (neighbours.columns["label"] == truth[..., None])
+    first = same.argmax(-1)[..., None]
+    return np.where(same.any(-1), np.take_along_axis(neighbours.row, first, -1)[..., 0], -1)
 
 
 def check_labels(y: Any, shape: tuple[int, ...], way: int) -> None:

@@ -1,0 +1,121 @@
+"""A memory that consolidates: what does not surprise is merged into the row that explains it.
+
+A row is then the running mean of the examples behind it, with their count, so nothing that was shown is lost on the
+memory, and it hardly grows. Beside the rows stand a few numbers that are kept in step with them: the sum of all
+examples of each class, the weights of the readers (`apl.readers`), and the rule for new classes (`apl.novelty`). The
+sums follow from rows and counts at any time (`recount`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from apl.memory import Column, RamMemory, Rows
+from apl.novelty import Novelty
+from apl.readers import ClassStatistics, Pool, Readings
+from apl.search_index import measured
+
+COUNT = "count"
+"""The column that says how many examples stand behind a row."""
+
+
+class ConsolidatingMemory(RamMemory):
+    """Rows with counts, and what the readers need to know of their classes."""
+
+    def __init__(
+        self, columns: Mapping[str, Column], keys: tuple[str, ...], readers: tuple[str, ...], **options: Any
+    ) -> None:
+        if len(keys) != 1:
+            raise ValueError(f"a memory consolidates by one key column, not by {', '.join(keys)}")
+        super().__init__({**columns, COUNT: Column((), np.float32)}, keys, **options)
+        self.pool = Pool(readers, self.episodes)
+        self.novelty = Novelty(self.episodes)
+        self._clear_sums()
+
+    def statistics(self, way: int) -> ClassStatistics:
+        """Of the classes 0..way-1."""
+        self._make_class_room(way)
+        return ClassStatistics(self._total[:, :way], self._examples[:, :way])
+
+    def learn(self, readings: Readings, truth: Int[np.ndarray, "episode query"]) -> None:
+        """Weigh the readers, and the rule for new classes, by how well they foresaw the truth."""
+        self.pool.learn(readings, truth, np.ones(truth.shape, bool))
+        self.novelty.learn(readings, truth)
+
+    def merge(
+        self,
+        key: Float[np.ndarray, "episode query embed"],
+        at: Int[np.ndarray, "episode query"],
+    ) -> None:
+        """Merge examples into the rows at these positions (-1: none), one query of each episode after the other."""
+        (name,) = self.keys
+        episode = np.arange(self.episodes)
+        for query in range(at.shape[1]):
+            place = at[:, query]
+            if not (place >= 0).any():
+                continue
+            count = self.column(COUNT)[episode, place] + 1
+            mean = self.column(name)[episode, place]
+            mean = mean + (key[:, query] - mean) / count[:, None]
+            self.update({name: mean[:, None], COUNT: count[:, None]}, place[:, None])
+
+    # --- the sums stay in step with the rows --------------------------------------------------------
+
+    def write(self, rows: Rows, chosen: Bool[np.ndarray, "episode query"]) -> Int[np.ndarray, "episode query"]:
+        position = super().write(rows, chosen)
+        self._add(*(position >= 0).nonzero(), position, 1)
+        return position
+
+    def update(self, rows: Rows, at: Int[np.ndarray, "episode query"]) -> None:
+        episode, query = (at >= 0).nonzero()
+        valid = at[episode, query] < self.counts[episode]
+        self._add(episode[valid], query[valid], at, -1)
+        try:
+            super().update(rows, at)
+        finally:
+            self._add(episode[valid], query[valid], at, 1)
+
+    def remove(self, rows: Bool[np.ndarray, "episode rows"]) -> None:
+        super().remove(rows)
+        self.recount()
+
+    def clear(self) -> None:
+        super().clear()
+        self.pool = Pool(self.pool.readers, self.episodes)
+        self.novelty = Novelty(self.episodes)
+        self._clear_sums()
+
+    def recount(self) -> None:
+        """Work the sums out anew from rows and counts."""
+        self._clear_sums()
+        episode, row = (np.arange(len(self)) < self.counts[:, None]).nonzero()
+        at = np.broadcast_to(np.arange(len(self)), (self.episodes, len(self)))
+        self._add(episode, row, at, 1)
+
+    def _add(self, episode: np.ndarray, query: np.ndarray, position: np.ndarray, sign: int) -> None:
+        if not len(episode):
+            return
+        (name,) = self.keys
+        row = position[episode, query]
+        label = self._columns["label"][episode, row]
+        count = sign * self._columns[COUNT][episode, row]
+        key = measured(self._columns[name][episode, row], self.metric)
+        self._make_class_room(int(label.max()) + 1)
+        np.add.at(self._total, (episode, label), key * count[:, None])
+        np.add.at(self._examples, (episode, label), count)
+
+    def _clear_sums(self) -> None:
+        (name,) = self.keys
+        self._total = np.zeros((self.episodes, 0, *self.spec[name].shape), np.float32)
+        self._examples = np.zeros((self.episodes, 0), np.float32)
+
+    def _make_class_room(self, classes: int) -> None:
+        room = self._total.shape[1]
+        if classes > room:
+            more = max(classes, 2 * room) - room
+            self._total = np.pad(self._total, ((0, 0), (0, more), (0, 0)))
+            self._examples = np.pad(self._examples, ((0, 0), (0, more)))
