@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from apl.encoders import EncoderError, MissingExtraError, open_encoder, read_many
-from apl.encoders.photo import PhotoEncoder
+from apl.encoders.photo import NAMING, PhotoEncoder
 from apl.encoders.photographs import middle_square, read_photo, reduced, to_jpeg
 from apl.encoders.torch_weights import read_torch_weights
 
@@ -175,23 +175,27 @@ def test_the_graph_computes_what_the_authors_network_does(encoder):
     with torch.inference_mode():
         x = ((torch.from_numpy(pixels) - 127) / 128).permute(2, 0, 1)[None]
         expected = network.eval().extract_features(x).mean((2, 3)).numpy()
-    found = encoder.embed([encoder.read(photo)])
+        named = network(x).softmax(1).sqrt().numpy()
+    found = encoder.features([encoder.read(photo)])
     np.testing.assert_allclose(found, expected, atol=1e-3)
-    np.testing.assert_array_equal(encoder.imagenet_class(found), network(x).argmax(1).numpy())
+    np.testing.assert_array_equal(encoder.imagenet_class(found), named.argmax(1))
+    key = encoder.embed([encoder.read(photo)])
+    np.testing.assert_allclose(key[:, :1280], expected / np.linalg.norm(expected), atol=1e-3)
+    np.testing.assert_allclose(key[:, 1280:] / NAMING, named, atol=1e-3)
 
 
 def test_a_batch_gives_what_single_photographs_give(encoder):
     photos = [encoder.read(_scene(60 + 9 * i, 50)) for i in range(9)]
     alone = np.concatenate([encoder.embed([photo]) for photo in photos])
     np.testing.assert_allclose(encoder.embed(photos), alone, atol=1e-4)
-    assert encoder.embed([]).shape == (0, 1280)
+    assert encoder.embed([]).shape == (0, 2280)
 
 
 def test_a_tagged_photograph_embeds_as_the_upright_one_does(encoder):
     scene = _scene(224, 224)
     upright, tagged, turned = encoder.embed(read_many(encoder, [scene, _turned(scene, "PNG"), scene.rotate(90)]))
     np.testing.assert_allclose(upright, tagged, atol=1e-5)
-    assert np.linalg.norm(upright - turned) > 1
+    assert np.linalg.norm(upright - turned) > 0.1
 
 
 def test_the_payload_is_a_small_jpeg_of_the_whole_photograph(encoder):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Num
 
+from apl.classifier.encoded import EncodedExamples
 from apl.classifier.images import as_array, fit, is_tensor, read_image, read_images, to_png
 from apl.store import Label
 from apl.store.rows import checked_label
@@ -42,6 +43,10 @@ class Vectors:
     def __len__(self) -> int:
         return len(self.values)
 
+    @property
+    def width(self) -> int:
+        return self.values.shape[1]
+
     def encoder_input(self, size: int) -> Num[np.ndarray, "example *input"]:
         return self.values
 
@@ -52,7 +57,7 @@ class Vectors:
         return Vectors(self.values[start:stop])
 
 
-Examples = Pictures | Vectors
+Examples = Pictures | Vectors | EncodedExamples
 
 
 def one_picture(x: Any, ink: str) -> Pictures:

@@ -5,8 +5,8 @@
     clf.predict_one(another)
 
 Verbs that end in `_one` take one example and speak river's language; the others take a batch and speak
-scikit-learn's. Examples are pictures (see `apl.classifier.images`) or, without a model, vectors. An example is checked before
-anything changes, and a call that fails leaves the memory as it was.
+scikit-learn's. Examples are drawings (see `apl.classifier.images`), what a plugged-in encoder takes (see `apl.encoders`) or,
+without either, vectors. An example is checked before anything changes, and a call that fails leaves the memory as it was.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from apl.classifier.answers import Explanation, Probabilities, Receipt
+from apl.classifier.encoded import many_encoded, one_encoded
 from apl.classifier.estimator import Estimator, not_fitted
 from apl.classifier.examples import (
     Examples,
     Pictures,
-    Vectors,
     label_array,
     many_pictures,
     many_vectors,
@@ -36,6 +36,7 @@ from apl.classifier.examples import (
 from apl.classifier.images import Ink, from_png
 from apl.classifier.parameters import check_new_above
 from apl.classifier.session import EXAMPLES_AT_ONCE, Session, open_session, recorded_parameters
+from apl.encoders import FrozenEncoder, open_encoder, plugged_encoder
 from apl.learner import Learner
 from apl.store import Label, NewRow, Store, StoreError
 
@@ -61,7 +62,9 @@ class OnlineClassifier(Estimator):
     Parameters are only noted here; the model and the memory are opened when first needed. `from_pretrained`,
     `for_features` and `load` open them at once.
 
-    model: a bundled model's name, a saved model's directory, or a `Learner`; None for vectors as inputs.
+    model: a bundled model's name, a saved model's directory, or a `Learner`; None for vectors as inputs. The encoders that go
+        by name ("photo", "text") may stand here too.
+    encoder: what turns examples into vectors: "photo", "text", an ONNX file, or any callable (see `apl.encoders`).
     memory: where the rows live: None (in RAM), a path, or a URL (see `apl.store`). `name` is the memory's name there.
     max_rows, max_rows_per_class: the budget; when it is reached, the row that matters least goes (`apl.classifier.eviction`).
     sigma: the threshold of surprise in nats; None is the model's own.
@@ -74,6 +77,7 @@ class OnlineClassifier(Estimator):
     """
 
     _current: Session | None = None
+    _opened_encoder: FrozenEncoder | None = None
 
     def __init__(
         self,
@@ -90,6 +94,7 @@ class OnlineClassifier(Estimator):
         width: int | None = None,
         decoder_of: str | None = None,
         read_only: bool = False,
+        encoder: Any = None,
     ) -> None:
         self.model = model
         self.memory = memory
@@ -103,10 +108,11 @@ class OnlineClassifier(Estimator):
         self.width = width
         self.decoder_of = decoder_of
         self.read_only = read_only
+        self.encoder = encoder
 
     @classmethod
     def from_pretrained(cls, model: str | Path | Learner, memory: Any = None, **parameters: Any) -> OnlineClassifier:
-        """A trained model with a memory: an empty one in RAM, or the one that lives at a path or URL."""
+        """A trained model (or a named encoder) with a memory: an empty one in RAM, or the one at a path or URL."""
         return cls(model, memory=memory, **parameters).open()
 
     @classmethod
@@ -118,7 +124,7 @@ class OnlineClassifier(Estimator):
     @classmethod
     def load(cls, path: Any, model: Any = None, name: str = "default", **parameters: Any) -> OnlineClassifier:
         """Open a saved memory with the model recorded in it (or `model`). What is learnt from now on goes into it."""
-        recorded = recorded_parameters(path, name, model)
+        recorded = recorded_parameters(path, name, model, parameters.get("encoder"))
         return cls(**{**recorded, **parameters}, memory=path, name=name).open()
 
     def open(self) -> OnlineClassifier:
@@ -278,8 +284,15 @@ class OnlineClassifier(Estimator):
         return ids
 
     def embed_payloads(self, payloads: Sequence[bytes]) -> np.ndarray:
-        """The keys of rows whose pictures were kept, made by this classifier's encoder."""
+        """The keys of rows whose pictures or texts were kept, made by this classifier's encoder."""
+        if (encoder := self._encoder()) is not None:
+            return encoder.embed([encoder.from_payload(payload) for payload in payloads])
         return self._session().embed(Pictures([from_png(payload) for payload in payloads]))
+
+    def embed(self, X: Any) -> np.ndarray:
+        """The vectors of a batch of examples, as a memory would keep them."""
+        examples = self._many(X)
+        return self._session(examples).embed(examples)
 
     def calibrate_sigma(self, X: Any, y: Iterable[Any], *, rows: int) -> float:
         """Set `sigma` so that a stream like this one leaves at most `rows` rows. The memory itself is not touched."""
@@ -295,27 +308,41 @@ class OnlineClassifier(Estimator):
 
     # --- inside --------------------------------------------------------------------------------------------------
 
+    def _encoder(self) -> FrozenEncoder | None:
+        """The encoder that was plugged in, opened when first needed."""
+        if self._opened_encoder is None and (asked := plugged_encoder(self.model, self.encoder)) is not None:
+            self._opened_encoder = open_encoder(asked)
+        return self._opened_encoder
+
+    def _takes_vectors(self) -> bool:
+        return self.model is None and self.encoder is None
+
     def _session(self, examples: Examples | None = None) -> Session:
-        width = examples.values.shape[1] if isinstance(examples, Vectors) else None
+        width = None if examples is None or isinstance(examples, Pictures) else examples.width
         session = self._current
         if session is None:
             with _OPENING:
-                session = self._current = self._current or open_session(self.get_params(deep=False), width)
+                opened = self._current or open_session(self.get_params(deep=False), width, self._encoder())
+                session = self._current = opened
         if width is not None and width != session.store.width:
             raise ValueError(f"expected vectors of {session.store.width} numbers, got {width}")
         session.adjust(max_rows=self.max_rows, max_rows_per_class=self.max_rows_per_class, sigma=self.sigma, k=self.k)
         return session
 
     def _one(self, x: Any) -> Examples:
+        if (encoder := self._encoder()) is not None:
+            return one_encoded(encoder, x)
         return one_vector(x) if self.model is None else one_picture(x, self.ink)
 
     def _many(self, x: Any) -> Examples:
+        if (encoder := self._encoder()) is not None:
+            return many_encoded(encoder, x)
         return many_vectors(x) if self.model is None else many_pictures(x, self.ink)
 
     def _told(self, X: Any, y: Any, reset: bool) -> tuple[Examples, list[Label]]:
         if y is None:
             raise ValueError("learning requires y to be passed, but the target y is None")
-        if self.model is None:
+        if self._takes_vectors():
             X, y = self._checked_vectors(X, y, reset=reset)
         labels, examples = plain_labels(y), self._many(X)
         if len(examples) != len(labels):
@@ -325,7 +352,7 @@ class OnlineClassifier(Estimator):
     def _believe(self, X: Any) -> Believed:
         if not self.__sklearn_is_fitted__():
             raise not_fitted("nothing is known yet: learn an example before asking for predictions")
-        if self.model is None and hasattr(self, "n_features_in_"):
+        if self._takes_vectors() and hasattr(self, "n_features_in_"):
             X, _ = self._checked_vectors(X, reset=False)
         examples = self._many(X)
         session = self._session(examples)
@@ -346,6 +373,7 @@ class OnlineClassifier(Estimator):
         """Copies and processes of joblib take a memory in RAM along; one that lasts is opened again where they wake."""
         state = dict(vars(self))
         session = state.pop("_current", None)
+        state.pop("_opened_encoder", None)
         if session is not None and self.memory in (None, "ram:"):
             rows = [(r.label, r.key, r.surprise_nats, r.written_at, r.source, r.payload) for r in session.store.rows()]
             state["_carried"] = (session.store.width, rows, session.store.settings())
@@ -356,5 +384,5 @@ class OnlineClassifier(Estimator):
         vars(self).update(state)
         if carried is not None:
             width, rows, settings = carried
-            self._current = open_session(self.get_params(deep=False), width)
+            self._current = open_session(self.get_params(deep=False), width, self._encoder())
             self.adopt([NewRow(*row) for row in rows], settings)

@@ -23,6 +23,7 @@ from apl.classifier.open_world import OpenWorld
 from apl.classifier.parameters import check_parameters
 from apl.config import WITHOUT_WEIGHTS
 from apl.controller import SurpriseController
+from apl.encoders import FrozenEncoder, encoder_name, plugged_encoder
 from apl.exported import load_for_use
 from apl.learner import Learner
 from apl.store import Label, NewRow, Store, StoreError, open_store
@@ -115,13 +116,13 @@ class Session:
         os.replace(part, path)
 
 
-def open_session(parameters: dict[str, Any], width: int | None) -> Session:
+def open_session(parameters: dict[str, Any], width: int | None, encoder: FrozenEncoder | None = None) -> Session:
     """Find the model, open the memory, and see that the two belong together."""
     model, memory = parameters["model"], parameters["memory"]
     check_parameters(**{name: parameters[name] for name in ("max_rows", "max_rows_per_class", "sigma", "k")})
     rule = NewClassRule()
-    if model is None:
-        width = parameters["width"] if parameters["width"] is not None else width
+    if model is None or encoder is not None:
+        width = parameters["width"] or width or (encoder.width if encoder else None)
         if width is None:
             raise ValueError("how wide are the vectors? Give width=, or learn an example first")
         decoder_of = parameters["decoder_of"]
@@ -135,7 +136,7 @@ def open_session(parameters: dict[str, Any], width: int | None) -> Session:
     store = open_store(
         memory,
         parameters["name"],
-        fingerprint=learner.fingerprint(),
+        fingerprint=encoder.fingerprint if encoder else learner.fingerprint(),
         width=learner.networks.width,
         read_only=parameters["read_only"],
     )
@@ -155,8 +156,10 @@ def _model(model: str | Path | Learner) -> Learner:
 
 
 def recorded(parameters: dict[str, Any], learner: Learner) -> dict[str, Any]:
-    model = parameters["model"]
-    if isinstance(model, Learner):
+    model, encoder = parameters["model"], plugged_encoder(parameters["model"], parameters["encoder"])
+    if encoder is not None:
+        model = None
+    elif isinstance(model, Learner):
         model = ""
     elif model is not None:
         # A bundled model is found by name on any machine, another one only where it lies.
@@ -165,20 +168,25 @@ def recorded(parameters: dict[str, Any], learner: Learner) -> dict[str, Any]:
         "model": model,
         "width": learner.networks.width,
         "decoder_of": parameters["decoder_of"],
+        "encoder": None if encoder is None else encoder_name(encoder),
         **{name: parameters[name] for name in ("max_rows", "max_rows_per_class", "sigma", "k", "ink")},
     }
 
 
-def recorded_parameters(location: Any, name: str, model: Any) -> dict[str, Any]:
+def recorded_parameters(location: Any, name: str, model: Any, encoder: Any = None) -> dict[str, Any]:
     """The parameters under which a memory was last open."""
     with open_store(location, name, read_only=True) as store:
         found = dict(store.settings().get(CLASSIFIER_SETTING) or {})
-    if not found and model is None:
+    if not found and model is None and encoder is None:
         raise StoreError(f"memory {name!r} in {location} does not say which model it belongs to: give model=")
     if model is None and found["model"] == "":
         raise StoreError(f"memory {name!r} in {location} was made with a learner that has no name: give model=")
-    if model is not None:
-        found["model"] = model
+    if model is None and encoder is None and found.get("encoder") == "":
+        raise StoreError(f"memory {name!r} in {location} was made with an encoder that has no name: give encoder=")
+    if plugged_encoder(model, encoder) is not None:
+        found |= {"model": None, "encoder": plugged_encoder(model, encoder)}
+    elif model is not None:
+        found |= {"model": model, "encoder": None}
     if found.get("model") is not None:
         found.pop("width", None)
     return found

@@ -9,6 +9,7 @@ any callable               from a list of examples to vectors
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ __all__ = [
     "checked_vectors",
     "encoder_name",
     "open_encoder",
+    "plugged_encoder",
     "read_many",
 ]
 
@@ -31,18 +33,8 @@ __all__ = [
 def open_encoder(encoder: Any, *, threads: int = 1) -> FrozenEncoder:
     """An encoder by its name, its ONNX file, as a callable, or one that is ready."""
     match encoder:
-        case "photo":
-            from apl.encoders.photo import PhotoEncoder
-
-            return PhotoEncoder("lite0", threads=threads)
-        case "photo-lite2":
-            from apl.encoders.photo import PhotoEncoder
-
-            return PhotoEncoder("lite2", threads=threads)
-        case "text":
-            from apl.encoders.text import TextEncoder
-
-            return TextEncoder(threads=threads)
+        case "photo" | "photo-lite2" | "text":
+            return _named(encoder, threads)
         case str() | os.PathLike() if Path(encoder).suffix == ".onnx":
             from apl.encoders.onnx_file import OnnxFileEncoder
 
@@ -56,6 +48,23 @@ def open_encoder(encoder: Any, *, threads: int = 1) -> FrozenEncoder:
     from apl.encoders.python_callable import CallableEncoder
 
     return CallableEncoder(encoder)
+
+
+@cache
+def _named(name: str, threads: int) -> FrozenEncoder:
+    """One for all classifiers of a process: it holds tens of megabytes, and never changes."""
+    if name == "text":
+        from apl.encoders.text import TextEncoder
+
+        return TextEncoder(threads=threads)
+    from apl.encoders.photo import PhotoEncoder
+
+    return PhotoEncoder("lite2" if name == "photo-lite2" else "lite0", threads=threads)
+
+
+def plugged_encoder(model: Any, encoder: Any) -> Any:
+    """What was asked for as an encoder, if anything: `encoder`, or a model that is one by its name."""
+    return encoder if encoder is not None else model if isinstance(model, str) and model in NAMED else None
 
 
 def encoder_name(encoder: Any) -> str:

