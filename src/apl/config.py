@@ -10,6 +10,7 @@ from typing import Literal
 
 Metric = Literal["euclidean", "cosine"]
 
+DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 DecoderKind = Literal["relational", "working_memory", "lstm", "kernel", "class_mean", "nearest", "deduction"]
 WITHOUT_WEIGHTS: tuple[DecoderKind, ...] = ("kernel", "class_mean", "nearest")
 LabelForm = Literal["fixed", "neighbourhood"]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Literal
 
 import torch
 
+from apl.config import DeviceName
+
 CPU = torch.device("cpu")
-DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 
 
 def find_device(name: DeviceName = "auto") -> torch.device:

@@ -147,11 +147,11 @@ def build_encoder(config: EncoderConfig) -> nn.Module:
 
 @torch.no_grad()
 def embed_all(encoder: nn.Module, inputs: Tensor, batch: int = 256) -> Float[Tensor, "input embed"]:
-    """Embeddings of many inputs, in evaluation mode; byte images are scaled to 0..1."""
+    """Embeddings of many inputs, in evaluation mode, on the CPU, where memories are; byte images are scaled to 0..1."""
     was_training = encoder.training
     encoder.eval()
     where = next((tensor.device for tensor in encoder.parameters()), inputs.device)
-    parts = [encoder(scale_bytes(part.to(where))) for part in inputs.split(batch)]
+    parts = [encoder(scale_bytes(part.to(where))).cpu() for part in inputs.split(batch)]
     encoder.train(was_training)
     return torch.cat(parts) if parts else torch.zeros(0, encoder.width)
 

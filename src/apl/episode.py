@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Int, Num
+from jaxtyping import Bool, Int, Num
 from torch import Tensor
 
 from apl.learner import Learner, Observation
@@ -40,6 +40,11 @@ class Step:
     """Examples shown before this batch."""
     label: Int[Tensor, "episode query"]
     observation: Observation
+
+    @property
+    def right(self) -> Bool[Tensor, "episode query"]:
+        """Where the prediction was the label; on the CPU, as all that is counted."""
+        return self.observation.prediction.label.cpu() == self.label
 
 
 class EpisodeSampler:

@@ -98,7 +98,7 @@ def fixed_context(
             contexts.asked.label.split(QUERIES_AT_ONCE, 1),
             strict=True,
         ):
-            right.append(twin.predict(memory, embeddings[example], way).label == label)
+            right.append(twin.predict(memory, embeddings[example], way).label.cpu() == label)
         accuracies.extend(torch.cat(right, 1).float().mean(1))
         progress(len(accuracies))
     return Estimate.of(torch.stack(accuracies))
@@ -138,8 +138,8 @@ def watch(learner: Learner, inputs: Num[Tensor, "example *input"], episodes: Epi
     memory = learner.new_memory(len(episodes.example))
     correct, probability, written = [], [], []
     for step in run_episode(learner, memory, inputs, episodes, batch):
-        correct.append((step.observation.prediction.label == step.label).float())
-        probability.append((-step.observation.surprise_nats).exp())
+        correct.append(step.right.float())
+        probability.append((-step.observation.surprise_nats).exp().cpu())
         written.append(torch.from_numpy(step.observation.written).float())
     wrote = torch.cat(written, 1)
     return OnlineResult(

@@ -63,7 +63,7 @@ class WholeStep:
         step = next(self.steps)
         loss = step.observation.surprise_nats.mean()
         self.run.descend(loss, exponential(self.config, self.run.state["step"]), self.config.clip)
-        right = step.observation.prediction.label == step.label
+        right = step.right
         self.run.everywhere(bool(right.all()))
         stored = float(self.memory.counts.sum()) / self.config.parallel / self.config.ways[0]
         accuracy = float(right.float().mean())

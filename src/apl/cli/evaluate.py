@@ -6,6 +6,7 @@ import json as json_format
 from dataclasses import dataclass
 from typing import Literal
 
+from apl.config import DeviceName
 from apl.data.omniglot import Split
 
 
@@ -39,18 +40,23 @@ class Command:
     """Examples per online episode; by default all examples of the classes."""
     decoder: Literal["kernel", "class_mean", "nearest"] | None = None
     """Put a decoder without weights behind the model's encoder."""
+    device: DeviceName = "auto"
+    """Where to compute; auto takes the best there is."""
     json: bool = False
     """Print one JSON object."""
 
     def run(self) -> None:
         from apl.cli.show import progress
         from apl.data.source import DataSource
+        from apl.device import find_device
         from apl.evaluate import fixed_context, online
         from apl.paper.models import variant
 
         if self.episodes < 1:
             raise ValueError(f"episodes must be at least 1, got {self.episodes}")
-        learner = variant(self.model, k=self.k, decoder=self.decoder, sigma_nats=self.sigma)
+        learner = variant(self.model, k=self.k, decoder=self.decoder, sigma_nats=self.sigma).to(
+            find_device(self.device)
+        )
         size = learner.config.encoder.image_size
         plain = DataSource(name=self.data, split=self.split, rotations=False)
         source = plain

@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from apl.config import DeviceName
+
 Name = Literal[
     "table1",
     "online",
@@ -40,6 +42,8 @@ class Command:
     """Which table or figure."""
     quick: bool = False
     """A small honest version in under two minutes, in results/quick."""
+    device: DeviceName = "auto"
+    """Where to compute; auto takes the best there is."""
     threads: int | None = None
     """CPU threads."""
     json: bool = False
@@ -49,11 +53,14 @@ class Command:
         import torch
 
         from apl.checkpoint import is_named
+        from apl.device import find_device
         from apl.paper.experiments import EXPERIMENTS
         from apl.paper.markdown import write_readme_tables, write_results_page
         from apl.paper.report import write_report
         from apl.paper.results import load_rows
+        from apl.paper.subjects import compute_on
 
+        compute_on(find_device(self.device))
         if self.threads:
             torch.set_num_threads(self.threads)
         names = {"all": list(EXPERIMENTS), "report": []}.get(self.name, [self.name])

@@ -10,8 +10,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from apl.config import DecoderKind
-from apl.device import DeviceName
+from apl.config import DecoderKind, DeviceName
 
 
 @dataclass

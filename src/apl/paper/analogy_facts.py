@@ -28,8 +28,8 @@ def watch_with_facts(learner: Learner, drawn: Analogies) -> OnlineResult:
     correct, probability, written, stored = [], [], [], []
     for step in run_episode(learner, memory, drawn.inputs, drawn.episodes, 1):
         write_conclusions(learner, memory, step, drawn.episodes.way)
-        correct.append((step.observation.prediction.label == step.label).float())
-        probability.append((-step.observation.surprise_nats).exp())
+        correct.append(step.right.float())
+        probability.append((-step.observation.surprise_nats).exp().cpu())
         written.append(torch.from_numpy(step.observation.written).float())
         stored.append(torch.from_numpy(memory.counts.copy())[:, None])
     parts = [torch.cat(part, 1) for part in (correct, probability, stored, written)]

@@ -7,17 +7,16 @@ import torch
 from apl.data.mnist import load_mnist
 from apl.encoder import embed_all
 from apl.evaluate import Estimate, fixed_context, online
-from apl.learner import Learner
 from apl.paper.online import SEED, summary
 from apl.paper.plot import OTHER, OURS, QUIET, figure, smooth
 from apl.paper.results import figure_path, save_rows
-from apl.paper.subjects import MODEL, Embedded, subject
+from apl.paper.subjects import MODEL, Embedded, encoder_of, subject
 
 WAY, MOST_STORED_PER_CLASS = 10, 45
 
 
 def reproduce(quick: bool = False) -> None:
-    encoder = Learner.load(MODEL).encoder
+    encoder = encoder_of(MODEL)
     digits = load_mnist("test", encoder.config.image_size)
     embeddings = embed_all(encoder, digits.images)
     data = Embedded(embeddings, digits.labels, "mnist-test", "")

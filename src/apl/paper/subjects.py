@@ -18,6 +18,7 @@ from apl.config import DecoderKind
 from apl.data.jitter import JitterConfig, jitter
 from apl.data.omniglot import Part
 from apl.data.source import DataSource
+from apl.device import CPU
 from apl.encoder import embed_all, scale_bytes
 from apl.learner import Learner
 from apl.paper.models import variant
@@ -71,6 +72,18 @@ def subject(decoder: DecoderKind = "relational", *, k: int | None = None, sigma_
     return Subject(method, decoder, "neighbourhood", checkpoint, learner.on_embeddings())
 
 
+_device = [CPU]
+
+
+def compute_on(device: torch.device) -> None:
+    """Where the experiments' encoders compute from now on: embedding the images is most of their work."""
+    _device[0] = device
+
+
+def encoder_of(model: str) -> nn.Module:
+    return Learner.load(model).to(_device[0]).encoder
+
+
 QUICK_DRAWINGS = 10
 """Of the 20 drawings of each class, so many are looked at where a small version needs rotations too."""
 
@@ -80,12 +93,12 @@ def characters(
     rotations: bool, part: Part = "test", model: str = MODEL, views: int = 1, quick: bool = False
 ) -> Embedded:
     """Omniglot characters of the paper's split, embedded by a bundled model's encoder."""
-    learner = Learner.load(model)
+    encoder = encoder_of(model)
     source = DataSource(rotations=rotations)
-    images = source.load(part, learner.config.encoder.image_size)
+    images = source.load(part, encoder.config.image_size)
     if quick and rotations:
         images = images.first_of_each(QUICK_DRAWINGS)
-    embeddings = embed_views(learner.encoder, images.images, views)
+    embeddings = embed_views(encoder, images.images, views)
     return Embedded(embeddings, images.labels, source.split_name(), source.split_hash())
 
 

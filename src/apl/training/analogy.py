@@ -78,7 +78,7 @@ def train_analogy(config: AnalogyConfig, options: RunOptions) -> Learner:
         for step in in_precision(run, run_episode(twin, memory, drawn.inputs, drawn.episodes, config.batch)):
             loss = step.observation.surprise_nats.mean()
             run.descend(loss, plateau(config, run.state["step"]), config.clip)
-            right = step.observation.prediction.label == step.label
+            right = step.right
             run.record(
                 right.numel(),
                 {"sigma_ratio": ratio},

@@ -113,7 +113,7 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
         for step in in_precision(run, run_episode(trained, memory, inputs, episodes, config.batch, prepare)):
             loss = step.observation.surprise_nats.mean()
             run.descend(loss, exponential(config, run.state["step"]), config.clip)
-            right = step.observation.prediction.label == step.label
+            right = step.right
             if run.everywhere(bool(right.all())):
                 mastered_after = mastered_after or step.seen + config.batch
             run.record(

@@ -110,14 +110,14 @@ def point_at_class_means(model: CosineClassifier, data: LabelledImages, drawings
     start = count.cumsum(0) - count
     for i in range(drawings):
         chosen = order[start + torch.clamp(count - 1, max=i)]
-        mean = F.normalize(embed_all(model.encoder, data.images[chosen]), dim=1)
+        mean = F.normalize(embed_all(model.encoder, data.images[chosen]), dim=1).to(model.directions.device)
         model.directions.copy_(mean if i == 0 else model.directions + mean)
     model.directions.copy_(F.normalize(model.directions, dim=1))
 
 
 def one_shot_accuracy(encoder: nn.Module, data: LabelledImages, seed: int = 0) -> dict[str, float]:
     """Nearest-neighbour accuracy over all classes of `data` at once: one stored example each, and class means of five."""
-    embeddings = F.normalize(embed_all(encoder, data.images), dim=1).cpu()
+    embeddings = F.normalize(embed_all(encoder, data.images), dim=1)
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(data), generator=generator)
     by_class = order[data.labels[order].argsort(stable=True)]
