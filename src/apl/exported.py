@@ -81,12 +81,16 @@ class ExportedNetworks:
             ) from None
 
     @cached_property
-    def _encoder(self) -> Any:
-        return self._open(ENCODER)
+    def _encoder(self) -> tuple[Any, list[int]]:
+        """The graph, and the shape of one image."""
+        graph = self._open(ENCODER)
+        return graph, graph.get_inputs()[0].shape[1:]
 
     @cached_property
-    def _decoder(self) -> Any:
-        return self._open(DECODER)
+    def _decoder(self) -> tuple[Any, list[str], list[str]]:
+        """The graph, and the names of what it takes and gives."""
+        graph = self._open(DECODER)
+        return graph, [entry.name for entry in graph.get_inputs()], [entry.name for entry in graph.get_outputs()]
 
     def tensor(self, array: Any) -> np.ndarray:
         return np.asarray(array)
@@ -100,10 +104,10 @@ class ExportedNetworks:
         if self.identity:
             return np.asarray(x, np.float32)
         images = x.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else np.asarray(x, np.float32)
-        _, *wanted = self._encoder.get_inputs()[0].shape
-        if list(images.shape[1:]) != wanted:
-            raise ValueError(f"expected images of shape {['any', *wanted]}, got {list(images.shape)}")
-        return self._encoder.run(None, {"images": images})[0]
+        graph, shape = self._encoder
+        if list(images.shape[1:]) != shape:
+            raise ValueError(f"expected images of shape {['any', *shape]}, got {list(images.shape)}")
+        return graph.run(None, {"images": images})[0]
 
     def decode(
         self, query: Float[np.ndarray, "query embed"], neighbours: Neighbours, log_elsewhere: np.ndarray
@@ -120,10 +124,8 @@ class ExportedNetworks:
             "log_elsewhere": flat(log_elsewhere),
             "label": flat(neighbours.columns["label"]),
         }
-        asked = [entry.name for entry in self._decoder.get_inputs()]
-        said = self._decoder.run(None, {name: given[name] for name in asked})
-        names = [entry.name for entry in self._decoder.get_outputs()]
-        return Posterior(**dict(zip(names, said, strict=True)))
+        graph, asked, said = self._decoder
+        return Posterior(**dict(zip(said, graph.run(None, {name: given[name] for name in asked}), strict=True)))
 
     def fingerprint(self) -> str:
         return self._fingerprint

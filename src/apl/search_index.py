@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from apl.config import Metric
 
 EPSILON = float(np.finfo(np.float32).eps)
-SPARE = 2
+SPARE = 16
 """Rows measured truly beyond k in the common case, so that rounding seldom leaves it open who is among the k nearest."""
 CROWD = 256
 """When more rows than this may be among the k nearest, rows that are equal are measured once."""
@@ -97,9 +97,13 @@ class SearchIndex:
         take = min(k + SPARE, rows)
         slots = min(-(-rows // BLOCKS) * BLOCKS, self.column.shape[1])
         # |m|² - 2qm orders the rows as |q - m|² does: |q|² is the same for all rows of a query.
-        score = np.matmul(asked * np.float32(-2), self.keys[:, :slots].transpose(0, 2, 1))
-        score += self.square_norms[:, None, :slots]
-        score = score.reshape(-1, slots)
+        doubled = asked * np.float32(-2)
+        if len(asked) == 1:
+            keys = self.keys[0, :slots]
+            score = (keys @ doubled[0, 0])[None] if queries == 1 else doubled[0] @ keys.T
+        else:
+            score = np.matmul(doubled, self.keys[:, :slots].transpose(0, 2, 1)).reshape(-1, slots)
+        score += self.square_norms[episode, :slots]
         place = smallest(score, take)
         place.sort(axis=1)
         found, distance = self._ranked(flat, episode, place, k, score)
@@ -140,6 +144,10 @@ class SearchIndex:
         self, query: np.ndarray, episode: int, place: np.ndarray, k: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """The same for one query with many candidates: of equal rows the first is measured for all."""
+        if len(place) <= CROWD:
+            square = self._square_distances(query[None], np.array([episode]), place[None])[0]
+            order = square.argsort(kind="stable")[:k]
+            return place[order], np.sqrt(square[order])
         _, first, group = np.unique(self._hashes()[episode, place], return_index=True, return_inverse=True)
         parts = np.split(place[first], range(4096, len(first), 4096))
         square = np.concatenate([self._square_distances(query[None], np.array([episode]), p[None])[0] for p in parts])
