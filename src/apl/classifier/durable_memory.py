@@ -7,6 +7,7 @@ never been. Row ids are the store's; positions in the copy in RAM are nobody els
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -51,6 +52,39 @@ class DurableMemory:
             labels = np.array([self._number[label] for label in snapshot.labels])
             everything = np.ones((1, len(labels)), bool)
             self.learner.write(self.ram, snapshot.keys[None], labels[None], everything)
+
+    def follow(self) -> None:
+        """Bring a reader's copy up to date with what changed since: only that travels, and only that is written."""
+        changes = self.store.changes(self.generation)
+        if changes is None:
+            self.reload()
+            return
+        rows, self.generation = changes.rows, changes.generation
+        self._remove({id for id in changes.removed if self._position(id) is not None})
+        for label in rows.labels:
+            if label not in self._number:
+                self._number[label] = len(self.classes)
+                self.classes.append(label)
+        labels = np.array([self._number[label] for label in rows.labels], np.int64)
+        at = np.array([-1 if (found := self._position(id)) is None else found for id in rows.ids.tolist()], np.int64)
+        known, new = at >= 0, at < 0
+        if known.any():
+            widths = self.learner.key_widths
+            keys = np.split(rows.keys[known][None], np.cumsum(list(widths.values()))[:-1], axis=-1)
+            self.ram.update({**dict(zip(widths, keys, strict=True)), "label": labels[known][None]}, at[known][None])
+            for place, source in zip(at[known].tolist(), np.array(rows.sources, object)[known], strict=True):
+                self.sources[place] = source
+        if new.any():
+            # Ids only grow, so what is new is also the youngest here.
+            self.learner.write(self.ram, rows.keys[new][None], labels[new][None], np.ones((1, int(new.sum())), bool))
+            self.ids += rows.ids[new].tolist()
+            self.sources += np.array(rows.sources, object)[new].tolist()
+        self._renumber(None)
+        self._redundancy = None
+
+    def _position(self, id: int) -> int | None:
+        place = bisect_left(self.ids, id)
+        return place if place < len(self.ids) and self.ids[place] == id else None
 
     def is_stale(self) -> bool:
         """A reader's copy goes stale when somebody else writes; a writer's cannot."""

@@ -84,6 +84,11 @@ class OpenWorld:
         self._rows_measured = self._rows_noted = 0
         self._recall_unit()
 
+    def follow(self) -> None:
+        """Take in what somebody else has written."""
+        self.memory.follow()
+        self._recall_unit()
+
     def reload(self) -> None:
         """Go back to what the store holds."""
         self.memory.reload()

@@ -63,7 +63,7 @@ class Session:
     def alone(self) -> Iterator[OpenWorld]:
         with self.lock:
             if self.world.memory.is_stale():
-                self.world.reload()
+                self.world.follow()
             yield self.world
 
     def embed(self, examples: Examples) -> Float[np.ndarray, "example embed"]:
