@@ -21,7 +21,7 @@ ROWS, NEIGHBOURS = (100, 1000, 3000), (5, 16)
 
 
 @dataclass(frozen=True)
-class Recalled:
+class FoundRows:
     """The same from every contender; `[query, k]` and `[query, k, width]`."""
 
     distance: Any
@@ -30,10 +30,10 @@ class Recalled:
 
 
 @runtime_checkable
-class Store(Protocol):
+class SearchContender(Protocol):
     """What is compared."""
 
-    def search(self, query: Any, k: int) -> Recalled: ...
+    def search(self, query: Any, k: int) -> FoundRows: ...
 
     def insert(self, keys: Any, labels: Any) -> None: ...
 
@@ -45,9 +45,9 @@ class OurStore:
     def __init__(self) -> None:
         self.memory = RamMemory({"embedding": Column((WIDTH,)), "label": Column((), np.int64)}, ("embedding",))
 
-    def search(self, query: np.ndarray, k: int) -> Recalled:
+    def search(self, query: np.ndarray, k: int) -> FoundRows:
         found = self.memory.nearest("embedding", query[None], k)
-        return Recalled(found.distance[0], found.columns["label"][0], found.columns["embedding"][0])
+        return FoundRows(found.distance[0], found.columns["label"][0], found.columns["embedding"][0])
 
     def insert(self, keys: np.ndarray, labels: np.ndarray) -> None:
         everything = np.ones((1, len(keys)), bool)
@@ -66,7 +66,7 @@ class NumpyScan:
         self.labels = np.zeros(capacity, np.int64)
         self.count = 0
 
-    def search(self, query: np.ndarray, k: int) -> Recalled:
+    def search(self, query: np.ndarray, k: int) -> FoundRows:
         score = query @ self.keys[: self.count].T
         score *= -2
         score += self.norms[: self.count]
@@ -75,7 +75,7 @@ class NumpyScan:
         order = best.argsort(1)
         row = np.take_along_axis(some, order, 1)
         square = np.take_along_axis(best, order, 1) + np.einsum("qd,qd->q", query, query)[:, None]
-        return Recalled(np.sqrt(np.maximum(square, 0)), self.labels[row], self.keys[row])
+        return FoundRows(np.sqrt(np.maximum(square, 0)), self.labels[row], self.keys[row])
 
     def insert(self, keys: np.ndarray, labels: np.ndarray) -> None:
         where = slice(self.count, self.count + len(keys))
@@ -97,9 +97,9 @@ class FaissFlat:
         self.keys = np.zeros((capacity, WIDTH), np.float32)
         self.labels = np.zeros(capacity, np.int64)
 
-    def search(self, query: np.ndarray, k: int) -> Recalled:
+    def search(self, query: np.ndarray, k: int) -> FoundRows:
         square, row = self.index.search(query, k)
-        return Recalled(np.sqrt(square), self.labels[row], self.keys[row])
+        return FoundRows(np.sqrt(square), self.labels[row], self.keys[row])
 
     def insert(self, keys: np.ndarray, labels: np.ndarray) -> None:
         where = slice(self.index.ntotal, self.index.ntotal + len(keys))
@@ -122,7 +122,7 @@ def compare(rows: int, k: int, rounds: int) -> dict[str, Any]:
     keys = generator.standard_normal((rows, WIDTH), np.float32)
     labels = generator.integers(20, size=rows)
     query = generator.standard_normal((QUERIES, WIDTH), np.float32)
-    stores: dict[str, Store] = {
+    stores: dict[str, SearchContender] = {
         "memory": OurStore(),
         "faiss": FaissFlat(rows + QUERIES),
         "numpy": NumpyScan(rows + QUERIES),
@@ -141,7 +141,7 @@ def compare(rows: int, k: int, rounds: int) -> dict[str, Any]:
     }
 
 
-def _contender(store: Store, query: Any, keys: Any, labels: Any, rows: int, k: int) -> Contender:
+def _contender(store: SearchContender, query: Any, keys: Any, labels: Any, rows: int, k: int) -> Contender:
     store.insert(keys, labels)
 
     def step() -> None:
@@ -151,7 +151,7 @@ def _contender(store: Store, query: Any, keys: Any, labels: Any, rows: int, k: i
     return Contender(step, lambda: store.cut(rows))
 
 
-def check_same_answers(stores: dict[str, Store], query: np.ndarray, k: int) -> None:
+def check_same_answers(stores: dict[str, SearchContender], query: np.ndarray, k: int) -> None:
     """A race means something only between contenders that answer the same."""
     ours = stores["memory"].search(query, k)
     for name in ("faiss", "numpy"):
