@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +11,12 @@ import pytest
 import torch
 
 from apl.checkpoint import write_json
-from apl.cli import COMMANDS, main
+from apl.cli import COMMANDS, TWO_WORDS, main
 from apl.config import ConvConfig, DecoderConfig, Group, LearnerConfig
 from apl.data.source import DataSource
 from apl.evaluate import Estimate, fixed_context
 from apl.learner import Learner
+from apl.training.presets import PRESETS
 
 CONFIG = LearnerConfig(
     encoder=ConvConfig(image_size=14, stem_channels=8, stem_stride=2, groups=(Group(8, 1),)),
@@ -139,7 +143,7 @@ def test_a_damaged_or_foreign_model_is_one_sentence_and_a_failure(
     "arguments,complaint",
     [
         (("omnigloot",), "no preset 'omnigloot'; there are: "),
-        (("glyphs",), "name a trained encoder with --encoder"),
+        (("omniglot",), "name a trained encoder with --encoder"),
         (("glyphs-encoder", "--decoder", "lstm"), "--decoder means nothing here"),
         (("glyphs", "--encoder", "nowhere"), "no model 'nowhere'"),
         (("glyphs-encoder", "--resume"), "nothing to resume in runs/glyphs-encoder"),
@@ -178,6 +182,57 @@ def test_an_encoder_then_a_learner_are_trained_and_never_overwritten(
     assert code != 0 and "already holds a run: use --resume" in err
     assert {p: p.read_bytes() for p in Path("second").rglob("*") if p.is_file()} == before
     assert Learner.load(Path("second/model")).config.decoder.kind == "relational"
+
+
+def test_the_small_preset_makes_the_encoder_it_needs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured_shortly(*given: Any, episodes: int, **options: Any) -> Estimate:
+        return fixed_context(*given, episodes=2, **options)
+
+    monkeypatch.setattr("apl.training.episodic.fixed_context", measured_shortly)
+    monkeypatch.setitem(PRESETS, "glyphs-encoder", replace(PRESETS["glyphs-encoder"], steps=1))
+    code, out, err = said(capsys, "train", "glyphs", "--steps", "2", "--json")
+    assert code == 0 and "first glyphs-encoder, into runs/glyphs-encoder" in err, err
+    assert json.loads(out)["saved"] == "runs/glyphs/model"
+    made = (Path("runs/glyphs-encoder/encoder") / "model.json").stat().st_mtime_ns
+    code, out, err = said(capsys, "train", "glyphs", "--steps", "1", "--directory", "other", "--encoder", "runs/glyphs")
+    assert "first" not in err and (Path("runs/glyphs-encoder/encoder") / "model.json").stat().st_mtime_ns == made
+
+
+def helped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
+    monkeypatch.setenv("COLUMNS", "100")
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--help"])
+    assert ended.value.code == 0
+    return capsys.readouterr().out
+
+
+MEMORY_VERBS = ("list", "show", "export", "import", "merge", "backup", "verify", "reembed")
+
+
+@pytest.mark.parametrize(
+    "words", [*((name,) for name in COMMANDS), *TWO_WORDS, *(("memory", verb) for verb in MEMORY_VERBS)], ids=str
+)
+def test_help_says_what_is_meant_not_which_type(
+    words: tuple[str, ...] | str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = tuple(words.split()) if isinstance(words, str) else words
+    told = helped(capsys, monkeypatch, *words)
+    assert not re.search(r"\b(STR|INT|FLOAT|PATH)\b", told)
+    lines = [line.strip("│ ") for line in told.splitlines()]
+    for line, following in pairwise(lines):
+        if re.match(r"--\w", line):
+            assert re.search(r"\S {2,}\S", line) or not following.startswith(("-", "╰")), f"{line} is not described"
+
+
+def test_help_names_every_part_and_every_preset(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = " ".join(helped(capsys, monkeypatch, "bench").split())
+    assert "apl bench classifier speed|peers|calibration|eviction|order" in bench and "apl bench service" in bench
+    train = re.sub(r"[\s│]", "", helped(capsys, monkeypatch, "train"))
+    assert all(name in train for name in PRESETS)
 
 
 def test_an_unknown_command_is_an_error_that_lists_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:

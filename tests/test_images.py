@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import zipfile
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from apl.classifier.images import SHEET_SIDE, fit, from_png, read_image, read_images, to_png
+from apl.classifier.images import SHEET_SIDE, fit, from_png, looks_like_a_photograph, read_image, read_images, to_png
+from apl.image_file import open_image
 
 
 @pytest.fixture
@@ -142,3 +146,42 @@ def test_ink_on_half_of_the_border_is_not_taken_for_light() -> None:
     sheet = np.full((40, 40), 255, np.uint8)
     sheet[:, :12] = 0
     assert (read_image(sheet) == np.where(sheet == 0, 255, 0)).all()
+
+
+def clouds(seed: int, side: int = 160) -> np.ndarray:
+    """Colours that vary at every scale, as things in a photograph do."""
+    random = np.random.default_rng(seed)
+    frequency = np.hypot(*np.meshgrid(np.fft.fftfreq(side), np.fft.fftfreq(side))) + 1 / side
+    layers = [np.fft.ifft2(np.fft.fft2(random.standard_normal((side, side))) / frequency).real for _ in range(3)]
+    shades = np.stack([(layer - layer.min()) / np.ptp(layer) for layer in layers], -1)
+    return (255 * shades).astype(np.uint8)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_photograph_is_told_from_a_drawing_under_any_light(drawing: np.ndarray, seed: int) -> None:
+    photograph = clouds(seed)
+    assert looks_like_a_photograph(photograph) and looks_like_a_photograph(Image.fromarray(photograph).convert("L"))
+    assert not looks_like_a_photograph(drawing) and not looks_like_a_photograph(255 - drawing)
+    random = np.random.default_rng(seed)
+    ink = np.kron(np.pad(drawing, 4), np.ones((5, 5))) / 255
+    height, width = np.meshgrid(*(np.linspace(-1, 1, side) for side in ink.shape), indexing="ij")
+    lit = 0.7 + random.uniform(-0.2, 0.2) * height + random.uniform(-0.1, 0.1) * width
+    shadow = 1 - 0.3 / (1 + np.exp(-(height + width * random.uniform(-1, 1)) / 0.05))
+    corners = 1 - 0.15 * (height**2 + width**2)
+    for light in (lit, lit * shadow, lit * corners):
+        sheet = (light * (1 - 0.8 * ink) + random.normal(0, 0.02, ink.shape)).clip(0, 1)
+        assert not looks_like_a_photograph(sheet), "a drawn sheet under a lamp, with a shadow, or darker in the corners"
+
+
+@pytest.mark.data
+def test_photographs_of_imagenet_are_told_from_drawings(real_data: Path) -> None:
+    archive = real_data / "imagenet-mini-1000" / "val.zip"
+    if not archive.exists():
+        pytest.skip(f"no {archive}")
+    with zipfile.ZipFile(archive) as photographs:
+        names = [name for name in photographs.namelist() if name.endswith(".webp")][::80]
+        told = [looks_like_a_photograph(open_image(photographs.read(name))) for name in names]
+    assert np.mean(told) > 0.85
+    with zipfile.ZipFile(real_data / "omniglot" / "images_evaluation.zip") as drawings:
+        names = [name for name in drawings.namelist() if name.endswith(".png")][::130]
+        assert not any(looks_like_a_photograph(open_image(drawings.read(name))) for name in names)

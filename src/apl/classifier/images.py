@@ -42,6 +42,14 @@ EXTENT = 0.65
 0.63). Against leaving drawings as they are, nearest neighbour, 1 / 5 shots: MNIST's training digits 82.3 / 94.3 become
 83.3 / 94.8 (docs/LOG.md), and 60 of Omniglot's validation characters, with an earlier model, 76.6 become 77.7."""
 
+STROKE = 0.08
+"""Half the width, as a share of the sheet, below which a dark or light thing is a stroke rather than a surface."""
+HALFTONES = 0.15
+"""A picture with a larger share of halftones is a photograph (`looks_like_a_photograph`)."""
+
+CLEARLY_DRAWN = 0.1
+"""With a smaller share between ground and ink a picture is a drawing, without a closer look."""
+
 
 def read_images(images: Any, ink: str = "auto") -> list[UInt8[np.ndarray, "_ _"]]:
     """The sheets of a batch."""
@@ -70,6 +78,21 @@ def read_image(image: Any, ink: str = "auto") -> UInt8[np.ndarray, "height width
         raise ValueError(f"ink is 'auto', 'dark' or 'light', got {ink!r}")
     grey = _reduced(_grey(_channels_last(image)))
     return np.round(_ink(grey, ink) * 255).astype(np.uint8)
+
+
+def looks_like_a_photograph(image: Any) -> bool:
+    """Whether this is a photograph of things, not a drawing nor a photograph of one, on whatever lit sheet.
+
+    What is narrower than a stroke and stands out from its surroundings is ink: hardly any of it is of half strength
+    in a drawing, much of it in a photograph. Shadows and the light of a lamp are wide and do not count. Measured on
+    pictures that were not used to choose the limits (docs/LOG.md): 0 of 1,800 drawings, 94 % of 2,000 photographs.
+    """
+    grey = _reduced(_grey(_channels_last(image)))
+    away = np.abs(grey - _ground(grey))
+    strongest = float(away.max())
+    if ((away > 0.15 * strongest) & (away < 0.85 * strongest)).mean() < CLEARLY_DRAWN:
+        return False
+    return min(_halftones(grey), _halftones(1 - grey)) > HALFTONES
 
 
 def fit(sheets: Sequence[UInt8[np.ndarray, "_ _"]], size: int) -> UInt8[np.ndarray, "image 1 side side"]:
@@ -238,6 +261,25 @@ def _ground(grey: Float[np.ndarray, "height width"]) -> float | Float[np.ndarray
     levels = np.where(bright, shown[bright].mean(), shown[~bright].mean())
     tolerable = min(spread / 3, float(np.median(np.abs(shown - levels))))
     return places @ plane if np.median(off) < tolerable else level
+
+
+def _halftones(grey: Float[np.ndarray, "height width"]) -> float:
+    """The share of pixels with dark ink of half strength, wherever the ground lies; 1 if there is no dark ink."""
+    reach = max(2, round(max(grey.shape) * STROKE))
+    ink = -_brightest(-_brightest(grey, reach), reach) - grey
+    strongest = max(float(np.quantile(ink, 0.995)), float(ink.max()) / 2)
+    if strongest < FAINTEST_INK:
+        return 1.0
+    return float(((ink > 0.15 * strongest) & (ink < 0.75 * strongest)).mean())
+
+
+def _brightest(grey: Float[np.ndarray, "height width"], reach: int) -> Float[np.ndarray, "height width"]:
+    """The brightest pixel within reach of each."""
+    for axis in (0, 1):
+        sides = [(reach, reach) if axis == number else (0, 0) for number in (0, 1)]
+        windows = np.lib.stride_tricks.sliding_window_view(np.pad(grey, sides, "edge"), 2 * reach + 1, axis)
+        grey = windows.max(-1)
+    return grey
 
 
 # --- placing ----------------------------------------------------------------------------------------------------

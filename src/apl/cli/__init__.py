@@ -73,7 +73,8 @@ def _run(name: str, rest: list[str]) -> int:
         name, module, rest = longer, TWO_WORDS[longer], rest[1:]
     try:
         command = importlib.import_module(f"apl.cli.{module}").Command
-        parsed = tyro.cli(command, args=rest, prog=f"apl {name}", config=(tyro.conf.OmitArgPrefixes,))
+        config = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
+        parsed = tyro.cli(command, args=rest, prog=f"apl {name}", config=config)
         return parsed.run() or 0
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -5,24 +5,34 @@ from __future__ import annotations
 import json as json_format
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from apl.cli.options import JsonOption, arg
 
 
 @dataclass
 class Command:
     """Time it against the bare network and against other libraries, all taking turns in one run.
 
-    Limits: a training step at most 1.15 times the bare network; search and insert at most 1.10 times the
+    Three parts, each with a help of its own:
+
+    apl bench: a training step, search and insert, growth of the memory.
+
+    apl bench classifier speed|peers|calibration|eviction|order: what the classifier costs and is worth.
+
+    apl bench service: the service under load, and killed under load.
+
+    Limits of the first part: a training step at most 1.15 times the bare network; search and insert at most 1.10 times the
     better of FAISS and numpy.
     """
 
-    rounds: int = 60
+    rounds: Annotated[int, arg(metavar="TURNS")] = 60
     """Turns that each contender takes."""
-    threads: int = 1
+    threads: Annotated[int, arg(metavar="N")] = 1
     """Threads of every contender."""
-    output: Path = Path("results/bench.json")
+    output: Annotated[Path, arg(metavar="FILE")] = Path("results/bench.json")
     """Where the results are kept."""
-    json: bool = False
-    """Print the results as one JSON object."""
+    json: JsonOption = False
 
     def run(self) -> None:
         import torch

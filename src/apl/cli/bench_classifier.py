@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from apl.cli.options import JsonOption, TrainedModel
+
 
 @dataclass
 class Command:
@@ -20,12 +22,11 @@ class Command:
     """
 
     what: Annotated[Literal["speed", "peers", "calibration", "eviction", "order"], tyro.conf.Positional]
-    model: str = "omniglot"
-    """A bundled model's name, or the directory of a saved one."""
+    """Which question."""
+    model: TrainedModel = "omniglot"
     fit: bool = False
     """calibration: first fit the rule for new classes on validation characters, and write it beside the weights."""
-    json: bool = False
-    """Print the results as one JSON object."""
+    json: JsonOption = False
 
     def run(self) -> None:
         from apl.bench.timing import threads

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json as json_format
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from apl.cli.options import JsonOption, TrainedModel, arg
 
 
 @dataclass
@@ -15,16 +18,14 @@ class Command:
     median, no request fails, and no acknowledged lesson is ever lost.
     """
 
-    model: str = "omniglot"
-    """A bundled model's name, or the directory of a saved one."""
-    seconds: float = 5.0
+    model: TrainedModel = "omniglot"
+    seconds: Annotated[float, arg(metavar="SECONDS")] = 5.0
     """How long each measurement takes."""
-    kills: int = 20
+    kills: Annotated[int, arg(metavar="TIMES")] = 20
     """How often the service is killed."""
-    output: Path = Path("results/bench_service.json")
+    output: Annotated[Path, arg(metavar="FILE")] = Path("results/bench_service.json")
     """Where the results are kept."""
-    json: bool = False
-    """Print the results as one JSON object."""
+    json: JsonOption = False
 
     def run(self) -> int:
         import os

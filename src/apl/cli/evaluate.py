@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json as json_format
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from apl.cli.options import JsonOption, TrainedModel, arg
 from apl.config import DeviceName
 from apl.data.omniglot import Split
 
@@ -14,36 +15,36 @@ from apl.data.omniglot import Split
 class Command:
     """Measure a model on classes it has never seen."""
 
-    model: str = "omniglot"
-    """A bundled model's name, or the directory of a saved one."""
+    model: TrainedModel = "omniglot"
     protocol: Literal["fixed", "online"] = "fixed"
     """fixed: store SHOT examples of each class, then ask. online: predict, score, then learn, from nothing."""
-    way: int = 20
+    way: Annotated[int, arg(metavar="CLASSES")] = 20
     """Number of classes."""
-    shot: int = 1
+    shot: Annotated[int, arg(metavar="EXAMPLES")] = 1
     """Stored examples per class (fixed)."""
-    episodes: int = 1000
+    episodes: Annotated[int, arg(metavar="N")] = 1000
     """Episodes to average over."""
-    seed: int = 0
+    seed: Annotated[int, arg(metavar="NUMBER")] = 0
+    """Which episodes are drawn."""
     data: Literal["omniglot", "glyphs"] = "omniglot"
     """Omniglot's test characters, or characters from the generator (which need no file)."""
     split: Split = "paper"
     """Which characters of Omniglot are the test characters."""
     part: Literal["test", "validation", "train"] = "test"
+    """Whose classes: those nobody trained or chose on, or others."""
     rotations: bool | None = None
     """Count rotated characters as classes of their own; by default only when WAY needs them."""
-    k: int | None = None
+    k: Annotated[int | None, arg(metavar="NEIGHBOURS")] = None
     """Recall another number of neighbours than the model was trained with."""
-    sigma: float | None = None
+    sigma: Annotated[float | None, arg(metavar="NATS")] = None
     """Another threshold of surprise, in nats (online)."""
-    length: int | None = None
+    length: Annotated[int | None, arg(metavar="EXAMPLES")] = None
     """Examples per online episode; by default all examples of the classes."""
     decoder: Literal["kernel", "class_mean", "nearest"] | None = None
     """Put a decoder without weights behind the model's encoder."""
     device: DeviceName = "auto"
     """Where to compute; auto takes the best there is."""
-    json: bool = False
-    """Print one JSON object."""
+    json: JsonOption = False
 
     def run(self) -> None:
         from apl.cli.show import progress

@@ -20,7 +20,7 @@ class Command:
     """A class. If there is none of this name but one with this number, that is meant."""
     row: Annotated[int | None, tyro.conf.arg(metavar="ID")] = None
     """A row's id."""
-    source: Annotated[str | None, tyro.conf.arg(metavar="PATH")] = None
+    source: Annotated[str | None, tyro.conf.arg(metavar="PICTURE")] = None
     """A picture's path inside the directory it was learnt from."""
     name: NameOption = "default"
     json: JsonOption = False

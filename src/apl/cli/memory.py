@@ -11,7 +11,17 @@ from typing import Annotated, Any
 
 import tyro
 
-Url = Annotated[str, tyro.conf.Positional]
+from apl.cli.options import JsonOption, MemoryPlace, NameOption, TrainedModel
+
+Source = Annotated[MemoryPlace, tyro.conf.arg(metavar="SOURCE", help="The memory to take from: a path, or a URL.")]
+Target = Annotated[MemoryPlace, tyro.conf.arg(metavar="TARGET", help="The memory to write to; made if needed.")]
+SourceName = Annotated[str, tyro.conf.arg(metavar="NAME", help="Which of the memories in SOURCE.")]
+TargetName = Annotated[str, tyro.conf.arg(metavar="NAME", help="Which of the memories in TARGET.")]
+ExportPlace = Annotated[
+    Path,
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="DIR|FILE.zip", help="The exported memory, one directory or file."),
+]
 
 
 def show(result: Any, as_json: bool) -> None:
@@ -26,8 +36,8 @@ def show(result: Any, as_json: bool) -> None:
 class List:
     """The memories that live in a file or on a server."""
 
-    memory: Url
-    json: bool = False
+    memory: MemoryPlace
+    json: JsonOption = False
 
     def run(self) -> int:
         from apl.store import list_memories
@@ -44,11 +54,11 @@ class List:
 class Show:
     """What is in a memory: its classes, its model, its rows."""
 
-    memory: Url
-    name: str = "default"
+    memory: MemoryPlace
+    name: NameOption = "default"
     rows: bool = False
     """Every row, not only the classes."""
-    json: bool = False
+    json: JsonOption = False
 
     def run(self) -> int:
         from apl.store import open_store
@@ -90,10 +100,10 @@ class Show:
 class Export:
     """Write a memory to a new directory of safetensors and JSON, or to a .zip of them, as the page of `apl serve` does."""
 
-    memory: Url
-    directory: Annotated[Path, tyro.conf.Positional]
-    name: str = "default"
-    json: bool = False
+    memory: MemoryPlace
+    directory: ExportPlace
+    name: NameOption = "default"
+    json: JsonOption = False
 
     def run(self) -> int:
         from apl.store import open_store
@@ -108,10 +118,10 @@ class Export:
 class Import:
     """Copy an exported memory, a directory or a .zip, into one that is there or is made."""
 
-    directory: Annotated[Path, tyro.conf.Positional]
-    memory: Url
-    name: str = "default"
-    json: bool = False
+    directory: ExportPlace
+    memory: MemoryPlace
+    name: NameOption = "default"
+    json: JsonOption = False
 
     def run(self) -> int:
         from apl.store import open_store
@@ -127,11 +137,11 @@ class Import:
 class Merge:
     """Copy into the second memory the rows of the first that it lacks."""
 
-    source: Url
-    target: Url
-    source_name: str = "default"
-    target_name: str = "default"
-    json: bool = False
+    source: Source
+    target: Target
+    source_name: SourceName = "default"
+    target_name: TargetName = "default"
+    json: JsonOption = False
 
     def run(self) -> int:
         from apl.store import open_store
@@ -151,9 +161,9 @@ class Merge:
 class Verify:
     """Look for damage; exit status 1 if there is any."""
 
-    memory: Url
-    name: str = "default"
-    json: bool = False
+    memory: MemoryPlace
+    name: NameOption = "default"
+    json: JsonOption = False
 
     def run(self) -> int:
         from apl.store import open_store
@@ -172,10 +182,10 @@ class Verify:
 class Backup:
     """Copy a file with all its memories, also while somebody is writing it."""
 
-    memory: Url
-    target: Annotated[Path, tyro.conf.Positional]
+    memory: MemoryPlace
+    target: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
     """A new file."""
-    json: bool = False
+    json: JsonOption = False
 
     def run(self) -> int:
         from apl.store import backup_memories, list_memories
@@ -190,13 +200,12 @@ class Backup:
 class Reembed:
     """Make a memory's keys anew with another model, from the pictures kept in its rows, into a new memory."""
 
-    source: Url
-    target: Url
-    model: str = "omniglot"
-    """A bundled model's name, or the directory of a saved one."""
-    source_name: str = "default"
-    target_name: str = "default"
-    json: bool = False
+    source: Source
+    target: Target
+    model: TrainedModel = "omniglot"
+    source_name: SourceName = "default"
+    target_name: TargetName = "default"
+    json: JsonOption = False
 
     def run(self) -> int:
         from apl.classifier.online import OnlineClassifier

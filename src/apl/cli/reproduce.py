@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from apl.cli.options import JsonOption, arg
 from apl.config import DeviceName
 
 Name = Literal[
@@ -44,10 +45,9 @@ class Command:
     """A small honest version in under two minutes, in results/quick."""
     device: DeviceName = "auto"
     """Where to compute; auto takes the best there is."""
-    threads: int | None = None
+    threads: Annotated[int | None, arg(metavar="N")] = None
     """CPU threads."""
-    json: bool = False
-    """Print the rows as JSON."""
+    json: JsonOption = False
 
     def run(self) -> None:
         import torch

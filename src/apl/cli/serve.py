@@ -7,39 +7,41 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from apl.cli.options import TrainedModel, arg
 
 
 @dataclass
 class Command:
     """Serve named memories over HTTP, and a page where anybody can teach by drawing."""
 
-    model: str = "omniglot"
-    """A bundled model's name, or the directory of a saved one."""
-    memory: str = "apl-memories.apl"
+    model: TrainedModel = "omniglot"
+    memory: Annotated[str, arg(metavar="MEMORY")] = "apl-memories.apl"
     """Where the memories live: a file (made if needed), a URL, or `ram:` for memories that end with the process."""
-    host: str = "127.0.0.1"
+    host: Annotated[str, arg(metavar="ADDRESS")] = "127.0.0.1"
     """Others can reach it only if told so, and then tokens are needed."""
     share: bool = False
     """Let others on the local network in by a link or a QR code, which the page makes; each gets a token."""
-    port: int = 8000
+    port: Annotated[int, arg(metavar="PORT")] = 8000
     """0 takes any free port and prints which."""
-    workers: int = 1
+    workers: Annotated[int, arg(metavar="THREADS")] = 1
     """Threads that embed pictures side by side. A memory has one writer, so there is always one process."""
-    max_rows: int | None = None
+    max_rows: Annotated[int | None, arg(metavar="ROWS")] = None
     """A budget of rows per memory; beyond it, the row that matters least goes."""
-    tokens: Path | None = None
+    tokens: Annotated[Path | None, arg(metavar="FILE")] = None
     """A file of tokens, JSON or TOML; with it, every client must show one."""
     make_token: bool = False
     """Print a new token and stop; with --tokens its hash is added to that file."""
-    token_name: str = "client"
+    token_name: Annotated[str, arg(metavar="WHO")] = "client"
     """Whose token it is (with --make-token)."""
-    grant: tuple[str, ...] = ("*=learn",)
+    grant: Annotated[tuple[str, ...], arg(metavar="MEMORY=SCOPE …")] = ("*=learn",)
     """What it may do (with --make-token): MEMORY=read, learn or admin, each including the one before; * is all."""
-    allow_host: tuple[str, ...] = ()
+    allow_host: Annotated[tuple[str, ...], arg(metavar="HOST …")] = ()
     """A host name under which the service may be called, besides localhost."""
-    allow_origin: tuple[str, ...] = ()
+    allow_origin: Annotated[tuple[str, ...], arg(metavar="URL …")] = ()
     """Another site whose pages may call the service from a browser, such as https://example.org."""
-    rate: float = 100.0
+    rate: Annotated[float, arg(metavar="REQUESTS")] = 100.0
     """Requests per second and client; 0 for no limit."""
 
     def run(self) -> int:

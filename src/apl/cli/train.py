@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import json as json_format
 import os
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from apl.cli.options import JsonOption, arg
 from apl.config import DecoderKind, DeviceName
+
+if TYPE_CHECKING:
+    from apl.training.run import RunOptions
+
+MADE_FIRST = {"glyphs": "glyphs-encoder"}
+"""Presets whose encoder takes a minute to train: it is made when none is named."""
+
+
+def preset_names() -> str:
+    try:
+        from apl.training.presets import PRESETS
+    except ImportError:
+        return "Which preset. Training needs torch: install the extra `train`."
+    return f"One of {', '.join(PRESETS)}."
 
 
 @dataclass
@@ -20,23 +36,22 @@ class Command:
     On several processes: torchrun --nproc-per-node 2 -m apl train PRESET …
     """
 
-    preset: Annotated[str, tyro.conf.Positional]
-    """omniglot-encoder, omniglot, paper-20way, glyphs-encoder, glyphs, analogy-… (see apl/presets.py)."""
-    directory: Path | None = None
+    preset: Annotated[str, tyro.conf.Positional, arg(metavar="PRESET", help=preset_names())]
+    directory: Annotated[Path | None, arg(metavar="DIR")] = None
     """Where checkpoints, log and the trained model go; runs/PRESET by default."""
     resume: bool = False
     """Go on with the run in the directory."""
-    minutes: float | None = None
+    minutes: Annotated[float | None, arg(metavar="MINUTES")] = None
     """Stop and save after this much time."""
-    steps: int | None = None
+    steps: Annotated[int | None, arg(metavar="STEPS")] = None
     """Another number of steps than the preset's."""
-    seed: int | None = None
+    seed: Annotated[int | None, arg(metavar="NUMBER")] = None
     """Another seed than the preset's."""
-    encoder: str | None = None
+    encoder: Annotated[str | None, arg(metavar="ENCODER")] = None
     """Start from this encoder: a bundled model's name, or the directory of a saved encoder or model."""
     decoder: DecoderKind | None = None
     """Another decoder than the preset's."""
-    threads: int | None = None
+    threads: Annotated[int | None, arg(metavar="N")] = None
     """CPU threads of each process."""
     tensorboard: bool = False
     """Also write TensorBoard event files."""
@@ -44,8 +59,7 @@ class Command:
     """Where to compute; auto takes the best there is."""
     precision: Literal["full", "bf16"] = "full"
     """bf16: the networks' products in half precision, about twice as fast on GPUs and CPUs that have it."""
-    json: bool = False
-    """Print the result as one JSON object."""
+    json: JsonOption = False
 
     def run(self) -> None:
         import torch
@@ -103,11 +117,13 @@ class Command:
                     config = replace(config, learner=replace(config.learner, decoder=decoder))
                 if self.encoder:
                     config = with_encoder_of(config, self.encoder)
+                elif self.preset in MADE_FIRST:
+                    config = with_encoder_of(config, self._made_first(directory, options))
                 elif config.freeze_encoder:
                     raise ValueError(f"{self.preset} trains the decoder alone: name a trained encoder with --encoder")
                 train(config, options)
                 saved = directory / "model"
-        if int(os.environ.get("RANK", "0")) == 0:
+        if _is_first_process():
             provenance = read_json(saved / "model.json")["provenance"]
             result = {"saved": str(saved), **{n: provenance[n] for n in ("steps", "seconds", "split", "validation")}}
             if self.json:
@@ -115,3 +131,20 @@ class Command:
             else:
                 for name, value in result.items():
                     print(f"{name}: {value}")
+
+    def _made_first(self, directory: Path, options: RunOptions) -> str:
+        """The encoder this preset builds on: that of an earlier run, or one trained now, beside the run itself."""
+        from apl.training.presets import preset
+        from apl.training.pretrain import pretrain
+
+        name = MADE_FIRST[self.preset]
+        place = directory.with_name(name) if self.directory is None else directory / name
+        if not (place / "encoder").is_dir():
+            if _is_first_process():
+                print(f"first {name}, into {place}", file=sys.stderr)
+            pretrain(preset(name), replace(options, directory=place, resume=(place / "state.json").exists()))
+        return str(place / "encoder")
+
+
+def _is_first_process() -> bool:
+    return int(os.environ.get("RANK", "0")) == 0
