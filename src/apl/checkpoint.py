@@ -121,15 +121,15 @@ def learner_config(directory: Path) -> LearnerConfig:
 
 
 def current_commit() -> str:
-    """The commit of the source tree, with a mark if it was changed since; "unknown" outside a checkout."""
+    """The commit of the source tree, with a mark if the source was changed since (result files may have been: an
+    experiment writes them as it goes); "unknown" outside a checkout."""
+    here = Path(__file__).parent
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        described = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        commit = git("rev-parse", "--short=12", "HEAD")
+        return commit + ("-dirty" if git("status", "--porcelain", "--untracked-files=no", "--", ".") else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return described.stdout.strip()

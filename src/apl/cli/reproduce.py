@@ -15,11 +15,13 @@ from apl.config import DeviceName
 
 Name = Literal[
     "table1",
+    "fixed-labels",
     "online",
     "posterior",
     "per-class",
     "thousand-way",
     "mnist",
+    "pens",
     "decoders",
     "sigma",
     "continual",

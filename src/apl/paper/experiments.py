@@ -22,11 +22,13 @@ class Experiment:
 
 EXPERIMENTS = {
     "table1": Experiment("table1", "Omniglot, fixed context"),
+    "fixed-labels": Experiment("fixed_labels", "Omniglot, the paper's labels and decoder"),
     "online": Experiment("online", "5-way online episode"),
     "posterior": Experiment("posterior", "Posterior of three inputs over a 20-way episode"),
     "per-class": Experiment("online", "Stored items per class, 20-way", "reproduce_per_class"),
     "thousand-way": Experiment("thousand_way", "1000-way, accuracy against items written"),
     "mnist": Experiment("mnist", "Transfer to MNIST"),
+    "pens": Experiment("pens", "Other pens: one network against the ensemble", needs="pens"),
     "decoders": Experiment("decoders", "Decoders compared"),
     "sigma": Experiment("sigma", "Threshold of surprise, 200-way"),
     "continual": Experiment("continual", "Continual learning"),

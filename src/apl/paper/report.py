@@ -27,6 +27,7 @@ SHOWN = (
     "labels",
     "k",
     "task",
+    "drawings",
     "way",
     "shot",
     "seen",

@@ -54,18 +54,17 @@ MOST_LABELS = 1000
 
 
 def with_fixed_labels(way: int) -> TrainConfig:
-    """The paper's architecture and fixed labels, on an encoder that was started before and is then kept. Fewer labels
-    start as the first of the most."""
+    """The paper's decoder and its fixed labels on an encoder that is kept. Fewer labels start as the first of the most."""
     most = way == MOST_LABELS
     return TrainConfig(
         learner=LearnerConfig(decoder=DecoderConfig(labels="fixed", way=way)),
         freeze_encoder=True,
-        decoder_from=None if most else f"runs/paper-{MOST_LABELS}way-started/model",
+        decoder_from=None if most else f"runs/fixed-{MOST_LABELS}way/model",
         # The mirror images kept from the encoder are 859 classes.
         mirrored="none" if most else "for_decoder",
         ways=(way,),
         longest_episode=6,
-        steps=2000 if most else 400,
+        steps=2000 if most else 200,
         learning_rate=5e-4 if most else 2e-4,
         decay=0.5,
     )
@@ -111,7 +110,7 @@ PRESETS: dict[str, Preset] = {
         parallel=1,
         steps=30_000,
     ),
-    **{f"paper-{way}way-started": with_fixed_labels(way) for way in (5, 20, 423, 1000)},
+    **{f"fixed-{way}way": with_fixed_labels(way) for way in (5, 20, 423, 1000)},
     "glyphs-encoder": PretrainConfig(
         encoder=GLYPH_ENCODER, data=DataSource(name="glyphs"), steps=400, batch=64, warmup_steps=50
     ),
