@@ -152,7 +152,10 @@ def make_many(folder: str, number: int, rounds: int) -> None:
     for round in range(rounds):
         # Others come to this round by making its flag, too.
         (Path(folder) / f"{round}-{number}.flag").touch()
+        until = time.monotonic() + 60
         while len(list(Path(folder).glob(f"{round}-*.flag"))) < 4:
+            if time.monotonic() > until:
+                raise TimeoutError("the others did not come to this round")
             time.sleep(0.0005)
         with open_store(Path(folder) / f"{round}.apl", f"m{number}", fingerprint="e", width=WIDTH) as store:
             store.append(batch("a", 1))

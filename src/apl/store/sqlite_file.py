@@ -61,11 +61,22 @@ class SqliteFile:
         self._seen = self._state()
         self.connection = _open(self.real, mode)
         try:
-            self._prepare()
+            self._prepare_patiently()
             self._identity = _identity(self.real)
         except BaseException:
             self.connection.close()
             raise
+
+    def _prepare_patiently(self) -> None:
+        """SQLite does not wait by itself for somebody who switches the file to its write-ahead log at this moment."""
+        until = time.monotonic() + TRANSACTION_WAIT_SECONDS
+        while True:
+            try:
+                return self._prepare()
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                    raise
+            time.sleep(0.01)
 
     def _prepare(self) -> None:
         run = self.connection
