@@ -33,7 +33,7 @@ from apl.baselines.maml import Maml
 from apl.baselines.mann import MemoryAugmentedNetwork
 from apl.baselines.matching import MatchingNetwork
 from apl.baselines.meta_training import Effort, MetaTraining, meta_train
-from apl.baselines.protocols import Watched, few_shot, one_after_another, online, roaming
+from apl.baselines.protocols import Roaming, Watched, few_shot, one_after_another, online, roaming
 from apl.baselines.prototypical import PrototypicalNetwork
 from apl.baselines.relation import RelationNetwork
 from apl.baselines.scikit import LogisticBaseline, NeighbourBaseline
@@ -271,70 +271,80 @@ def training_characters(drawings: int) -> Embedded:
 
 def measure(entry: Entry, method: FewShotMethod, quick: bool) -> Iterable[Row]:
     """A row for each cell that the method can fill."""
-    data = characters(False)
+    for protocol in (contexts, streams, roaming_streams, sequences):
+        for row in protocol(method, quick):
+            yield {"method": entry.name, **row}
 
-    def row(protocol: str, way: int, shot: int, episodes: int, accuracy: Estimate, **figures: object) -> Row:
-        return {
-            "method": entry.name,
-            "protocol": protocol,
-            "way": way,
-            "shot": shot,
-            "decoder": entry.name,
-            "labels": "fixed" if method.most_classes else "any",
-            "checkpoint": MODEL,
-            "split": data.split,
-            "split_hash": data.split_hash,
-            "episodes": episodes,
-            "seed": SEED,
-            "accuracy": accuracy.mean,
-            "ci95": accuracy.ci95,
-            **figures,
-        }
 
-    def possible(way: int) -> bool:
-        return method.most_classes is None or way <= method.most_classes
-
-    fraction = 20 if quick else 1
-    for way in filter(possible, (5, 20, MANY, 1000)):
-        of = characters(True, quick=True) if way > MANY else data  # half of the drawings are enough for six of each
-        episodes, queries = (1000 // fraction, 5) if way < MANY else (20 // fraction, 1)
+def contexts(method: FewShotMethod, quick: bool) -> Iterable[Row]:
+    for way in _possible(method, (5, 20, MANY, 1000)):
+        # Half of the drawings are enough for six of each class.
+        data = characters(True, quick=True) if way > MANY else characters(False)
+        episodes, queries = (1000, 5) if way < MANY else (20, 1)
+        episodes = episodes // 20 if quick else episodes
         for shot in (1, 5):
-            values = few_shot(
-                method, of.embeddings, of.labels, way=way, shot=shot, queries=queries, episodes=episodes, seed=SEED
-            )
-            yield row("few-shot", way, shot, episodes, Estimate.of(values))
-    for way in filter(possible, STREAMS):
-        streams = 2 if quick else STREAMS[way]
-        watched = online(
-            method,
-            data.embeddings,
-            data.labels,
-            way=way,
-            per_class=2 if quick else PER_CLASS[way],
-            streams=streams,
-            seed=SEED,
-        )
-        yield row("online", way, 0, streams, _known(watched), **_cost(watched))
-    if possible(50):
-        streams = 4 if quick else ROAMING_STREAMS
-        watched = roaming(method, data.embeddings, data.labels, streams=streams, seed=SEED)
+            how = {"way": way, "shot": shot, "queries": queries, "episodes": episodes, "seed": SEED}
+            values = few_shot(method, data.embeddings, data.labels, **how)
+            yield _row("few-shot", method, data, way, shot, Estimate.of(values), episodes)
+
+
+def streams(method: FewShotMethod, quick: bool) -> Iterable[Row]:
+    data = characters(False)
+    for way in _possible(method, STREAMS):
+        count, per_class = (2, 2) if quick else (STREAMS[way], PER_CLASS[way])
+        how = {"way": way, "per_class": per_class, "streams": count, "seed": SEED}
+        watched = online(method, data.embeddings, data.labels, **how)
+        yield _row("online", method, data, way, 0, _known(watched), count, **_cost(watched))
+
+
+def roaming_streams(method: FewShotMethod, quick: bool) -> Iterable[Row]:
+    data, count = characters(False), 4 if quick else ROAMING_STREAMS
+    for way in _possible(method, (Roaming().classes,)):
+        watched = roaming(method, data.embeddings, data.labels, streams=count, seed=SEED)
         known = Estimate.of(torch.tensor([w.average_precision_known() for w in watched]))
         new = Estimate.of(torch.tensor([w.average_precision_new() for w in watched]))
         precision = {"ap_known": known.mean, "ap_known_ci95": known.ci95, "ap_new": new.mean, "ap_new_ci95": new.ci95}
-        yield row("roaming", 50, 0, streams, _known(watched), **precision, **_cost(watched))
-    for way in filter(possible, SEQUENCES):
+        yield _row("roaming", method, data, way, 0, _known(watched), count, **precision, **_cost(watched))
+
+
+def sequences(method: FewShotMethod, quick: bool) -> Iterable[Row]:
+    data = characters(False)
+    for way in _possible(method, SEQUENCES):
         episodes = 2 if quick else SEQUENCES[way]
-        values = one_after_another(
-            method,
-            data.embeddings,
-            data.labels,
-            way=way,
-            shot=SEQUENCE_SHOT,
-            queries=5,
-            episodes=episodes,
-            seed=SEED,
-        )
-        yield row("one after another", way, SEQUENCE_SHOT, episodes, Estimate.of(values))
+        how = {"way": way, "shot": SEQUENCE_SHOT, "queries": 5, "episodes": episodes, "seed": SEED}
+        values = one_after_another(method, data.embeddings, data.labels, **how)
+        yield _row("one after another", method, data, way, SEQUENCE_SHOT, Estimate.of(values), episodes)
+
+
+def _possible(method: FewShotMethod, ways: Iterable[int]) -> list[int]:
+    return [way for way in ways if method.most_classes is None or way <= method.most_classes]
+
+
+def _row(
+    protocol: str,
+    method: FewShotMethod,
+    data: Embedded,
+    way: int,
+    shot: int,
+    accuracy: Estimate,
+    episodes: int,
+    **figures: float,
+) -> Row:
+    return {
+        "protocol": protocol,
+        "way": way,
+        "shot": shot,
+        "decoder": type(method).__name__,
+        "labels": "fixed" if method.most_classes else "any",
+        "checkpoint": MODEL,
+        "split": data.split,
+        "split_hash": data.split_hash,
+        "episodes": episodes,
+        "seed": SEED,
+        "accuracy": accuracy.mean,
+        "ci95": accuracy.ci95,
+        **figures,
+    }
 
 
 def _known(watched: list[Watched]) -> Estimate:
