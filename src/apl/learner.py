@@ -239,9 +239,12 @@ class Learner:
     def observe(self, memory: Memory, x: Any, y: Any, way: int) -> Observation:
         """All five steps: predict, then learn the truth and write it down if it was surprising."""
         check_labels(y, x.shape[:2], way)
-        prediction = self.predict(memory, x, way)
+        return self.learn(memory, self.predict(memory, x, way), y)
+
+    def learn(self, memory: Memory, prediction: Prediction, y: Any) -> Observation:
+        """Steps 4 and 5 after a prediction from the same memory, which must not have changed since."""
         surprise = self.surprise(prediction, y)
-        chosen = self.controller.choose(self.networks.array(surprise), way)
+        chosen = self.controller.choose(self.networks.array(surprise), prediction.log_probs.shape[-1])
         if prediction.readings is not None:
             return self.consolidate(memory, prediction, surprise, y, chosen)
         row = self.write(memory, prediction.embedding, y, chosen)

@@ -33,6 +33,7 @@ from apl.baselines.maml import Maml
 from apl.baselines.mann import MemoryAugmentedNetwork
 from apl.baselines.matching import MatchingNetwork
 from apl.baselines.meta_training import Effort, MetaTraining, meta_train
+from apl.baselines.ours import AdaptivePosterior
 from apl.baselines.protocols import Roaming, Watched, few_shot, one_after_another, online, roaming
 from apl.baselines.prototypical import PrototypicalNetwork
 from apl.baselines.relation import RelationNetwork
@@ -40,11 +41,13 @@ from apl.baselines.scikit import LogisticBaseline, NeighbourBaseline
 from apl.baselines.snail import Snail
 from apl.baselines.streaming_lda import StreamingLDA
 from apl.checkpoint import current_commit
+from apl.controller import ConsolidatingController
 from apl.data.source import DataSource
 from apl.encoder import embed_all
 from apl.evaluate import Estimate
+from apl.exported import load_for_use
 from apl.learner import Learner
-from apl.paper.baselines_table import draw_figure, means
+from apl.paper.baselines_table import OURS_NAME, draw_figure, means
 from apl.paper.results import Row, figure_path, load_whole, save_rows
 from apl.paper.subjects import MODEL, Embedded, characters
 
@@ -72,7 +75,7 @@ class Entry:
 
     name: str
     paper: str
-    build: Callable[[Settings, Embedded], FewShotMethod]
+    build: Callable[[Settings, Embedded | None], FewShotMethod]
     grid: tuple[Settings, ...]
     cannot: str = ""
     """Why some cells stay empty."""
@@ -176,6 +179,13 @@ ENTRIES = (
         "scikit-learn",
         lambda s, data: NeighbourBaseline(s["neighbours"]),
         tuple({"neighbours": k} for k in (1, 3, 5)),
+    ),
+    Entry(
+        OURS_NAME,
+        "Ramalho and Garnelo 2019, with a memory that consolidates",
+        lambda s, data: AdaptivePosterior(load_for_use(MODEL, ConsolidatingController())),
+        # Its decoder was trained and its settings were chosen on validation characters before (docs/LOG.md).
+        ({},),
     ),
 )
 
