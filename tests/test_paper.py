@@ -26,7 +26,9 @@ from apl.paper.verdicts import FINDINGS
 
 ROOT = Path(__file__).parents[1]
 RESULT_FILES = sorted((ROOT / "results").glob("*.json"))
-OMNIGLOT_RESULTS = [p for p in RESULT_FILES if p.stem in EXPERIMENTS and p.stem not in ("analogy", "baselines-own")]
+OMNIGLOT_RESULTS = [
+    p for p in RESULT_FILES if p.stem in EXPERIMENTS and p.stem not in ("imagenet", "analogy", "baselines-own")
+]
 
 
 def separable(classes: int, drawings: int = 20, width: int = 32) -> Embedded:

@@ -33,6 +33,7 @@ EXPERIMENTS = {
     "sigma": Experiment("sigma", "Threshold of surprise, 200-way"),
     "continual": Experiment("continual", "Continual learning"),
     "lake": Experiment("lake", "Lake's one-shot challenge, trained on the background set alone", needs="lake"),
+    "imagenet": Experiment("imagenet", "ImageNet, shuffled labels, frozen encoder"),
     "analogy": Experiment("analogy", "Number analogy", needs="analogy-shuffled"),
     "baselines": Experiment("baselines", "Published methods on the same embeddings"),
     "baselines-own": Experiment("baselines_own", "Published methods end to end"),

@@ -171,6 +171,29 @@ def _lake(rows: list[Row]) -> list[Finding]:
     return [Finding(claim, text, "–")]
 
 
+IMAGENET_PAPER = {20: 0.867, 100: 0.729, 1000: 0.526}
+IMAGENET_PAPER_ENCODER = 0.804
+
+
+def _imagenet(rows: list[Row]) -> list[Finding]:
+    findings = []
+    for encoder in dict.fromkeys(row["encoder"] for row in rows):
+        for method in dict.fromkeys(row["method"] for row in rows if row["encoder"] == encoder):
+            ours = {row["way"]: row for row in rows if (row["encoder"], row["method"]) == (encoder, method)}
+            shares = [f"{way}-way {row['share_of_encoder']:.2f} ({percent(row)})" for way, row in ours.items()]
+            reached = [
+                row["share_of_encoder"] >= IMAGENET_PAPER[way] / IMAGENET_PAPER_ENCODER for way, row in ours.items()
+            ]
+            said = f"{encoder}, {method}: {', '.join(shares)}"
+            findings.append(Finding(IMAGENET_CLAIM, said, _judged(sum(reached), len(reached))))
+    return findings
+
+
+IMAGENET_CLAIM = (
+    "share of the encoder's own top-1 (80.4 %): 20-way 1.08 (86.7 %), 100-way 0.91 (72.9 %), 1000-way 0.65 (52.6 %)"
+)
+
+
 def _analogy(rows: list[Row]) -> list[Finding]:
     findings = []
     ours = [row for row in rows if row["method"] == "ours"]
@@ -256,6 +279,7 @@ FINDINGS: dict[str, Callable[[list[Row]], list[Finding]]] = {
     "sigma": _sigma,
     "continual": _continual,
     "lake": _lake,
+    "imagenet": _imagenet,
     "analogy": _analogy,
     "baselines": _baselines,
     "baselines-own": _baselines_own,
