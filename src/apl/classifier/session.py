@@ -156,7 +156,7 @@ def _model(model: str | Path | Learner) -> Learner:
 
 
 def recorded(parameters: dict[str, Any], learner: Learner) -> dict[str, Any]:
-    model, encoder = parameters["model"], plugged_encoder(parameters["model"], parameters["encoder"])
+    model, encoder = parameters["model"], plugged_encoder(parameters["model"], parameters.get("encoder"))
     if encoder is not None:
         model = None
     elif isinstance(model, Learner):
