@@ -116,8 +116,9 @@ def test_missing_weights_are_named(tiny: Path, tmp_path: Path) -> None:
         _ = load_exported(tmp_path / "bare").networks._decoder
 
 
-def without_torch(code: str, *arguments: str) -> str:
-    said = subprocess.run([sys.executable, "-c", WITHOUT_TORCH + code, *arguments], capture_output=True, text=True)
+def without_torch(code: str, *arguments: str, cwd: Path | None = None) -> str:
+    command = [sys.executable, "-c", WITHOUT_TORCH + code, *arguments]
+    said = subprocess.run(command, capture_output=True, text=True, cwd=cwd)
     assert said.returncode == 0, said.stderr
     return said.stdout
 
@@ -163,7 +164,7 @@ for n, (image, label) in enumerate(zip(glyphs.images[:, 0], glyphs.labels)):
     one = str(next((folder / "1").iterdir()))
     without_torch(code, "learn", str(folder), "--memory", memory)
     assert "1" in without_torch(code, "predict", one, "--memory", memory)
-    without_torch(code, "explain", one, "--memory", memory)
+    without_torch(code, "explain", one, "--memory", memory, cwd=tmp_path)
     without_torch(code, "forget", "--label", "1", "--memory", memory)
     assert "default" in without_torch(code, "memory", "list", memory)
 
