@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from apl.classifier import eviction
 from apl.config import Metric
 from apl.memory import Column, MemoryFull, Neighbours, RamMemory
+from apl.search_index import SearchIndex
 
 WIDTH = 8
 
@@ -375,3 +377,35 @@ def test_a_memory_that_could_not_work_is_not_made() -> None:
         RamMemory({"form": Column(())}, ("form",))
     with pytest.raises(ValueError, match="at least 1"):
         RamMemory({"form": Column((2,))}, ("form",), capacity=0)
+
+
+@pytest.mark.parametrize("queries", [1, 64])
+def test_a_crowd_of_equal_rows_is_measured_once_and_not_row_by_row(
+    queries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = memory_of(np.ones((5000, WIDTH), np.float32))
+    measured = []
+    plain = SearchIndex._square_distances
+    monkeypatch.setattr(
+        SearchIndex,
+        "_square_distances",
+        lambda self, q, e, place: measured.append(place.size) or plain(self, q, e, place),
+    )
+    found = memory.nearest("embedding", np.zeros((1, queries, WIDTH), np.float32), 16)
+    assert found.row[0].tolist() == [list(range(16))] * queries, "of equals the oldest"
+    assert sum(measured) < 100 * queries
+
+
+def test_a_memory_that_is_full_compares_few_of_many_rows_to_find_the_one_to_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared = []
+    plain = eviction.distances
+    monkeypatch.setattr(eviction, "distances", lambda a, b: compared.append(len(a) * len(b)) or plain(a, b))
+    rows = 3 * eviction.MOST_COMPARED
+    chance = np.random.default_rng(0)
+    keys, labels = chance.standard_normal((rows, WIDTH), np.float32), chance.integers(9, size=rows)
+    keys[100], labels[100] = keys[101], labels[101]
+    gone = {eviction.least_important_of_some(keys, labels, np.ones(rows, bool), turn) for turn in range(70)}
+    assert max(compared) <= eviction.SAMPLED * rows
+    assert gone & {100, 101}, "in their turn all rows are looked at, and one that has a twin goes first"

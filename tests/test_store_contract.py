@@ -546,5 +546,5 @@ def test_a_missing_extra_is_named(url: str, module: str, monkeypatch: pytest.Mon
     for name in [name for name in sys.modules if name.startswith(("apl.store.postgres", "apl.store.milvus"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(StoreError, match=r"pip install 'apl\[(postgres|milvus)\]'"):
+    with pytest.raises(StoreError, match=r"pip install 'apl-memory\[(postgres|milvus)\]'"):
         open_store(url, fingerprint="e", width=2)
