@@ -20,6 +20,7 @@ from jaxtyping import Float, Int
 from apl.class_shares import place
 from apl.classifier.answers import Explanation, Probabilities, RecalledRow, Receipt
 from apl.classifier.durable_memory import DurableMemory
+from apl.classifier.engine_memory import EngineMemory
 from apl.classifier.features import UnitKernelNetworks, gaussian_vote, measure_unit
 from apl.classifier.new_class import NewClassRule
 from apl.controller import SurpriseController
@@ -77,7 +78,7 @@ def softmax(logits: Float[np.ndarray, "query class"]) -> Float[np.ndarray, "quer
 class OpenWorld:
     """A learner of embeddings with its lasting memory and its rule for new classes."""
 
-    def __init__(self, learner: Learner, memory: DurableMemory, rule: NewClassRule) -> None:
+    def __init__(self, learner: Learner, memory: DurableMemory | EngineMemory, rule: NewClassRule) -> None:
         self.learner = learner
         self.memory = memory
         self.rule = rule

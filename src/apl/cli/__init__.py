@@ -25,7 +25,11 @@ COMMANDS = {
     "bench": "time it against the bare network and against other libraries",
 }
 
-TWO_WORDS = {"bench service": "bench_service", "bench classifier": "bench_classifier"}
+TWO_WORDS = {
+    "bench service": "bench_service",
+    "bench classifier": "bench_classifier",
+    "bench engine": "bench_engine",
+}
 """Commands that begin like another one but have options of their own, and their modules."""
 
 NEEDED_FOR_TRAINING = ("torch", "einops", "matplotlib", "sklearn", "onnx", "onnxscript")

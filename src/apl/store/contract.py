@@ -49,6 +49,7 @@ from apl.store.rows import (
     checked_source,
     checked_updates,
     label_text,
+    snapshot_of,
 )
 
 ROWS_PER_BLOCK = 512
@@ -148,6 +149,11 @@ class Store(ABC):
         with self._using():
             return self._load()
 
+    def oldest(self, most: int) -> Snapshot:
+        """As `load`, but of so many rows at most."""
+        with self._using():
+            return self._oldest(most)
+
     def rows(self) -> Iterator[Row]:
         """Every row with its payload, oldest first. A row deleted while this runs may be left out."""
         with self._using():
@@ -208,6 +214,21 @@ class Store(ABC):
         """The classes in the order in which they came: how many rows and examples each has, and the sum of its keys."""
         with self._using():
             return self._totals()
+
+    def class_counts(self) -> dict[Label, tuple[int, int]]:
+        """How many rows and examples each class has, in the order in which the classes came."""
+        with self._using():
+            return self._class_counts()
+
+    def ids_of_label(self, label: Label) -> list[int]:
+        label = checked_label(label)
+        with self._using():
+            return self._labelled(label)
+
+    def ids_of_source(self, source: str) -> list[int]:
+        source = checked_source(source)
+        with self._using():
+            return self._from_source(source)
 
     def settings(self) -> dict[str, Any]:
         with self._using():
@@ -340,6 +361,12 @@ class Store(ABC):
             )
             for at in places.values()
         ]
+
+    def _oldest(self, most: int) -> Snapshot:
+        return snapshot_of(self._fetch(self._ids()[:most]), self.width, self._generation())
+
+    def _class_counts(self) -> dict[Label, tuple[int, int]]:
+        return {total.label: (total.rows, total.examples) for total in self._totals()}
 
     def _problems(self) -> list[str]:
         snapshot = self._load()

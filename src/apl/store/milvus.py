@@ -49,6 +49,7 @@ from apl.store.rows import (
     MemoryInfo,
     MergedExample,
     Nearest,
+    Recalled,
     Row,
     Snapshot,
     Write,
@@ -160,7 +161,7 @@ class MilvusStore(Store):
         self._collection = collection_name(record.memory)
         self._journal = Journal(client)
         self._notes = Notes(client, record.memory)
-        self._approximate = approximate
+        self.approximate = approximate
         self._own = record
         """The journal's newest record as a writer knows it; readers ask the server."""
         self._unfinished = False
@@ -176,7 +177,7 @@ class MilvusStore(Store):
         recovered = self._recovered(self._current())
         self._own = replace(recovered, batch=recovered.batch + 1, removed=[])
         self._journal.commit(self._own)
-        wanted = "HNSW" if self._approximate else "FLAT"
+        wanted = "HNSW" if self.approximate else "FLAT"
         if self._index_type() != wanted:
             self._client.release_collection(self._collection)
             self._client.drop_index(self._collection, "key")
@@ -327,7 +328,7 @@ class MilvusStore(Store):
         return [row_of(entity) for entity in self._select(f"id in {ids}", [*COLUMNS, "payload"], self._known())]
 
     def _nearest(self, key: np.ndarray, k: int) -> Nearest:
-        if not self._approximate and self._index_type() != "FLAT":
+        if not self.approximate and self._index_type() != "FLAT":
             raise StoreError(f"the index of memory {self.name!r} is approximate: open it with approximate=True")
         record = self._known()
         (hits,) = self._client.search(
@@ -338,13 +339,28 @@ class MilvusStore(Store):
             output_fields=["id"],
             search_params={
                 "metric_type": "L2",
-                "params": {"ef": max(64, 2 * k)} if self._approximate else {},
+                "params": {"ef": max(64, 2 * k)} if self.approximate else {},
             },
             consistency_level=STRONG,
         )
         found = sorted((hit["distance"], hit["entity"]["id"]) for hit in hits)
         distances = np.sqrt(np.array([distance for distance, _ in found], np.float32).clip(min=0))
         return Nearest(np.array([id for _, id in found], np.int64), distances)
+
+    def _recall(self, keys: np.ndarray, k: int) -> Recalled:
+        if not self.approximate and self._index_type() != "FLAT":
+            raise StoreError(f"the index of memory {self.name!r} is approximate: open it with approximate=True")
+        record = self._known()
+        answers = self._client.search(
+            self._collection,
+            keys.tolist(),
+            filter=f"batch <= {record.batch}" + (f" and version not in {record.removed}" if record.removed else ""),
+            limit=k,
+            output_fields=COLUMNS,
+            search_params={"metric_type": "L2", "params": {"ef": max(64, 2 * k)} if self.approximate else {}},
+            consistency_level=STRONG,
+        )
+        return Recalled.of([[row_of(hit["entity"]) for hit in hits] for hits in answers], keys, k)
 
     def _index_type(self) -> str:
         return self._client.describe_index(self._collection, "key")["index_type"]

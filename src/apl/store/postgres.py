@@ -371,6 +371,11 @@ class PostgresStore(Store):
         with self._at_one_moment() as (run, generation):
             return snapshot_of(self._rows(run, ""), self.width, generation)
 
+    def _oldest(self, most: int) -> Snapshot:
+        with self._at_one_moment() as (run, generation):
+            which = "AND id <= COALESCE((SELECT max(id) FROM (SELECT id FROM apl.rows WHERE memory = %s ORDER BY id LIMIT %s) AS few), 0)"
+            return snapshot_of(self._rows(run, which, self._memory, most), self.width, generation)
+
     def _changes(self, since: int) -> Changes | None:
         if self._version < 2:
             return None
@@ -455,6 +460,13 @@ class PostgresStore(Store):
                 LabelTotal(label_of(label), rows, examples, np.array(total, np.float64))
                 for label, rows, examples, total in run.execute(query, (self._memory,))
             ]
+
+    def _class_counts(self) -> dict[Label, tuple[int, int]]:
+        if self._version < 2:
+            return super()._class_counts()
+        query = "SELECT label, rows, examples FROM apl.classes WHERE memory = %s ORDER BY first_id, label"
+        with self._session() as connection, connection.cursor(binary=True) as run:
+            return {label_of(label): (rows, count) for label, rows, count in run.execute(query, (self._memory,))}
 
     def _settings(self) -> dict[str, str]:
         query = "SELECT key, value FROM apl.settings WHERE memory = %s"

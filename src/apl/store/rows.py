@@ -186,6 +186,14 @@ class Recalled:
     def mask(self) -> np.ndarray:
         return self.ids >= 0
 
+    def rows(self, query: int) -> list[Row]:
+        """The rows recalled for one key, without times and payloads."""
+        return [
+            Row(id, self.labels[query][at], self.keys[query, at], 0.0, 0.0, self.sources[query][at], None, count)
+            for at, (id, count) in enumerate(zip(self.ids[query].tolist(), self.counts[query].tolist(), strict=True))
+            if id >= 0
+        ]
+
     @staticmethod
     def of(found: Sequence[Sequence[Row]], asked: np.ndarray, k: int) -> Recalled:
         """Rows found for each key, with their true distances: nearest first, the older first among equals."""

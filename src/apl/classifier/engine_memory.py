@@ -1,0 +1,226 @@
+"""A memory that is searched where it lives: its rows stay on the server, and only those that are recalled travel.
+
+`EngineMemory` has the face of a `DurableMemory`; its `EngineRows` are what a learner asks (`apl.memory.Memory`), and a
+position there is a row's id. Of the classes it knows their names and counts, which the store keeps as totals; they are read again
+when the memory's generation has changed, so a lesson that another process was answered for is seen by the next
+question. Rows staged within a batch are held in RAM until they are committed, and recalled beside the others.
+
+With a budget, the row that goes is the one most like the newcomer: of its class if the class is full, of all rows
+otherwise. (In RAM every row can be compared with every other; here that would be a question for each.)
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from apl.learner import Learner
+from apl.memory import Neighbours
+from apl.store import Label, NewRow, Recalled, Row, RowUpdate, Store, StoreError
+
+MOST_SAMPLED = 2000
+"""Rows that are looked at where a statistic of all rows is wanted."""
+
+
+class Unchanged:
+    """Stands for a list of ids by position, where a position is an id."""
+
+    def __getitem__(self, id: int) -> int:
+        return int(id)
+
+
+class EngineRows:
+    """The rows of an `EngineMemory` as a learner sees them."""
+
+    episodes = 1
+
+    def __init__(self, memory: EngineMemory) -> None:
+        self._memory = memory
+        self.keys = tuple(memory.learner.key_widths)
+
+    def __len__(self) -> int:
+        return len(self._memory)
+
+    @property
+    def counts(self) -> Int[np.ndarray, " episode"]:
+        """As many as `column("label")` has: a row of each class stands for all of them."""
+        return np.array([len(self._memory.classes)])
+
+    def column(self, name: str) -> np.ndarray:
+        if name != "label":
+            raise StoreError(f"the column {name!r} of a memory on a server is not loaded")
+        return np.arange(len(self._memory.classes))[None]
+
+    def nearest(self, key: str, query: Float[np.ndarray, "episode query embed"], k: int) -> Neighbours:
+        found = self._memory.recall(np.ascontiguousarray(query[0], np.float32), k)
+        # A class that somebody else began since the classes were read is not part of this answer.
+        number = self._memory.number
+        numbers = [[-1 if label is None else number(label) for label in labels] for labels in found.labels]
+        label = np.array([[-1 if n is None else n for n in row] for row in numbers], np.int64).reshape(found.ids.shape)
+        mask = label >= 0
+        columns = {
+            key: np.where(mask[..., None], found.keys, np.float32(0))[None],
+            "label": np.where(mask, label, 0)[None],
+        }
+        distance = np.where(mask, found.distances, np.float32(0))[None]
+        return Neighbours(columns, distance, mask[None], np.where(mask, found.ids, -1)[None])
+
+    def write(self, rows: Mapping[str, np.ndarray], chosen: np.ndarray) -> Int[np.ndarray, "episode query"]:
+        """Write rows at once, each under the number of its class as its label."""
+        (key,) = self.keys
+        numbers = chosen[0].nonzero()[0].tolist()
+        position = np.full(chosen.shape, -1)
+        position[0, numbers] = self._memory.store.append(
+            [NewRow(int(rows["label"][0, n]), rows[key][0, n]) for n in numbers]
+        )
+        self._memory.follow()
+        return position
+
+    def update(self, rows: Mapping[str, np.ndarray], at: Int[np.ndarray, "episode query"]) -> None:
+        """Give the rows of these ids other keys."""
+        (key,) = self.keys
+        changed = (at[0] >= 0).nonzero()[0].tolist()
+        self._memory.store.replace([], [], update=[RowUpdate(int(at[0, n]), key=rows[key][0, n]) for n in changed])
+
+    def remove(self, rows: np.ndarray) -> None:
+        raise StoreError("rows on a server have no positions: forget them by their ids")
+
+
+class EngineMemory:
+    """One memory of one learner of embeddings (see `Learner.on_embeddings`)."""
+
+    def __init__(
+        self, learner: Learner, store: Store, max_rows: int | None = None, max_rows_per_class: int | None = None
+    ) -> None:
+        if len(learner.key_widths) != 1 or learner.config.metric != "euclidean" or learner.config.hops != 1:
+            raise StoreError("this model recalls in ways that a server cannot: open the memory with recall='ram'")
+        self.learner = learner
+        self.store = store
+        self.max_rows = max_rows
+        self.max_rows_per_class = max_rows_per_class
+        self.ids = Unchanged()
+        self.sources: dict[int, str | None] = {}
+        """Of the rows that were recalled last."""
+        self.ram = EngineRows(self)
+        self.reload()
+
+    def reload(self) -> None:
+        """Forget what was staged, and see which classes there are."""
+        self._staged: dict[int, NewRow] = {}
+        self._dropped: list[int] = []
+        self._read_classes()
+
+    def follow(self) -> None:
+        self._read_classes()
+
+    def _read_classes(self) -> None:
+        self.generation = self.store.generation()
+        counts = self.store.class_counts()
+        self.classes: list[Label] = list(counts)
+        self._rows = [rows for rows, _ in counts.values()]
+        self._number = {label: number for number, label in enumerate(self.classes)}
+
+    def is_stale(self) -> bool:
+        return self.store.generation() != self.generation
+
+    def __len__(self) -> int:
+        return sum(self._rows)
+
+    def number(self, label: Label) -> int | None:
+        """The class's number for the learner; None if no row has this label."""
+        return self._number.get(label)
+
+    def counts(self) -> dict[Label, int]:
+        return dict(zip(self.classes, self._rows, strict=True))
+
+    def keys(self) -> Float[np.ndarray, "row embed"]:
+        """Of some rows, where a statistic of all is wanted; of all, if they are few."""
+        kept = self.store.oldest(MOST_SAMPLED).keys
+        staged = [np.asarray(row.key, np.float32) for row in self._staged.values()]
+        return np.concatenate([kept, np.array(staged, np.float32).reshape(-1, self.store.width)])
+
+    def labels(self) -> Int[np.ndarray, " row"]:
+        """Of the same rows."""
+        labels = [*self.store.oldest(MOST_SAMPLED).labels, *(row.label for row in self._staged.values())]
+        return np.array([self._number.get(label, -1) for label in labels], np.int64)
+
+    def recall(self, asked: Float[np.ndarray, "query embed"], k: int) -> Recalled:
+        found = self.store.recall(asked, k + len(self._dropped))
+        if self._staged or self._dropped:
+            found = self._with_staged(found, asked, k)
+        sources = itertools.chain.from_iterable(found.sources)
+        self.sources = dict(zip(found.ids.ravel().tolist(), sources, strict=True))
+        return found
+
+    def _with_staged(self, found: Recalled, asked: np.ndarray, k: int) -> Recalled:
+        dropped = set(self._dropped)
+        staged = [
+            Row(row.id, row.label, np.asarray(row.key, np.float32), 0.0, 0.0, row.source, None, row.count)
+            for row in self._staged.values()
+        ]
+        rows = [[*(row for row in found.rows(query) if row.id not in dropped), *staged] for query in range(len(asked))]
+        return Recalled.of(rows, asked, k)
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    def stage(self, embedding: Float[np.ndarray, " embed"], row: NewRow) -> tuple[int, list[int]]:
+        """Hold a row until `commit`, making room for it first. Returns its id and the ids that will go."""
+        (id,) = self.store.reserve()
+        if row.label not in self._number:
+            self._number[row.label] = len(self.classes)
+            self.classes.append(row.label)
+            self._rows.append(0)
+        evicted = self._make_room(embedding, row.label)
+        self._rows[self._number[row.label]] += 1
+        self._staged[id] = replace(row, id=id)
+        return id, evicted
+
+    def _make_room(self, embedding: np.ndarray, label: Label) -> list[int]:
+        of_class = self.max_rows_per_class is not None and self._rows[self._number[label]] >= self.max_rows_per_class
+        if not of_class and (self.max_rows is None or len(self) < self.max_rows):
+            return []
+        if self._staged:
+            raise StoreError("a budget on a server is kept one lesson at a time: commit before the next")
+        wanted = 1
+        while True:
+            found = self.store.recall(embedding[None], wanted)
+            for row in found.rows(0):
+                if not of_class or row.label == label:
+                    self._dropped.append(row.id)
+                    self._rows[self._number[row.label]] -= 1
+                    return [row.id]
+            if not found.mask.all():
+                return []
+            wanted *= 8
+
+    @property
+    def staged(self) -> set[int]:
+        return set(self._staged)
+
+    def commit(
+        self, settings: Mapping[str, Any] | None = None, receipts: Mapping[str, Any] | None = None
+    ) -> dict[int, int]:
+        """Make what was staged durable, settings and receipts with it, all of it or nothing. Returns the ids written."""
+        if not (self._staged or self._dropped or settings or receipts):
+            return {}
+        rows, dropped = list(self._staged.values()), self._dropped
+        # Whether or not it succeeds: what was not acknowledged has never been.
+        self._staged, self._dropped = {}, []
+        try:
+            self.store.replace(dropped, rows, settings=settings, receipts=receipts)
+        finally:
+            self.generation = -1
+        return {row.id: row.id for row in rows}
+
+    def forget(self, ids: Iterable[int]) -> list[int]:
+        gone = self.store.delete(ids)
+        self._read_classes()
+        return gone
+
+    def ids_of(self, label: Label | None = None, source: str | None = None) -> list[int]:
+        return self.store.ids_of_label(label) if label is not None else self.store.ids_of_source(source)

@@ -1,0 +1,120 @@
+"""A memory searched on its server answers as one in RAM, for several writers at once."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from apl.classifier.durable_memory import DurableMemory
+from apl.classifier.engine_memory import EngineMemory
+from apl.classifier.features import feature_learner
+from apl.classifier.new_class import NewClassRule
+from apl.classifier.open_world import OpenWorld
+from apl.store import Store, StoreError, open_store
+from apl.store.ram import RamStore
+
+pytest_plugins = ["store_servers"]
+
+WIDTH = 6
+EXAMPLES = 50
+names = count()
+
+
+@pytest.fixture(params=["ram", "postgres"])
+def url(request: pytest.FixtureRequest) -> str:
+    return "ram:" if request.param == "ram" else request.getfixturevalue("postgres_url")
+
+
+def opened(url: str, name: str, **options: object) -> Store:
+    return open_store(url, name, fingerprint="e", width=WIDTH, **options)
+
+
+def world(store: Store, kind: type, **budget: int) -> OpenWorld:
+    learner = feature_learner(WIDTH).on_embeddings()
+    return OpenWorld(learner, kind(learner, store, **budget), NewClassRule())
+
+
+def stream(seed: int = 0) -> list[tuple[np.ndarray, str | int]]:
+    rng = np.random.default_rng(seed)
+    centres = rng.standard_normal((12, WIDTH)).astype(np.float32)
+    labels = rng.integers(0, 12, EXAMPLES)
+    keys = centres[labels] + 0.3 * rng.standard_normal((EXAMPLES, WIDTH)).astype(np.float32)
+    return [(key, int(label) if label % 2 else f"class {label}") for key, label in zip(keys, labels, strict=True)]
+
+
+def test_engine_and_ram_give_the_same_answers_on_a_stream(url: str) -> None:
+    name = f"same-{next(names)}"
+    with opened(url, name) as store, RamStore("ram", "e", WIDTH) as copy:
+        engine, ram = world(store, EngineMemory), world(copy, DurableMemory)
+        for number, (key, label) in enumerate(stream()):
+            # Several examples in one transaction see one another.
+            for example in (key, key + 0.05):
+                a, b = engine.learn(example, label), ram.learn(example, label)
+                assert (a.predicted, a.written, a.new_label) == (b.predicted, b.written, b.new_label), number
+                assert a.surprise_nats == pytest.approx(b.surprise_nats, abs=1e-4)
+                assert a.probability_new == pytest.approx(b.probability_new, abs=1e-4)
+            engine.commit()
+            ram.commit()
+            if engine.memory.is_stale():
+                engine.follow()
+            shared, mine = engine.probabilities(engine.believe(key[None])), ram.probabilities(ram.believe(key[None]))
+            assert dict(shared) == pytest.approx(dict(mine), abs=1e-4)
+        assert len(engine.memory) == len(ram.memory) > 12
+        told = engine.explain(key)
+        assert [row.distance for row in told.neighbours] == pytest.approx(
+            [row.distance for row in ram.explain(key).neighbours], abs=1e-5
+        )
+        gone = engine.forget(engine.memory.ids_of(label))
+        assert len(gone) == len(ram.forget(ram.memory.ids_of(label))) and label not in engine.memory.classes
+
+
+def test_a_budget_makes_the_row_most_like_the_newcomer_go(url: str) -> None:
+    name = f"budget-{next(names)}"
+    with opened(url, name) as store:
+        engine = world(store, EngineMemory, max_rows=20, max_rows_per_class=4)
+        for key, label in stream():
+            receipt = engine.learn(key, label)
+            engine.commit()
+            engine.follow()
+            assert len(engine.memory) <= 20 and max(rows for rows, _ in store.class_counts().values()) <= 4
+            assert not set(receipt.evicted) & set(store.load().ids.tolist())
+        assert len(engine.memory) == store.count()
+
+
+def test_what_one_service_learnt_the_other_knows_at_once(postgres_url: str) -> None:
+    name = f"shared-{next(names)}"
+    with opened(postgres_url, name, shared=True) as one, opened(postgres_url, name, shared=True) as two:
+        first, second = world(one, EngineMemory), world(two, EngineMemory)
+        for number, (key, label) in enumerate(stream()[:40]):
+            teacher, pupil = (first, second) if number % 2 else (second, first)
+            for side in (teacher, pupil):
+                if side.memory.is_stale():
+                    side.follow()
+            receipt = teacher.learn(key, label)
+            teacher.commit()
+            if pupil.memory.is_stale():
+                pupil.follow()
+            assert label in pupil.memory.classes
+            if receipt.written:
+                assert pupil.explain(key).neighbours[0].row == receipt.row
+        ids = one.load().ids.tolist()
+        assert len(set(ids)) == len(ids) == two.count()
+
+
+def test_a_refused_lesson_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(str(tmp_path / "m.apl"), "m") as store:
+        engine = world(store, EngineMemory)
+        (key, label), (other, _) = stream()[:2]
+        engine.learn(key, label)
+        engine.commit()
+        with monkeypatch.context() as broken:
+            broken.setattr(store, "_write", lambda write: (_ for _ in ()).throw(StoreError("away")))
+            engine.learn(other, "refused")
+            with pytest.raises(StoreError, match="away"):
+                engine.commit()
+        assert engine.memory.is_stale()
+        engine.follow()
+        assert engine.memory.classes == [label] and "refused" not in engine.probabilities(engine.believe(other[None]))
