@@ -10,8 +10,10 @@ import pytest
 from letters import call, memory, model, pictures, said, scribble  # noqa: F401
 from PIL import Image
 from test_image_file import EPS, encoded, huge_png, no_other_program  # noqa: F401
+from test_images import clouds
 
 from apl.cli.lettering import lettered, missing
+from apl.encoders.python_callable import CallableEncoder
 from apl.store import open_store
 
 
@@ -93,7 +95,7 @@ def test_what_was_learnt_from_files_that_are_gone_can_be_forgotten(pictures, mem
     for path in (pictures / "dash").iterdir():
         path.unlink()
     status, _, err = said(capsys, "learn", pictures, "--memory", memory)
-    assert status == 0 and "3 pictures learnt from here are gone: --forget-gone forgets them" in err
+    assert status == 0 and "3 examples learnt from here are gone: --forget-gone forgets them" in err
     shown = call(capsys, "memory", "show", memory, "--rows")["every_row"]
     kept = [row["source"] for row in shown if row["source"].startswith("I/") or row["source"] == "dash/far.png"]
     forgotten = call(capsys, "learn", pictures, "--memory", memory, "--forget-gone")
@@ -137,3 +139,48 @@ def test_a_label_in_any_script_is_drawn_legibly() -> None:
         assert shown and not missing(shown, font), "no empty boxes"
         assert shown == text or "\\" in shown or "\n" in text
     assert lettered("alpha", 13)[0] == "alpha"
+
+
+def test_photographs_for_a_model_of_drawings_are_remarked_on(pictures, memory, capsys) -> None:
+    for number in range(4):
+        Image.fromarray(clouds(number)).save(pictures / "I" / f"photo{number}.png")
+    status, _, err = said(capsys, "learn", pictures, "--memory", memory)
+    assert status == 0
+    assert (
+        "4 of 4 pictures look like photographs, and this model knows drawings: make the memory with --model photo"
+        in err
+    )
+    status, _, err = said(capsys, "predict", pictures / "I" / "photo0.png", "--memory", memory)
+    assert status == 0 and "1 of 1 pictures look like photographs" in err
+    assert "photographs" not in said(capsys, "predict", pictures / "I" / "0.png", "--memory", memory)[2]
+
+
+@pytest.fixture
+def letters_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In place of the encoder for texts, one that counts letters."""
+
+    def counted(texts: list[str]) -> np.ndarray:
+        return np.array([[text.lower().count(chr(97 + i)) for i in range(26)] for text in texts], np.float32)
+
+    encoder = CallableEncoder(counted, fingerprint="letters", kind="text")
+    encoder.width = 26
+    monkeypatch.setattr("apl.classifier.online.open_encoder", lambda name: encoder)
+
+
+def test_texts_of_a_table_are_learnt_asked_about_and_explained(letters_as_text, capsys, tmp_path) -> None:
+    table, memory = tmp_path / "intents.csv", tmp_path / "intents.apl"
+    table.write_text("text,label\nwhere is my card,card\nwhat is the rate,rate\nmy card is lost,card\n")
+    first = call(capsys, "learn", table, "--memory", memory)
+    assert first["learnt"] == 3 and first["classes"] == 2
+    table.write_text("text,label\na new first line,other\nwhere is my card,card\nwhat is the rate,price\n")
+    again = call(capsys, "learn", table, "--memory", memory, "--forget-gone")
+    assert again["already_known"] == 1 and again["learnt"] == 2, "lines may move; a new label is a change"
+    assert call(capsys, "predict", "where is my card", "--memory", memory)["label"] == "card"
+    status, out, _ = said(capsys, "predict", table, "--memory", memory)
+    assert status == 0 and out.splitlines()[-1] == "3 of 3 right (100.0%)"
+    explained = call(capsys, "explain", "where is my card", "--memory", memory)
+    assert explained["texts"][0] == "where is my card" and not list(tmp_path.glob("*.png"))
+    (tmp_path / "pictures" / "a").mkdir(parents=True)
+    scribble(tmp_path / "pictures" / "a" / "0.png", 0)
+    status, _, err = said(capsys, "learn", tmp_path / "pictures", "--memory", memory)
+    assert status == 2 and "holds pictures, and this memory knows texts" in err

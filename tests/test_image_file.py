@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import apl
 from apl.image_file import FORMATS, open_image
 
 EPS = b"""%!PS-Adobe-3.0 EPSF-3.0
@@ -102,3 +103,9 @@ def test_damaged_and_missing_files_are_said_plainly(tmp_path: Path) -> None:
         open_image(tmp_path / "nothing.png")
     with pytest.raises(ValueError, match="is a directory"):
         open_image(tmp_path)
+
+
+def test_no_other_module_decodes_pictures_by_itself() -> None:
+    source = Path(apl.__file__).parent
+    found = [path.name for path in source.rglob("*.py") if "Image.open(" in path.read_text(encoding="utf-8")]
+    assert found == ["image_file.py"]

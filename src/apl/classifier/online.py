@@ -306,6 +306,17 @@ class OnlineClassifier(Estimator):
         self._session()
         return self.sigma
 
+    @property
+    def input_kind(self) -> str:
+        """What examples are: "drawing", "vector", or what the encoder that was plugged in takes ("photo", "text")."""
+        if (encoder := self._encoder()) is not None:
+            return encoder.kind
+        return "vector" if self.model is None else "drawing"
+
+    def check(self, x: Any) -> None:
+        """Raise if this cannot be an example. Nothing is learnt."""
+        self._one(x)
+
     # --- inside --------------------------------------------------------------------------------------------------
 
     def _encoder(self) -> FrozenEncoder | None:

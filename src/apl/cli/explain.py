@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_format
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
@@ -24,8 +24,8 @@ TILE, GAP, LINE, COLUMNS = 150, 12, 18, 6
 class Command:
     """Explain an answer: writes a picture of the query beside its neighbours."""
 
-    image: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE")]
-    """The picture to ask about."""
+    image: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE|TEXT")]
+    """The picture, or the text, to ask about."""
     memory: MemoryOption
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """The picture to write; by default IMAGE's name with .explained.png, in the current directory."""
@@ -35,23 +35,26 @@ class Command:
     json: JsonOption = False
 
     def run(self) -> None:
-        from apl.classifier.images import read_image
+        from apl.cli.found_examples import open_picture
         from apl.cli.memory_option import open_classifier
-        from apl.cli.picture_folder import open_picture
 
-        try:
-            picture = open_picture(self.image)
-            query = read_image(picture, self.ink)
-        except ValueError as error:
-            raise ValueError(f"{self.image}: {error}") from None
-        # Beside the image it would be in a folder of examples, where the next `apl learn` would find it.
-        out = self.out or Path(self.image.stem + ".explained.png")
         with open_classifier(self.memory, self.name, self.model, ink=self.ink, read_only=True) as classifier:
-            explanation = classifier.explain(picture)
+            kind = classifier.input_kind
+            try:
+                asked = self.image if kind == "text" else open_picture(Path(self.image))
+                explanation = classifier.explain(asked)
+            except ValueError as error:
+                raise ValueError(f"{self.image}: {error}") from None
             payloads = [classifier.store.payload(neighbour.row) for neighbour in explanation.neighbours]
-        draw(query, explanation, payloads, out)
+        texts = [p.decode(errors="replace") if kind == "text" and p is not None else "" for p in payloads]
+        out = None
+        if kind != "text":
+            # Beside the image it would be in a folder of examples, where the next `apl learn` would find it.
+            out = self.out or Path(Path(self.image).stem + ".explained.png")
+            draw(pictured(asked, kind, self.ink), explanation, [kept(p, kind) for p in payloads], out)
         if self.json:
-            told = {"image": str(self.image), "picture": str(out), **explanation.to_dict()}
+            told = {"text" if kind == "text" else "image": self.image, **explanation.to_dict()}
+            told |= {"texts": texts} if kind == "text" else {"picture": str(out)}
             print(json_format.dumps(told, ensure_ascii=False))
             return
         kernel = next(iter(explanation.kernel), None)
@@ -59,29 +62,50 @@ class Command:
             f"{explanation.predicted}  (kernel: {kernel}, nearest row: {explanation.nearest}, "
             f"new class: {explanation.probability_new:.3f})"
         )
-        for neighbour in explanation.neighbours:
+        for neighbour, text in zip(explanation.neighbours, texts, strict=True):
             print(
                 f"  row {neighbour.row:<6} weight {neighbour.weight:.3f}  distance {neighbour.distance:7.3f}  "
-                f"{neighbour.label}  {neighbour.source or ''}".rstrip()
+                f"{neighbour.label}  {text or neighbour.source or ''}".rstrip()
             )
-        print(out)
+        if out is not None:
+            print(out)
 
 
-def draw(query: Any, explanation: Explanation, payloads: list[bytes | None], out: Path) -> None:
+def pictured(picture: Image.Image, kind: str, ink: str) -> Image.Image:
+    """What the model sees of a picture: a photograph as it is, a drawing as dark ink on white."""
+    from PIL import Image
+
+    from apl.classifier.images import read_image
+
+    return Image.fromarray(255 - read_image(picture, ink)) if kind == "drawing" else picture.convert("RGB")
+
+
+def kept(payload: bytes | None, kind: str) -> Image.Image | None:
+    """The picture kept with a row, if there is one."""
+    from PIL import ImageOps
+
+    from apl.image_file import open_image
+
+    if payload is None:
+        return None
+    try:
+        image = open_image(payload)
+    except ValueError:  # a memory from a stranger may hold anything
+        return None
+    return ImageOps.invert(image.convert("L")) if kind == "drawing" else image.convert("RGB")
+
+
+def draw(query: Image.Image, explanation: Explanation, rows: list[Image.Image | None], out: Path) -> None:
     """The query in the first place, then its neighbours, nearest first."""
     from PIL import Image
     from PIL.PngImagePlugin import PngInfo
 
-    from apl.classifier.images import from_png
-    from apl.cli.picture_folder import EXPLANATION_MARK
+    from apl.cli.found_examples import EXPLANATION_MARK
 
-    tiles = [(_tile(query), "query", f"→ {explanation.predicted}")]
-    for neighbour, payload in zip(explanation.neighbours, payloads, strict=True):
-        try:
-            kept = None if payload is None else _tile(from_png(payload))
-        except ValueError:  # a memory from a stranger may hold anything
-            kept = None
-        tiles.append((kept, str(neighbour.label), f"{neighbour.weight:.2f}   d {neighbour.distance:.1f}"))
+    tiles = [(_tile(query), "query", f"is {explanation.predicted}")]
+    for neighbour, row in zip(explanation.neighbours, rows, strict=True):
+        tile = None if row is None else _tile(row)
+        tiles.append((tile, str(neighbour.label), f"{neighbour.weight:.2f}   d {neighbour.distance:.1f}"))
     columns = min(len(tiles), COLUMNS)
     lines = -(-len(tiles) // columns)
     width, height = TILE + GAP, TILE + GAP + 2 * LINE
@@ -110,13 +134,12 @@ def write(sheet: Image.Image, text: str, left: int, top: int, width: int) -> Non
     ImageDraw.Draw(sheet).text((left, top), shown, fill="black", font=font)
 
 
-def _tile(sheet: Any) -> Image.Image:
-    """Dark ink on white, fitted into a square."""
+def _tile(image: Image.Image) -> Image.Image:
+    """Fitted into a white square."""
     from PIL import Image
 
-    image = Image.fromarray(255 - sheet)
     scale = TILE / max(image.size)
     size = tuple(max(1, round(side * scale)) for side in image.size)
-    square = Image.new("L", (TILE, TILE), 255)
+    square = Image.new("RGB", (TILE, TILE), "white")
     square.paste(image.resize(size, Image.Resampling.LANCZOS), tuple((TILE - side) // 2 for side in size))
     return square

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json as json_format
 import sys
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from apl.cli.options import InkOption, JsonOption, MemoryOption, ModelOption, Na
 
 if TYPE_CHECKING:
     from apl.classifier.online import OnlineClassifier
+    from apl.cli.found_examples import FoundExample, PhotographCount
     from apl.cli.seen_files import SeenFiles
 
 FILES_AT_ONCE = 64
@@ -24,10 +24,15 @@ LABELS_NAMED = 10
 
 @dataclass
 class Command:
-    """Learn pictures from DIR/LABEL/picture.png. Run again, it learns only what is new or has changed."""
+    """Learn pictures from DIR/LABEL/picture.png, or texts from a table. Run again, it learns only what is new or has
+    changed.
 
-    directory: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
-    """One folder per label, with pictures inside (in subfolders too)."""
+    Drawings need no option; for photographs give --model photo.
+    """
+
+    directory: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR|TABLE")]
+    """One folder per label, with pictures inside (in subfolders too); or a .csv, .tsv or .jsonl with the columns text
+    and label."""
     memory: MemoryOption
     name: NameOption = "default"
     model: ModelOption = None
@@ -44,35 +49,43 @@ class Command:
 
     def run(self) -> int:
         from apl.classifier.parameters import check_parameters
+        from apl.cli.found_examples import PhotographCount, find_examples
         from apl.cli.memory_option import open_classifier
-        from apl.cli.picture_folder import find_pictures
         from apl.cli.seen_files import SeenFiles
         from apl.cli.show import progress
 
-        folder = find_pictures(self.directory)
+        found = find_examples(self.directory)
+        texts = isinstance(found.examples[0].content, str)
         parameters = {name: value for name in ("max_rows", "sigma") if (value := getattr(self, name)) is not None}
         check_parameters(**parameters)
-        for remark in folder.remarks:
+        for remark in found.remarks:
             print(remark, file=sys.stderr)
-        with open_classifier(self.memory, self.name, self.model, ink=self.ink, **parameters) as classifier:
+        new_model = "text" if texts else "omniglot"
+        with open_classifier(self.memory, self.name, self.model, new_model, ink=self.ink, **parameters) as classifier:
+            if texts != (classifier.input_kind == "text"):
+                kinds = ("texts", "pictures") if texts else ("pictures", "texts")
+                raise ValueError(f"{self.directory} holds {kinds[0]}, and this memory knows {kinds[1]}")
+            photographs = PhotographCount(classifier)
             seen = SeenFiles(classifier.store.settings(), self.directory)
-            files = [(path, label, seen.source(self._relative(path))) for path, label in folder.pictures]
+            files = [(example, seen.source(example.source)) for example in found.examples]
             result = {"learnt": 0, "written": 0, "replaced": 0, "evicted": 0, "forgotten": 0, "unreadable": 0}
             before = len(classifier)
-            self._forget_gone(classifier, seen, {source for _, _, source in files}, result)
-            marked = [(path, label, source, _mark(path, label, source)) for path, label, source in files]
-            fresh = [file for file in marked if self.again or not seen.knows(file[2], file[3])]
+            self._forget_gone(classifier, seen, {source for _, source in files}, result)
+            marked = [(example, source, example.mark(source)) for example, source in files]
+            fresh = [file for file in marked if self.again or not seen.knows(file[1], file[2])]
             result["already_known"] = len(files) - len(fresh)
-            with progress("pictures", len(fresh)) as done:
+            with progress("examples", len(fresh)) as done:
                 for start in range(0, len(fresh), FILES_AT_ONCE):
-                    self._learn(classifier, seen, fresh[start : start + FILES_AT_ONCE], result)
+                    self._learn(classifier, seen, photographs, fresh[start : start + FILES_AT_ONCE], result)
                     done(min(start + FILES_AT_ONCE, len(fresh)))
             counts = classifier.counts()
             # A row may come and go within one transaction; what is there in the end settles how many went.
             kept = before + result["written"] - result["replaced"] - result["forgotten"]
             result |= {"evicted": kept - len(classifier), "rows": len(classifier), "classes": len(counts)}
-            lost = sorted({label for _, label in folder.pictures} - set(counts))
+            lost = sorted({example.label for example in found.examples} - set(counts))
             budget = classifier.max_rows
+        if (remark := photographs.remark()) is not None:
+            print(remark, file=sys.stderr)
         if lost and fresh and budget is not None and result["evicted"]:
             named = ", ".join(lost[:LABELS_NAMED]) + (" …" if len(lost) > LABELS_NAMED else "")
             print(
@@ -88,9 +101,6 @@ class Command:
                 print(f"{len(lost)} labels have no row: `apl learn --again` learns them anew", file=sys.stderr)
         return 1 if result["unreadable"] else 0
 
-    def _relative(self, path: Path) -> str:
-        return path.relative_to(self.directory).as_posix()
-
     def _forget_gone(
         self, classifier: OnlineClassifier, seen: SeenFiles, present: set[str], result: dict[str, int]
     ) -> None:
@@ -98,7 +108,7 @@ class Command:
         if not gone:
             return
         if not self.forget_gone:
-            print(f"{len(gone)} pictures learnt from here are gone: --forget-gone forgets them", file=sys.stderr)
+            print(f"{len(gone)} examples learnt from here are gone: --forget-gone forgets them", file=sys.stderr)
             return
         for source in gone:
             result["forgotten"] += len(classifier.forget(source=source))
@@ -108,34 +118,30 @@ class Command:
         self,
         classifier: OnlineClassifier,
         seen: SeenFiles,
-        files: list[tuple[Path, str, str, str]],
+        photographs: PhotographCount,
+        files: list[tuple[FoundExample, str, str]],
         result: dict[str, int],
     ) -> None:
-        from apl.classifier.images import read_image
-        from apl.cli.picture_folder import open_picture
-
-        images, labels, marks = [], [], {}
-        for path, label, source, mark in files:
+        examples, labels, marks = [], [], {}
+        for found, source, mark in files:
             try:
-                image = open_picture(path)
-                read_image(image, self.ink)
+                example = found.open()
+                classifier.check(example)
             except ValueError as error:
-                print(f"{path}: {error}", file=sys.stderr)
+                print(f"{found.where}: {error}", file=sys.stderr)
                 result["unreadable"] += 1
                 continue
-            images.append(image)
-            labels.append(label)
+            if source in marks:  # a table may hold a text twice
+                continue
+            photographs.add(example)
+            examples.append(example)
+            labels.append(found.label)
             marks[source] = mark
         if not marks:
             return
-        # A picture that changed under its old name replaces what was learnt from it.
+        # What changed under its old name replaces what was learnt from it.
         for source in marks:
             result["replaced"] += len(classifier.forget(source=source))
-        receipts = classifier.learn_many(images, labels, sources=list(marks), settings=seen.entry(marks))
+        receipts = classifier.learn_many(examples, labels, sources=list(marks), settings=seen.entry(marks))
         result["learnt"] += len(receipts)
         result["written"] += sum(receipt.written for receipt in receipts)
-
-
-def _mark(path: Path, label: str, source: str) -> str:
-    """Changes when the picture, its place or its label does."""
-    return hashlib.sha256(f"{label}\0{source}\0".encode() + path.read_bytes()).hexdigest()[:16]

@@ -7,11 +7,11 @@ from typing import Any
 from apl.classifier.online import OnlineClassifier
 from apl.store import NoSuchMemory, StoreError
 
-DEFAULT_MODEL = "omniglot"
 
-
-def open_classifier(memory: str, name: str, model: str | None, **parameters: Any) -> OnlineClassifier:
-    """With the model the memory was made with; a new memory gets the default one."""
+def open_classifier(
+    memory: str, name: str, model: str | None, new_model: str = "omniglot", **parameters: Any
+) -> OnlineClassifier:
+    """With the model the memory was made with; a new memory gets the one named for that."""
     try:
         return OnlineClassifier.load(memory, model, name, **parameters)
     except NoSuchMemory:
@@ -21,4 +21,4 @@ def open_classifier(memory: str, name: str, model: str | None, **parameters: Any
             raise
     if parameters.get("read_only"):
         raise NoSuchMemory(f"there is no memory named {name!r} in {memory}: make one with `apl learn`")
-    return OnlineClassifier.from_pretrained(model or DEFAULT_MODEL, memory=memory, name=name, **parameters)
+    return OnlineClassifier.from_pretrained(model or new_model, memory=memory, name=name, **parameters)

@@ -16,19 +16,21 @@ from apl.cli.options import InkOption, JsonOption, MemoryOption, ModelOption, Na
 
 if TYPE_CHECKING:
     from apl.classifier.answers import Probabilities
+    from apl.cli.found_examples import FoundExample
     from apl.store import Label
 
 
 @dataclass
 class Command:
-    """Say what is on pictures. One line each: file, label, its probability, and that of a new class.
+    """Say what is on pictures, or what texts are about. One line each: which, label, its probability, that of a new
+    class.
 
     Of a directory, all pictures in it; where its folders are labels that the memory knows, also how many answers are
-    right.
+    right. Likewise the texts of a table. A memory of texts (--model text) is asked with the text itself.
     """
 
-    images: Annotated[list[Path], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE|DIR [IMAGE|DIR ...]")]
-    """Pictures, or directories of pictures."""
+    images: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE|DIR|TEXT|TABLE …")]
+    """Pictures or directories of pictures; texts or tables of texts (.csv, .tsv, .jsonl)."""
     memory: MemoryOption
     name: NameOption = "default"
     model: ModelOption = None
@@ -42,59 +44,72 @@ class Command:
 
     def run(self) -> int:
         from apl.classifier.parameters import check_new_above
+        from apl.cli.found_examples import PhotographCount
         from apl.cli.memory_option import open_classifier
-        from apl.cli.picture_folder import open_picture
 
         check_new_above(self.new_above)
         if self.top < 1:
             raise ValueError(f"top must be at least 1, got {self.top}")
-        files = list(self._files())
+        if not self.images:
+            raise ValueError("name at least one picture, or give a text")
         score = Score()
         with open_classifier(self.memory, self.name, self.model, ink=self.ink, read_only=True) as classifier:
+            asked = list(self._texts() if classifier.input_kind == "text" else self._pictures())
+            photographs = PhotographCount(classifier)
             known = classifier.counts()
-            for path, folder in files:
+            for found in asked:
                 try:
-                    probabilities = classifier.predict_proba_one(open_picture(path))
+                    example = found.open()
+                    probabilities = classifier.predict_proba_one(example)
                 except ValueError as error:
-                    print(f"{path}: {error}", file=sys.stderr)
+                    print(f"{found.where}: {error}", file=sys.stderr)
                     score.unreadable += 1
                     continue
-                expected = None if folder is None else as_label(folder, known)
-                self._tell(path, probabilities, expected, folder, score)
-        if any(folder is not None for _, folder in files):
+                photographs.add(example)
+                self._tell(found, probabilities, known, score)
+        if (remark := photographs.remark()) is not None:
+            print(remark, file=sys.stderr)
+        if any(found.label is not None for found in asked):
             print(json_format.dumps(score.to_dict()) if self.json else score)
         return 1 if score.unreadable else 0
 
-    def _files(self) -> Iterator[tuple[Path, str | None]]:
+    def _pictures(self) -> Iterator[FoundExample]:
         """Each picture, with the folder that may be its label if it was found in a directory."""
-        from apl.cli.picture_folder import is_picture
+        from apl.cli.found_examples import FoundExample, is_picture
 
-        if not self.images:
-            raise ValueError("name at least one picture")
-        for image in self.images:
+        for image in map(Path, self.images):
             if not image.is_dir():
-                yield image, None
+                yield FoundExample(str(image), str(image), None, image)
                 continue
             found = sorted(path for path in image.rglob("*") if path.is_file() and is_picture(path))
             if not found:
                 raise ValueError(f"no pictures in {image}")
             for path in found:
                 folders = path.relative_to(image).parts[:-1]
-                yield path, folders[0] if folders else image.resolve().name
+                yield FoundExample(str(path), str(path), folders[0] if folders else image.resolve().name, path)
 
-    def _tell(
-        self, path: Path, probabilities: Probabilities, expected: Label | None, folder: str | None, score: Score
-    ) -> None:
+    def _texts(self) -> Iterator[FoundExample]:
+        from apl.cli.found_examples import FoundExample, table_examples
+        from apl.cli.text_table import is_text_table
+
+        for text in self.images:
+            if is_text_table(Path(text)):
+                yield from table_examples(Path(text))
+            else:
+                yield FoundExample(text, text, None, text)
+
+    def _tell(self, found: FoundExample, probabilities: Probabilities, known: dict[Label, int], score: Score) -> None:
         label, probability = next(iter(probabilities.items()), (None, 0.0))
         if self.new_above is not None and probabilities.new_class > self.new_above:
             label = None
-        score.add(label, expected, folder)
+        expected = None if found.label is None else as_label(found.label, known)
+        score.add(label, expected, found.label)
         if not self.json:
             answer = "(new)" if label is None else label
-            print(f"{path}\t{answer}\t{probability:.3f}\tnew {probabilities.new_class:.3f}")
+            print(f"{found.where}\t{answer}\t{probability:.3f}\tnew {probabilities.new_class:.3f}")
             return
         told = {
-            "image": str(path),
+            "text" if isinstance(found.content, str) else "image": str(found.content),
             "label": label,
             "probabilities": [{"label": name, "probability": p} for name, p in islice(probabilities.items(), self.top)],
             "probability_new": probabilities.new_class,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from PIL import Image
 
 from apl.encoders.contract import EncoderError, EncoderKind, checked_vectors
 from apl.encoders.photographs import reduced, to_jpeg
+from apl.image_file import open_image
 
 _THUMBNAIL = 224
 
@@ -57,5 +57,5 @@ class CallableEncoder:
 
     def from_payload(self, payload: bytes) -> Any:
         if payload.startswith(b"\xff\xd8"):
-            return Image.open(io.BytesIO(payload))
+            return open_image(payload)
         return payload.decode()

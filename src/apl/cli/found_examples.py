@@ -1,0 +1,128 @@
+"""Examples as people keep them: folders of pictures, one per label, and tables of texts; and things that are neither."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from PIL import Image
+
+from apl.classifier.images import looks_like_a_photograph
+from apl.cli.text_table import is_text_table, read_text_table
+from apl.image_file import SUFFIXES, open_image
+
+if TYPE_CHECKING:
+    from apl.classifier.online import OnlineClassifier
+
+EXPLANATION_MARK = {"Software": "apl explain"}
+"""The text that `apl explain` puts into its pictures, so that they are never learnt by mistake."""
+
+
+@dataclass(frozen=True)
+class FoundExample:
+    """A picture or a text somewhere, with the label it stands under."""
+
+    where: str
+    """For people: a path, or a table and its line."""
+    source: str
+    """For the memory: stays the same wherever the folder or table is moved."""
+    label: str | None
+    content: Path | str
+
+    def open(self) -> Any:
+        return open_picture(self.content) if isinstance(self.content, Path) else self.content
+
+    def mark(self, source: str) -> str:
+        """Changes when the content, its place or its label does."""
+        content = self.content.read_bytes() if isinstance(self.content, Path) else self.content.encode()
+        return hashlib.sha256(f"{self.label}\0{source}\0".encode() + content).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class FoundExamples:
+    """What is in a directory or a table."""
+
+    examples: tuple[FoundExample, ...]
+    remarks: tuple[str, ...]
+    """What was left out, in words."""
+
+
+def find_examples(place: Path) -> FoundExamples:
+    """Labelled examples to learn: those of DIR/LABEL/picture.png, or of a table with a text and a label in each line."""
+    if is_text_table(place):
+        return FoundExamples(tuple(table_examples(place)), ())
+    if not place.is_dir():
+        raise ValueError(f"{place} is not a directory, nor a table of texts (.csv, .tsv, .jsonl)")
+    return _find_pictures(place)
+
+
+def table_examples(table: Path) -> Iterator[FoundExample]:
+    for line in read_text_table(table):
+        # By its text, not by its line: lines may come in between.
+        source = f"{table.name}#{hashlib.sha256(line.text.encode()).hexdigest()[:12]}"
+        yield FoundExample(f"{table}, line {line.line}", source, line.label, line.text)
+
+
+def _find_pictures(directory: Path) -> FoundExamples:
+    labels = sorted(path for path in directory.iterdir() if path.is_dir() and not _hidden(path))
+    found: list[FoundExample] = []
+    remarks: list[str] = []
+    for folder in labels:
+        files = sorted(path for path in folder.rglob("*") if path.is_file() and not _hidden(path))
+        pictures = [path for path in files if is_picture(path)]
+        found += [
+            FoundExample(str(path), path.relative_to(directory).as_posix(), folder.name, path) for path in pictures
+        ]
+        if len(pictures) < len(files):
+            others = sorted({path.suffix.lower() or path.name for path in files if not is_picture(path)})
+            remarks.append(f"{folder}: {len(files) - len(pictures)} files left out ({', '.join(others)})")
+        if not pictures:
+            remarks.append(f"{folder}: no pictures inside")
+    loose = sum(path.is_file() and is_picture(path) for path in directory.iterdir())
+    if loose:
+        remarks.append(f"{directory}: {loose} pictures lie outside of a folder that would be their label: left out")
+    if not found:
+        told = "".join(f"; {remark}" for remark in remarks)
+        raise ValueError(f"no pictures in {directory}: expected {directory}/LABEL/picture.png{told}")
+    return FoundExamples(tuple(found), tuple(remarks))
+
+
+def is_picture(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES
+
+
+def open_picture(path: Path) -> Image.Image:
+    """A picture to learn or to ask about; a `ValueError` says what is wrong with it."""
+    image = open_image(path)
+    if all(image.info.get(name) == text for name, text in EXPLANATION_MARK.items()):
+        raise ValueError("this is a picture that `apl explain` made, not an example")
+    return image
+
+
+class PhotographCount:
+    """How many pictures for a model of drawings look like photographs."""
+
+    def __init__(self, classifier: OnlineClassifier) -> None:
+        self.asks = classifier.input_kind == "drawing"
+        self.seen = self.photographs = 0
+
+    def add(self, picture: Any) -> None:
+        if self.asks:
+            self.seen += 1
+            self.photographs += looks_like_a_photograph(picture)
+
+    def remark(self) -> str | None:
+        """Words, if it is more than one in ten."""
+        if self.photographs * 10 <= self.seen:
+            return None
+        return (
+            f"{self.photographs} of {self.seen} pictures look like photographs, and this model knows drawings: "
+            "make the memory with --model photo"
+        )
+
+
+def _hidden(path: Path) -> bool:
+    return path.name.startswith(".")
