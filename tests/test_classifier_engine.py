@@ -12,6 +12,7 @@ from apl.classifier.durable_memory import DurableMemory
 from apl.classifier.engine_memory import EngineMemory
 from apl.classifier.features import feature_learner
 from apl.classifier.new_class import NewClassRule
+from apl.classifier.online import OnlineClassifier
 from apl.classifier.open_world import OpenWorld
 from apl.store import Store, StoreError, open_store
 from apl.store.ram import RamStore
@@ -118,3 +119,22 @@ def test_a_refused_lesson_leaves_nothing_behind(tmp_path: Path, monkeypatch: pyt
         assert engine.memory.is_stale()
         engine.follow()
         assert engine.memory.classes == [label] and "refused" not in engine.probabilities(engine.believe(other[None]))
+
+
+def test_two_classifiers_learn_into_one_memory(postgres_url: str) -> None:
+    options = {"memory": postgres_url, "name": f"two-{next(names)}", "recall": "engine"}
+    with (
+        OnlineClassifier.for_features(WIDTH, **options) as one,
+        OnlineClassifier.for_features(WIDTH, **options) as two,
+    ):
+        for number, (key, label) in enumerate(stream()[:16]):
+            teacher, pupil = (one, two) if number % 2 else (two, one)
+            receipt = teacher.learn_one(key, label)
+            assert receipt.row is None or pupil.explain(key).neighbours[0].row == receipt.row
+            assert pupil.predict_one(key) == teacher.predict_one(key)
+        assert one.counts() == two.counts() and sum(one.counts().values()) == one.store.count()
+
+
+def test_the_wrong_place_to_recall_is_named() -> None:
+    with pytest.raises(ValueError, match="recall is 'ram' or 'engine'"):
+        OnlineClassifier.for_features(WIDTH, recall="elsewhere").learn_one(np.zeros(WIDTH), "a")

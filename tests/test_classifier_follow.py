@@ -10,7 +10,7 @@ import pytest
 
 from apl.classifier.durable_memory import DurableMemory
 from apl.classifier.features import feature_learner
-from apl.store import NewRow, RowUpdate, Store, open_store
+from apl.store import NewRow, RowUpdate, Store, StoreAway, open_store
 
 WIDTH = 5
 
@@ -62,3 +62,22 @@ def test_a_reader_too_far_behind_loads_everything(tmp_path: Path, monkeypatch: p
         assert store.changes(reader.generation) is None
         reader.follow()
         assert [label for _, label, *_ in state(reader)] == ["last"]
+
+
+def test_what_a_store_that_went_away_did_not_take_is_not_answered_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(tmp_path / "m.apl", fingerprint="e", width=WIDTH) as store:
+        memory = DurableMemory(feature_learner(WIDTH).on_embeddings(), store)
+        key = np.ones(WIDTH, np.float32)
+        memory.stage(key, NewRow("kept", key))
+        memory.commit()
+        with monkeypatch.context() as away:
+            for verb in ("_write", "_load"):
+                away.setattr(store, verb, lambda *_: (_ for _ in ()).throw(StoreAway("away")))
+            memory.stage(key, NewRow("refused", key))
+            with pytest.raises(StoreAway):
+                memory.commit()
+            assert memory.is_stale()
+        memory.follow()
+        assert memory.classes == ["kept"] and not memory.is_stale()

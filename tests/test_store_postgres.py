@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
-from apl.store import NewerSchema, NewRow, Store, StoreError, open_store
+from apl.store import (
+    AlreadyAnswered,
+    NewerSchema,
+    NewRow,
+    RowChanged,
+    RowUpdate,
+    Store,
+    StoreAway,
+    StoreBusy,
+    StoreError,
+    open_store,
+)
 
 pytest_plugins = ["store_servers"]
 
@@ -52,11 +65,68 @@ def test_a_lost_connection_is_one_sentence_and_loses_nothing(postgres_url: str) 
         (backend,) = store._connection.execute("SELECT pg_backend_pid()").fetchone()
         with open_store(postgres_url, "other", fingerprint="e", width=8) as other:
             other._connection.execute("SELECT pg_terminate_backend(%s)", (backend,))
-        with pytest.raises(StoreError, match="does not answer"):
+        with pytest.raises(StoreAway, match="does not answer"):
             store.append(rows(3))
+        # The next call makes the connection, and the lock, anew.
+        assert store.count() == 3 and len(store.append(rows(1))) == 1
+        with pytest.raises(StoreBusy):
+            open_store(postgres_url, "lost", fingerprint="e", width=8)
     # The lock went with the connection.
     with open_store(postgres_url, "lost", fingerprint="e", width=8, timeout=10.0) as store:
-        assert store.count() == 3
+        assert store.count() == 4
+
+
+def test_a_writer_that_lost_its_lock_to_another_is_told(postgres_url: str) -> None:
+    with open_store(postgres_url, "stolen", fingerprint="e", width=8) as store:
+        store.append(rows(1))
+        store._connection.close()
+        with open_store(postgres_url, "stolen", fingerprint="e", width=8, timeout=10.0) as thief:
+            with pytest.raises(StoreBusy, match="open for writing elsewhere"):
+                store.append(rows(1))
+            thief.append(rows(1))
+        with pytest.raises(StoreBusy, match="written by somebody else meanwhile"):
+            store.append(rows(1))
+
+
+def test_writers_who_share_a_memory_lose_nothing_and_merge_one_after_the_other(postgres_url: str) -> None:
+    merges, clashes, answered = 15, [], []
+
+    def work(number: int) -> None:
+        with open_store(postgres_url, "shared", fingerprint="e", width=8, shared=True) as store:
+            for merge in range(merges):
+                store.append([NewRow(f"{number}-{merge}", np.ones(8, np.float32))])
+                while True:
+                    row = store.row(first)
+                    mean = row.key + (number + 1 - row.key) / (row.count + 1)
+                    update = RowUpdate(first, key=mean, count=row.count + 1, seen_count=row.count)
+                    try:
+                        store.replace([], [], update=[update])
+                        break
+                    except RowChanged:
+                        clashes.append(number)
+                try:
+                    store.replace([], [], receipts={f"request {merge}": number})
+                    answered.append(merge)
+                except AlreadyAnswered:
+                    pass
+
+    with open_store(postgres_url, "shared", fingerprint="e", width=8, shared=True) as store:
+        (first,) = store.append([NewRow("all", np.zeros(8, np.float32))])
+        with pytest.raises(StoreBusy):
+            with open_store(postgres_url, "shared", fingerprint="e", width=8) as alone:
+                store.append(rows(1))
+                alone.append(rows(1))
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        merged = store.row(first)
+        assert merged.count == 3 * merges + 1
+        np.testing.assert_allclose(merged.key, np.full(8, merges * 6 / merged.count), rtol=1e-5)
+        assert store.count() == 3 * merges + 1 == len(set(store.ids())) and sorted(answered) == list(range(merges))
+        totals = {total.label: total for total in store.totals()}
+        np.testing.assert_allclose(totals["all"].total, merged.key * merged.count, rtol=1e-5)
 
 
 def test_a_newer_schema_is_refused(postgres_url: str) -> None:

@@ -18,6 +18,9 @@ from apl.classifier.eviction import MOST_COMPARED, Redundancy, least_important_o
 from apl.learner import Learner
 from apl.store import Label, NewRow, Store
 
+LOST = -1
+"""The generation of a copy that could not be filled."""
+
 
 class DurableMemory:
     """The rows of one memory. `learner` takes embeddings (see `Learner.on_embeddings`)."""
@@ -37,6 +40,8 @@ class DurableMemory:
 
     def reload(self) -> None:
         """Fill the copy in RAM from the store."""
+        # If the store does not answer, the copy may hold what was never acknowledged: it is not used until it has.
+        self.generation = LOST
         snapshot = self.store.load()
         self.generation = snapshot.generation
         self.ram = self.learner.new_memory()
@@ -55,7 +60,7 @@ class DurableMemory:
 
     def follow(self) -> None:
         """Bring a reader's copy up to date with what changed since: only that travels, and only that is written."""
-        changes = self.store.changes(self.generation)
+        changes = None if self.generation == LOST else self.store.changes(self.generation)
         if changes is None:
             self.reload()
             return
@@ -87,8 +92,8 @@ class DurableMemory:
         return place if place < len(self.ids) and self.ids[place] == id else None
 
     def is_stale(self) -> bool:
-        """A reader's copy goes stale when somebody else writes; a writer's cannot."""
-        return self.store.read_only and self.store.generation() != self.generation
+        """A reader's copy goes stale when somebody else writes; a writer's cannot, unless it was lost."""
+        return self.generation == LOST or (self.store.read_only and self.store.generation() != self.generation)
 
     def number(self, label: Label) -> int | None:
         """The class's number for the learner; None if no row has this label."""

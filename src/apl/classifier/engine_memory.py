@@ -12,7 +12,7 @@ otherwise. (In RAM every row can be compared with every other; here that would b
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,11 +27,20 @@ MOST_SAMPLED = 2000
 """Rows that are looked at where a statistic of all rows is wanted."""
 
 
-class Unchanged:
+class RowIds:
     """Stands for a list of ids by position, where a position is an id."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
 
     def __getitem__(self, id: int) -> int:
         return int(id)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._store.ids())
+
+    def __len__(self) -> int:
+        return self._store.count()
 
 
 class EngineRows:
@@ -97,13 +106,15 @@ class EngineMemory:
     def __init__(
         self, learner: Learner, store: Store, max_rows: int | None = None, max_rows_per_class: int | None = None
     ) -> None:
+        if learner.consolidates:
+            raise StoreError("a memory that consolidates is searched in RAM: open it with recall='ram'")
         if len(learner.key_widths) != 1 or learner.config.metric != "euclidean" or learner.config.hops != 1:
             raise StoreError("this model recalls in ways that a server cannot: open the memory with recall='ram'")
         self.learner = learner
         self.store = store
         self.max_rows = max_rows
         self.max_rows_per_class = max_rows_per_class
-        self.ids = Unchanged()
+        self.ids = RowIds(store)
         self.sources: dict[int, str | None] = {}
         """Of the rows that were recalled last."""
         self.ram = EngineRows(self)

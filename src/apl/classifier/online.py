@@ -74,6 +74,8 @@ class OnlineClassifier(Estimator):
     width, decoder_of: for vectors: how many numbers they have (None: as many as the first one), and a model whose
         trained decoder reads them, if it knows that width.
     read_only: open the memory for predictions alone; somebody else may be writing it.
+    recall: "ram" (the default) searches a copy of all rows here, "engine" leaves them on their server and fetches those
+        that are recalled; on PostgreSQL several processes may then learn at once (docs/SCALE.md).
     """
 
     _current: Session | None = None
@@ -95,6 +97,7 @@ class OnlineClassifier(Estimator):
         decoder_of: str | None = None,
         read_only: bool = False,
         encoder: Any = None,
+        recall: str | None = None,
     ) -> None:
         self.model = model
         self.memory = memory
@@ -109,6 +112,7 @@ class OnlineClassifier(Estimator):
         self.decoder_of = decoder_of
         self.read_only = read_only
         self.encoder = encoder
+        self.recall = recall
 
     @classmethod
     def from_pretrained(cls, model: str | Path | Learner, memory: Any = None, **parameters: Any) -> OnlineClassifier:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -16,6 +16,7 @@ from jaxtyping import Float
 from apl.checkpoint import BUNDLED
 from apl.classifier.answers import Receipt
 from apl.classifier.durable_memory import DurableMemory
+from apl.classifier.engine_memory import EngineMemory
 from apl.classifier.examples import Examples
 from apl.classifier.features import feature_learner, trained_feature_learner
 from apl.classifier.new_class import NewClassRule
@@ -26,23 +27,26 @@ from apl.controller import SurpriseController
 from apl.encoders import FrozenEncoder, encoder_name, plugged_encoder
 from apl.exported import load_for_use
 from apl.learner import Learner
-from apl.store import Label, NewRow, Store, StoreError, open_store
+from apl.store import Label, NewRow, Store, StoreError, is_on_postgresql, open_store
 
 CLASSIFIER_SETTING = "classifier"
 """Under this name a memory keeps the parameters that `OnlineClassifier.load` needs."""
 EXAMPLES_AT_ONCE = 256
+Recall = Literal["ram", "engine"]
+"""Where a memory is searched: in a copy in RAM, or on the server it lives on."""
 
 
 class Session:
     """A learner, a store, and the open world between them. One thread at a time."""
 
-    def __init__(self, learner: Learner, rule: NewClassRule, store: Store) -> None:
+    def __init__(self, learner: Learner, rule: NewClassRule, store: Store, recall: Recall = "ram") -> None:
         self.learner = learner
         self.store = store
         self._own_controller, self._own_k = learner.controller, learner.config.k
         self._adjusted: tuple | None = None
         twin = learner.on_embeddings()
-        self.world = OpenWorld(twin, DurableMemory(twin, store), rule)
+        memory = EngineMemory(twin, store) if recall == "engine" else DurableMemory(twin, store)
+        self.world = OpenWorld(twin, memory, rule)
         self.lock = threading.RLock()
 
     def adjust(
@@ -133,17 +137,25 @@ def open_session(parameters: dict[str, Any], width: int | None, encoder: FrozenE
             raise ValueError("this model's decoder knows a fixed number of classes: take one with neighbourhood labels")
         if not isinstance(model, Learner):
             rule = NewClassRule.of_model(model)
+    recall = parameters.get("recall") or "ram"
+    if recall not in ("ram", "engine"):
+        raise ValueError(f"recall is 'ram' or 'engine', got {recall!r}")
+    shared = recall == "engine" and is_on_postgresql(memory) and not parameters["read_only"]
     store = open_store(
         memory,
         parameters["name"],
         fingerprint=encoder.fingerprint if encoder else learner.fingerprint(),
         width=learner.networks.width,
         read_only=parameters["read_only"],
+        shared=shared,
     )
     try:
         if not store.read_only:
-            store.update_settings({CLASSIFIER_SETTING: recorded(parameters, learner)})
-        return Session(learner, rule, store)
+            # A memory that others share is not touched where nothing changes: each write makes them look again.
+            kept = {CLASSIFIER_SETTING: recorded(parameters, learner)}
+            if not (shared and store.settings().get(CLASSIFIER_SETTING) == kept[CLASSIFIER_SETTING]):
+                store.update_settings(kept)
+        return Session(learner, rule, store, recall)
     except BaseException:
         store.close()
         raise

@@ -71,6 +71,7 @@ __all__ = [
     "StoreError",
     "backup_memories",
     "delete_memory",
+    "is_on_postgresql",
     "list_memories",
     "open_store",
 ]
@@ -170,6 +171,11 @@ def backup_memories(url: Location, target: str | os.PathLike[str]) -> None:
     from apl.store.sqlite import backup_sqlite
 
     backup_sqlite(Path(rest), Path(target))
+
+
+def is_on_postgresql(url: Location) -> bool:
+    """Whether several processes may write a memory there at once."""
+    return _home(url)[0] == "postgresql"
 
 
 def _home(url: Location) -> tuple[str, str]:

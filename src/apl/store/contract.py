@@ -220,6 +220,10 @@ class Store(ABC):
         with self._using():
             return self._class_counts()
 
+    def ids(self) -> list[int]:
+        with self._using():
+            return self._ids()
+
     def ids_of_label(self, label: Label) -> list[int]:
         label = checked_label(label)
         with self._using():
