@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -24,6 +25,14 @@ class Probabilities(dict):
         return f"Probabilities({super().__repr__()}, new_class={self.new_class:.4g})"
 
 
+class Forgotten(list):
+    """The ids of the rows that went. `rebuilt` names those that stay, made anew from what others had merged into them."""
+
+    def __init__(self, gone: Iterable[int], rebuilt: Iterable[int] = ()) -> None:
+        super().__init__(gone)
+        self.rebuilt = tuple(rebuilt)
+
+
 @dataclass(frozen=True)
 class Receipt:
     """What became of one example."""
@@ -35,6 +44,8 @@ class Receipt:
     written: bool
     row: int | None
     """The row's id in the memory; None if not written, or if a later example of the same batch evicted it."""
+    merged_into: int | None
+    """The row it was merged into because it did not surprise; None if it was written, or ignored."""
     evicted: tuple[int, ...]
     """Rows that had to go to make room."""
     predicted: Label | None
@@ -59,6 +70,18 @@ class RecalledRow:
     weight: float
     """Its share of the answer."""
     source: str | None
+    examples: int = 1
+    """How many examples stand behind it: a row is their mean."""
+
+
+@dataclass(frozen=True)
+class ReaderOpinion:
+    """One of the readers that share the answer (see `apl.readers`)."""
+
+    reader: str
+    weight: float
+    """By how well it foresaw the lessons so far; of scores in units of their usual spread."""
+    predicted: Label
 
 
 @dataclass(frozen=True)
@@ -73,6 +96,8 @@ class Explanation:
     """The answer of a distance-weighted vote of the same neighbours."""
     nearest: Label | None
     """The label of the nearest row."""
+    readers: tuple[ReaderOpinion, ...] = ()
+    """Who shared the answer, where the memory consolidates."""
 
     @property
     def probability_new(self) -> float:
@@ -86,4 +111,5 @@ class Explanation:
             "neighbours": [asdict(neighbour) for neighbour in self.neighbours],
             "kernel": [{"label": label, "probability": p} for label, p in self.kernel.items()],
             "nearest": self.nearest,
+            "readers": [asdict(opinion) for opinion in self.readers],
         }

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from apl.classifier.durable_memory import DurableMemory
 from apl.classifier.open_world import OpenWorld
 from apl.classifier.session import Session
-from apl.controller import SurpriseController
+from apl.controller import ConsolidatingController, SurpriseController
 from apl.store import Label, open_store
 
 BISECTIONS = 12
@@ -42,7 +42,8 @@ def stored_rows(
 ) -> int:
     """How many rows a fresh memory keeps of this stream."""
     learner = session.world.learner.on_embeddings()
-    learner.controller = SurpriseController(sigma_nats=sigma_nats)
+    kind = ConsolidatingController if learner.consolidates else SurpriseController
+    learner.controller = kind(sigma_nats=sigma_nats)
     with open_store(None, fingerprint=learner.fingerprint(), width=session.store.width) as store:
         world = OpenWorld(learner, DurableMemory(learner, store), session.world.rule)
         for embedding, label in zip(embeddings, labels, strict=True):

@@ -9,14 +9,22 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from apl.classifier.answers import Forgotten
 from apl.classifier.eviction import MOST_COMPARED, Redundancy, least_important_of_some
+from apl.consolidation import COUNT, ConsolidatingMemory
 from apl.learner import Learner
-from apl.store import Label, NewRow, Store
+from apl.novelty import Novelty
+from apl.readers import Pool
+from apl.store import Label, MergedExample, NewRow, RowUpdate, Store
+
+READERS_SETTING = "readers"
+"""Under this name a memory that consolidates keeps the weights of its readers and its rule for new classes."""
 
 LOST = -1
 """The generation of a copy that could not be filled."""
@@ -51,12 +59,20 @@ class DurableMemory:
         self._number = {label: number for number, label in enumerate(self.classes)}
         self._staged: dict[int, NewRow] = {}
         self._dropped: list[int] = []
+        self._merged: dict[int, list[MergedExample]] = {}
+        self._taught = False
         self._provisional = 0
         self._redundancy: Redundancy | None = None
         if self.ids:
             labels = np.array([self._number[label] for label in snapshot.labels])
             everything = np.ones((1, len(labels)), bool)
             self.learner.write(self.ram, snapshot.keys[None], labels[None], everything)
+        if isinstance(self.ram, ConsolidatingMemory):
+            self.ram.column(COUNT)[0] = snapshot.counts
+            self.ram.recount()
+            kept = self.store.settings().get(READERS_SETTING) or {}
+            self.ram.pool = Pool.from_dict(self.ram.pool.readers, kept.get("pool"))
+            self.ram.novelty = Novelty.from_dict(kept.get("novelty"))
 
     def follow(self) -> None:
         """Bring a reader's copy up to date with what changed since: only that travels, and only that is written."""
@@ -106,6 +122,13 @@ class DurableMemory:
     def labels(self) -> Int[np.ndarray, " row"]:
         return self.ram.column("label")[0]
 
+    @property
+    def examples(self) -> Int[np.ndarray, " row"]:
+        """How many examples stand behind each row."""
+        if isinstance(self.ram, ConsolidatingMemory):
+            return self.ram.column(COUNT)[0].astype(np.int64)
+        return np.ones(len(self), np.int64)
+
     def counts(self) -> dict[Label, int]:
         per_class = np.bincount(self.labels(), minlength=len(self.classes)).tolist()
         return dict(zip(self.classes, per_class, strict=True))
@@ -124,16 +147,37 @@ class DurableMemory:
         self.ids.append(self._provisional)
         self.sources.append(row.source)
         self._staged[self._provisional] = row
+        if row.count > 1 and isinstance(self.ram, ConsolidatingMemory):
+            self.ram.update({COUNT: np.array([[row.count]], np.float32)}, np.array([[len(self.ids) - 1]]))
         if self._redundancy is not None:
             self._redundancy.added(self.keys(), self.labels())
         return self._provisional, evicted
 
+    def merge(self, embedding: Float[np.ndarray, " embed"], position: int, source: str | None) -> int:
+        """Merge an example into the row at this position. Returns the row's id."""
+        id = self.ids[position]
+        examples = self._merged.setdefault(id, [])
+        if self.examples[position] == 1:
+            # The first example of a row is noted when it is no longer alone: its key is then no longer the row's.
+            examples.append(MergedExample(self.sources[position], self.keys()[position].copy()))
+        examples.append(MergedExample(source, embedding))
+        self.ram.merge(embedding[None, None], np.array([[position]]))
+        return id
+
+    def taught(self) -> None:
+        """The readers were weighed: `commit` makes that last too."""
+        self._taught = True
+
     def commit(self, settings: Mapping[str, Any] | None = None) -> dict[int, int]:
         """Make what was staged durable, all of it or nothing. Returns the store's id of each provisional one."""
-        if not self._staged and not self._dropped and not settings:
+        settings = dict(settings or {})
+        if self._taught:
+            settings[READERS_SETTING] = {"pool": self.ram.pool.to_dict(), "novelty": self.ram.novelty.to_dict()}
+        if not self._staged and not self._dropped and not self._merged and not settings:
             return {}
         try:
-            ids = self.store.replace(self._dropped, list(self._staged.values()), settings=settings)
+            added, changed = self._with_merged()
+            ids = self.store.replace(self._dropped, added, update=changed, settings=settings)
         except BaseException:
             self.reload()
             raise
@@ -141,8 +185,54 @@ class DurableMemory:
         if final:
             # Staged rows are the newest, and removal keeps the order: they are the last ones.
             self.ids[-len(final) :] = [final[id] for id in self.ids[-len(final) :]]
-        self._staged, self._dropped, self._provisional = {}, [], 0
+        self._staged, self._dropped, self._merged, self._provisional = {}, [], {}, 0
+        self._taught = False
         return final
+
+    def _with_merged(self) -> tuple[list[NewRow], list[RowUpdate]]:
+        """Rows to be added and rows to be changed, as what was merged into them leaves them."""
+        if not self._merged:
+            return list(self._staged.values()), []
+        place = {id: position for position, id in enumerate(self.ids) if id in self._merged}
+        keys, counts, changed = self.keys(), self.examples, []
+        staged = dict(self._staged)
+        for id, examples in self._merged.items():
+            if id not in place:
+                continue
+            key, count = keys[place[id]].copy(), int(counts[place[id]])
+            if id in staged:
+                merged = (*staged[id].merged, *examples)
+                staged[id] = replace(staged[id], key=key, count=count, merged=merged)
+            else:
+                changed.append(RowUpdate(id, key=key, count=count, merged=tuple(examples)))
+        return list(staged.values()), changed
+
+    def forget_source(self, source: str) -> Forgotten:
+        """Leave no trace of a source: its rows go, and rows into which it was merged are made anew without it. The
+        readers' weights, which its examples helped to find, start over."""
+        touched = sorted({*self.ids_of(source=source), *self.store.merged_from(source)})
+        if not touched:
+            return Forgotten([], [])
+        examples, gone, rebuilt = self.store.merged_into(touched), [], []
+        for id in touched:
+            left = tuple(example for example in examples.get(id, ()) if example.source != source)
+            if not left or any(example.key is None for example in left):
+                gone.append(id)
+                continue
+            change = RowUpdate(
+                id,
+                key=np.mean([example.key for example in left], axis=0, dtype=np.float64).astype(np.float32),
+                count=len(left),
+                merged=left if len(left) > 1 else (),
+                rebuilt=True,
+            )
+            if self.sources[self.ids.index(id)] == source:
+                # The picture kept with the row was the source's.
+                change = replace(change, source=left[0].source, payload=None)
+            rebuilt.append(change)
+        self.store.replace(gone, [], update=rebuilt, settings={READERS_SETTING: None})
+        self.reload()
+        return Forgotten(gone, [change.id for change in rebuilt])
 
     def forget(self, ids: Iterable[int]) -> list[int]:
         """Delete rows for good; ids that are not there are ignored."""
@@ -161,6 +251,7 @@ class DurableMemory:
         evicted = []
         while (among := self._over_budget(label)) is not None:
             id = self.ids[self.victim(among)]
+            self._merged.pop(id, None)
             if id in self._staged:
                 del self._staged[id]
             else:
@@ -210,5 +301,7 @@ class DurableMemory:
         if present.all():
             return
         self.labels()[:] = (present.cumsum() - 1)[self.labels()]
+        if isinstance(self.ram, ConsolidatingMemory):
+            self.ram.recount()
         self.classes = [label for label, here in zip(self.classes, present.tolist(), strict=True) if here]
         self._number = {label: number for number, label in enumerate(self.classes)}

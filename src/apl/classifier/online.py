@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from apl.classifier.answers import Explanation, Probabilities, Receipt
+from apl.classifier.answers import Explanation, Forgotten, Probabilities, Receipt
 from apl.classifier.encoded import many_encoded, one_encoded
 from apl.classifier.estimator import Estimator, not_fitted
 from apl.classifier.examples import (
@@ -57,7 +57,7 @@ class Believed:
 
 
 class OnlineClassifier(Estimator):
-    """Learns one example at a time, and keeps only those that surprised it.
+    """Learns one example at a time, writes what surprised it, and merges the rest into the rows that explain it.
 
     Parameters are only noted here; the model and the memory are opened when first needed. `from_pretrained`,
     `for_features` and `load` open them at once.
@@ -67,7 +67,9 @@ class OnlineClassifier(Estimator):
     encoder: what turns examples into vectors: "photo", "text", an ONNX file, or any callable (see `apl.encoders`).
     memory: where the rows live: None (in RAM), a path, or a URL (see `apl.store`). `name` is the memory's name there.
     max_rows, max_rows_per_class: the budget; when it is reached, the row that matters least goes (`apl.classifier.eviction`).
-    sigma: the threshold of surprise in nats; None is the model's own.
+    consolidate: merge what does not surprise, and let several readers share the answer by how well each foresaw the
+        lessons so far (`apl.readers`). False is the paper's plain rule: what does not surprise is thrown away.
+    sigma: the threshold of surprise in nats; None is σ = ratio · ln N, with a ratio chosen on validation data.
     k: neighbours recalled; None is the model's own.
     ink: "dark" or "light" drawings, or "auto" to find out for each picture.
     keep_images: keep a small picture with each row, for explanations and for `apl memory reembed`.
@@ -89,6 +91,7 @@ class OnlineClassifier(Estimator):
         name: str = "default",
         max_rows: int | None = None,
         max_rows_per_class: int | None = None,
+        consolidate: bool = True,
         sigma: float | None = None,
         k: int | None = None,
         ink: Ink = "auto",
@@ -104,6 +107,7 @@ class OnlineClassifier(Estimator):
         self.name = name
         self.max_rows = max_rows
         self.max_rows_per_class = max_rows_per_class
+        self.consolidate = consolidate
         self.sigma = sigma
         self.k = k
         self.ink = ink
@@ -244,15 +248,17 @@ class OnlineClassifier(Estimator):
 
     # --- looking after the memory --------------------------------------------------------------------------------
 
-    def forget(self, *, label: Any = None, row: int | None = None, source: str | None = None) -> list[int]:
-        """Forget a class, a row, or what came from a source. Returns the ids of the rows that went."""
+    def forget(self, *, label: Any = None, row: int | None = None, source: str | None = None) -> Forgotten:
+        """Forget a class, a row, or what came from a source. Returns the ids of the rows that went.
+
+        Nothing of a source is left: rows that others share with it are made anew from theirs alone (`.rebuilt`).
+        """
         if sum(what is not None for what in (label, row, source)) != 1:
             raise ValueError("say what to forget: label=, row= or source=")
         with self._session().alone() as world:
-            if row is not None:
-                ids = [int(row)]
-            else:
-                ids = world.memory.ids_of(None if label is None else plain_labels([label])[0], source)
+            if source is not None:
+                return world.forget_source(source)
+            ids = [int(row)] if row is not None else world.memory.ids_of(plain_labels([label])[0])
             return world.forget(ids)
 
     def counts(self) -> dict[Label, int]:
@@ -390,7 +396,7 @@ class OnlineClassifier(Estimator):
         session = state.pop("_current", None)
         state.pop("_opened_encoder", None)
         if session is not None and self.memory in (None, "ram:"):
-            rows = [(r.label, r.key, r.surprise_nats, r.written_at, r.source, r.payload) for r in session.store.rows()]
+            rows = [vars(r.as_new(merged=tuple(session.store.merged(r.id)))) for r in session.store.rows()]
             state["_carried"] = (session.store.width, rows, session.store.settings())
         return state
 
@@ -400,4 +406,4 @@ class OnlineClassifier(Estimator):
         if carried is not None:
             width, rows, settings = carried
             self._current = open_session(self.get_params(deep=False), width, self._encoder())
-            self.adopt([NewRow(*row) for row in rows], settings)
+            self.adopt([NewRow(**row) for row in rows], settings)

@@ -1,6 +1,7 @@
 """The learner among classes that come and go: any labels, none announced, perhaps none of them the right one.
 
-With N classes in memory the learner is asked as if there were N + 1. The one too many stands for whatever is not
+A memory that consolidates (`apl.consolidation`) knows its classes and what is new by itself. In one that does not, with
+N classes in memory, the learner is asked as if there were N + 1. The one too many stands for whatever is not
 known yet, and takes its part of the decoder's "none of these": from that follows the probability of a new class (see
 `apl.classifier.new_class`). The posterior over known classes is the same answer given that it is one of the N.
 
@@ -18,14 +19,15 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from apl.class_shares import place
-from apl.classifier.answers import Explanation, Probabilities, RecalledRow, Receipt
+from apl.classifier.answers import Explanation, Forgotten, Probabilities, ReaderOpinion, RecalledRow, Receipt
 from apl.classifier.durable_memory import DurableMemory
 from apl.classifier.engine_memory import EngineMemory
 from apl.classifier.features import UnitKernelNetworks, gaussian_vote, measure_unit
 from apl.classifier.new_class import NewClassRule
 from apl.controller import SurpriseController
-from apl.learner import Learner
+from apl.learner import Learner, explaining_row
 from apl.memory import Neighbours
+from apl.readers import Readings
 from apl.store import Label, NewRow
 
 UNIT_SETTING = "distance unit"
@@ -45,6 +47,8 @@ class Belief:
     classes: int
     """How many are known."""
     rule: NewClassRule
+    readings: Readings | None = None
+    """What each reader said, where the memory consolidates."""
 
     @cached_property
     def best(self) -> Int[np.ndarray, " query"]:
@@ -61,6 +65,8 @@ class Belief:
         """The probability of a new class."""
         if not self.classes:
             return np.ones(len(self.log_probs))
+        if self.readings is not None:
+            return np.exp(self.log_none.astype(np.float64))
         return self.rule.probability(self.log_none, self.classes - self.neighbours.is_first[0].sum(1))
 
     def surprise_nats(self, number: int, way: int) -> float:
@@ -105,6 +111,7 @@ class OpenWorld:
             said.neighbours,
             classes,
             self.rule,
+            said.readings,
         )
 
     def learn(
@@ -122,9 +129,15 @@ class OpenWorld:
         number = len(memory.classes) if new_label else number
         way = max(2, len(memory.classes) + new_label)
         surprise = belief.surprise_nats(number, way)
-        provisional, evicted, best = None, [], self.best(belief)
-        written = new_label or bool(self.learner.controller.choose(np.array([[surprise]]), way))
-        if written:
+        provisional, merged_into, evicted, best = None, None, [], self.best(belief)
+        probability = 0.0 if new_label else float(belief.known[0, number])
+        chosen = np.array([[new_label]]) | self.learner.controller.choose(np.array([[surprise]]), way)
+        explained = -1
+        if belief.readings is not None:
+            explained = self._teach(belief, number, new_label, chosen)
+        if explained >= 0:
+            merged_into = memory.merge(embedding, explained, source)
+        elif chosen.any() or belief.readings is not None:
             told = NewRow(label, embedding, surprise, None, source, payload() if payload else None)
             provisional, evicted = memory.stage(embedding, told)
             self._measure_unit()
@@ -132,14 +145,23 @@ class OpenWorld:
             label=label,
             surprise_nats=surprise,
             threshold_nats=threshold_nats(self.learner, way),
-            written=written,
+            written=provisional is not None,
             row=provisional,
+            merged_into=merged_into,
             evicted=tuple(evicted),
             predicted=best,
-            probability=0.0 if new_label else float(belief.known[0, number]),
+            probability=probability,
             probability_new=float(belief.new[0]),
             new_label=new_label,
         )
+
+    def _teach(self, belief: Belief, number: int, new_label: bool, chosen: np.ndarray) -> int:
+        """Weigh the readers by this lesson. Returns the row to merge the example into, -1 if it deserves its own."""
+        truth = np.array([[number]])
+        self.memory.ram.learn(belief.readings, truth)
+        self.memory.taught()
+        explained = explaining_row(belief.neighbours, truth)
+        return int(np.where(self.learner.controller.merge(chosen, explained >= 0), explained, -1)[0, 0])
 
     def commit(self, settings: dict | None = None) -> dict[int, int]:
         """Make what was learnt last. Returns the final ids of the receipts' provisional ones."""
@@ -154,8 +176,13 @@ class OpenWorld:
         self._rows_noted = self._rows_measured
         return final
 
-    def forget(self, ids: Iterable[int]) -> list[int]:
+    def forget(self, ids: Iterable[int]) -> Forgotten:
         gone = self.memory.forget(ids)
+        self._measure_unit()
+        return Forgotten(gone)
+
+    def forget_source(self, source: str) -> Forgotten:
+        gone = self.memory.forget_source(source)
         self._measure_unit()
         return gone
 
@@ -185,6 +212,7 @@ class OpenWorld:
                         distance=float(neighbours.distance[0, 0, at]),
                         weight=float(belief.weight[0, at]),
                         source=memory.sources[row],
+                        examples=int(memory.examples[row]),
                     )
                 )
         probabilities = self.probabilities(belief)
@@ -194,6 +222,17 @@ class OpenWorld:
             neighbours=tuple(recalled),
             kernel=self._vote(neighbours, embedding.shape[0]),
             nearest=recalled[0].label if recalled else None,
+            readers=self._opinions(belief),
+        )
+
+    def _opinions(self, belief: Belief) -> tuple[ReaderOpinion, ...]:
+        if belief.readings is None or not belief.classes:
+            return ()
+        pool, scores = self.memory.ram.pool, belief.readings.scores[0, 0, : belief.classes]
+        favourite = scores.argmax(0).tolist()
+        return tuple(
+            ReaderOpinion(reader, float(weight), self.memory.classes[best])
+            for reader, weight, best in zip(pool.readers, pool.weight[0], favourite, strict=False)
         )
 
     def _vote(self, neighbours: Neighbours, width: int) -> Probabilities:

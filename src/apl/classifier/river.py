@@ -12,7 +12,7 @@ import numpy as np
 from river import base
 
 from apl.classifier.online import OnlineClassifier
-from apl.store import NewRow
+from apl.store import MergedExample
 
 
 class RiverClassifier(base.Classifier):
@@ -75,7 +75,13 @@ class RiverClassifier(base.Classifier):
         if self._inner is not None:
             pad = width - self._inner.store.width
             rows = [
-                NewRow(r.label, np.pad(r.key, (0, pad)), r.surprise_nats, r.written_at, r.source)
+                r.as_new(
+                    key=np.pad(r.key, (0, pad)),
+                    merged=tuple(
+                        MergedExample(example.source, np.pad(example.key, (0, pad)))
+                        for example in self._inner.store.merged(r.id)
+                    ),
+                )
                 for r in self._inner.store.rows()
             ]
             wider.adopt(rows, {})

@@ -23,11 +23,11 @@ from apl.classifier.new_class import NewClassRule
 from apl.classifier.open_world import OpenWorld
 from apl.classifier.parameters import check_parameters
 from apl.config import WITHOUT_WEIGHTS
-from apl.controller import SurpriseController
+from apl.controller import ConsolidatingController, SurpriseController
 from apl.encoders import FrozenEncoder, encoder_name, plugged_encoder
 from apl.exported import load_for_use
 from apl.learner import Learner
-from apl.store import Label, NewRow, Store, StoreError, is_on_postgresql, open_store
+from apl.store import Label, Store, StoreError, is_on_postgresql, open_store
 
 CLASSIFIER_SETTING = "classifier"
 """Under this name a memory keeps the parameters that `OnlineClassifier.load` needs."""
@@ -59,7 +59,8 @@ class Session:
         check_parameters(max_rows=max_rows, max_rows_per_class=max_rows_per_class, sigma=sigma, k=k)
         twin, memory = self.world.learner, self.world.memory
         memory.max_rows, memory.max_rows_per_class = max_rows, max_rows_per_class
-        twin.controller = self._own_controller if sigma is None else SurpriseController(sigma_nats=float(sigma))
+        kind = ConsolidatingController if self.learner.consolidates else SurpriseController
+        twin.controller = self._own_controller if sigma is None else kind(sigma_nats=float(sigma))
         twin.config = replace(twin.config, k=self._own_k if k is None else k)
         self._adjusted = asked
 
@@ -100,7 +101,7 @@ class Session:
             except BaseException:
                 world.reload()
                 raise
-        return [replace(r, row=final.get(r.row)) if r.row is not None else r for r in receipts]
+        return [replace(r, row=final.get(r.row), merged_into=final.get(r.merged_into, r.merged_into)) for r in receipts]
 
     def save(self, path: Path, name: str) -> None:
         """Copy rows and settings into a new file, which appears only when complete."""
@@ -112,10 +113,7 @@ class Session:
         part.unlink(missing_ok=True)
         with self.lock:
             with open_store(part, name, fingerprint=self.store.fingerprint, width=self.store.width) as copy:
-                rows = [
-                    NewRow(r.label, r.key, r.surprise_nats, r.written_at, r.source, r.payload)
-                    for r in self.store.rows()
-                ]
+                rows = [r.as_new(merged=tuple(self.store.merged(r.id))) for r in self.store.rows()]
                 copy.append(rows, settings=self.store.settings())
         os.replace(part, path)
 
@@ -125,12 +123,17 @@ def open_session(parameters: dict[str, Any], width: int | None, encoder: FrozenE
     model, memory = parameters["model"], parameters["memory"]
     check_parameters(**{name: parameters[name] for name in ("max_rows", "max_rows_per_class", "sigma", "k")})
     rule = NewClassRule()
+    # On an engine several write at once, and each would merge into what another has moved.
+    consolidate = parameters["consolidate"] and parameters.get("recall") != "engine"
     if model is None or encoder is not None:
         width = parameters["width"] or width or (encoder.width if encoder else None)
         if width is None:
             raise ValueError("how wide are the vectors? Give width=, or learn an example first")
         decoder_of = parameters["decoder_of"]
-        learner = feature_learner(width) if decoder_of is None else trained_feature_learner(_model(decoder_of), width)
+        if decoder_of is None:
+            learner = feature_learner(width, consolidate)
+        else:
+            learner = trained_feature_learner(_model(decoder_of), width)
     else:
         learner = _model(model)
         if learner.config.decoder.labels == "fixed" and learner.config.decoder.kind not in WITHOUT_WEIGHTS:
@@ -141,6 +144,8 @@ def open_session(parameters: dict[str, Any], width: int | None, encoder: FrozenE
     if recall not in ("ram", "engine"):
         raise ValueError(f"recall is 'ram' or 'engine', got {recall!r}")
     shared = recall == "engine" and is_on_postgresql(memory) and not parameters["read_only"]
+    if consolidate and type(learner.controller) is SurpriseController and len(learner.key_widths) == 1:
+        learner = Learner(learner.config, ConsolidatingController(), learner.networks)
     store = open_store(
         memory,
         parameters["name"],
@@ -181,7 +186,7 @@ def recorded(parameters: dict[str, Any], learner: Learner) -> dict[str, Any]:
         "width": learner.networks.width,
         "decoder_of": parameters["decoder_of"],
         "encoder": None if encoder is None else encoder_name(encoder),
-        **{name: parameters[name] for name in ("max_rows", "max_rows_per_class", "sigma", "k", "ink")},
+        **{name: parameters[name] for name in ("max_rows", "max_rows_per_class", "consolidate", "sigma", "k", "ink")},
     }
 
 

@@ -69,7 +69,7 @@ class Retries:
         staged = settings.get(STAGED_SETTING) or []
         final = dict(zip(staged, list(ids)[len(ids) - len(staged) :], strict=False))
         for number, value in kept:
-            if any((receipt["row"] or 0) < 0 for receipt in value["receipts"]):
+            if any((receipt.get(name) or 0) < 0 for receipt in value["receipts"] for name in IDS):
                 value = {**value, "receipts": _with_ids(value["receipts"], final)}
                 self._unsettled[_slot(number)] = value
             self._answered[value["key"]] = Answered(value["digest"], value["receipts"])
@@ -106,6 +106,10 @@ class Retries:
         return {**settings, STAGED_SETTING: []} if settings else {}
 
 
+IDS = ("row", "merged_into")
+"""The fields of a receipt that name rows."""
+
+
 def hash_key(key: str) -> str:
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -123,4 +127,4 @@ def _with_ids(receipts: Sequence[Mapping[str, Any]], final: Mapping[int, int]) -
     def id_of(row: int | None) -> int | None:
         return row if row is None or row > 0 else final.get(row)
 
-    return [{**receipt, "row": id_of(receipt["row"])} for receipt in receipts]
+    return [{**receipt, **{name: id_of(receipt.get(name)) for name in IDS}} for receipt in receipts]

@@ -12,7 +12,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,7 +26,7 @@ from apl.service.history import Answered, History, Retries
 from apl.service.requests import Example
 from apl.service.responses import answers, explained, taught
 from apl.service.telemetry import Metrics
-from apl.store import Label, NewRow, Row
+from apl.store import Label, NewRow
 
 UNDO_ROWS = 2000
 """A forgetting of more rows than this cannot be undone: they would have to be kept in RAM."""
@@ -74,7 +74,7 @@ class MemoryWorker:
         self.session, self.threads, self.most_rows, self.metrics = session, threads, most_rows, metrics
         settings = session.store.settings()
         self.history, self.retries = History.read(settings), Retries(settings, session.world.memory.ids)
-        self._forgotten: deque[tuple[str, list[Row]]] = deque(maxlen=UNDO_STEPS)
+        self._forgotten: deque[tuple[str, list[NewRow]]] = deque(maxlen=UNDO_STEPS)
         self._waiting: deque[_Question | Lesson | _Errand] = deque()
         self._working: asyncio.Task[None] | None = None
         self._closed = False
@@ -187,7 +187,7 @@ class MemoryWorker:
                             keys[lesson.retry_key] = Answered(lesson.digest, receipts)
                 staged = [id for id in world.memory.ids if id < 0]
                 final: dict[int, int] = {}
-                if staged or keys:
+                if learnt:
                     settings = {**history.settings(), **self.retries.add(keys, staged)}
                     final = world.commit(settings)
                     self.retries.settle(final)
@@ -198,6 +198,7 @@ class MemoryWorker:
         for lesson, receipts in learnt:
             for receipt in receipts:
                 receipt["row"] = final.get(receipt["row"])
+                receipt["merged_into"] = final.get(receipt["merged_into"], receipt["merged_into"])
                 self.metrics.surprise.labels(self.name).observe(receipt["surprise_nats"])
                 self.metrics.lessons.labels(self.name, str(receipt["written"])).inc()
             finished.append(_Outcome(lesson.done, receipts))
@@ -217,9 +218,12 @@ class MemoryWorker:
             ids = [row] if row is not None else world.memory.ids_of(label, source)
             there = set(world.memory.ids)
             ids = [id for id in ids if id in there]
-            rows = [self.session.store.row(id) for id in ids] if len(ids) <= UNDO_ROWS else []
+            rows = [self._whole(id) for id in ids] if len(ids) <= UNDO_ROWS else []
             self.write_unsettled()
-            gone = world.forget(ids)
+            gone = world.forget(ids) if source is None else world.forget_source(source)
+            if gone.rebuilt:
+                # What was merged with others cannot be brought back: the rows are no longer what they were.
+                return {"rows": gone, "rebuilt": list(gone.rebuilt), "undo": None}
         if not rows:
             return {"rows": gone, "undo": None}
         undo = secrets.token_hex(8)
@@ -234,7 +238,7 @@ class MemoryWorker:
             self.write_unsettled()
             try:
                 for row in found[1]:
-                    world.memory.stage(row.key, _renewed(row, row.label))
+                    world.memory.stage(row.key, row)
                 ids = list(world.commit().values())
             except BaseException:
                 world.reload()
@@ -250,13 +254,17 @@ class MemoryWorker:
             if label == to and type(label) is type(to):
                 return {"rows": ids, "joined": False}
             joined = world.memory.number(to) is not None
-            rows = [self.session.store.row(id) for id in ids]
+            rows = [self._whole(id) for id in ids]
             self.write_unsettled()
             try:
-                new = self.session.store.replace(ids, [_renewed(row, to) for row in rows])
+                new = self.session.store.replace(ids, [replace(row, label=to) for row in rows])
             finally:
                 world.reload()
         return {"rows": new, "joined": joined}
+
+    def _whole(self, id: int) -> NewRow:
+        """A row with the examples behind it, to be written again."""
+        return self.session.store.row(id).as_new(merged=tuple(self.session.store.merged(id)))
 
     def write_unsettled(self) -> None:
         if settings := self.retries.unsettled():
@@ -279,10 +287,6 @@ def _stage(
     receipt = taught(world.learn(embedding, example.label, example.source, lambda: to_png(example.sheet)))
     history.add(receipt, len(world.memory))
     return receipt
-
-
-def _renewed(row: Row, label: Label) -> NewRow:
-    return NewRow(label, row.key, row.surprise_nats, row.written_at, row.source, row.payload)
 
 
 def _together(jobs: Sequence[Any], serve: Callable[[Any], list[_Outcome]]) -> list[_Outcome]:

@@ -184,6 +184,7 @@ def answers(world: OpenWorld, belief: Belief, tops: Sequence[int]) -> list[dict[
     """A record for each query of a batch, naming so many classes; the fields of `Explanation.to_dict` that need no
     second opinion."""
     memory, neighbours = world.memory, belief.neighbours
+    examples = memory.examples
     columns = (
         neighbours.mask[0].tolist(),
         neighbours.row[0].tolist(),
@@ -195,7 +196,11 @@ def answers(world: OpenWorld, belief: Belief, tops: Sequence[int]) -> list[dict[
     records = []
     for query, (mask, rows, labels, distances, weights) in enumerate(zip(*columns, strict=True)):
         recalled = [
-            vars(RecalledRow(memory.ids[row], memory.classes[label], distance, weight, memory.sources[row]))
+            vars(
+                RecalledRow(
+                    memory.ids[row], memory.classes[label], distance, weight, memory.sources[row], int(examples[row])
+                )
+            )
             for there, row, label, distance, weight in zip(mask, rows, labels, distances, weights, strict=True)
             if there
         ]
