@@ -1,0 +1,165 @@
+"""The classifier on a memory that consolidates: merges last, happen once, and can be forgotten exactly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from apl import OnlineClassifier
+from apl.store import NewRow, open_store
+
+WIDTH, CLASSES = 6, 4
+SPOTS = np.random.default_rng(1).normal(size=(CLASSES, WIDTH))
+
+
+def stream(count: int, seed: int = 0) -> tuple[np.ndarray, list[str]]:
+    random = np.random.default_rng(seed)
+    number = np.concatenate([np.arange(CLASSES), random.integers(0, CLASSES, count - CLASSES)])
+    return (SPOTS[number] + 0.05 * random.normal(size=(count, WIDTH))).astype(np.float32), [f"class {n}" for n in number]
+
+
+def taught(memory=None, count: int = 30, **parameters) -> OnlineClassifier:
+    classifier = OnlineClassifier.for_features(WIDTH, memory=memory, **parameters)
+    for x, y in zip(*stream(count), strict=True):
+        classifier.learn_one(x, y)
+    return classifier
+
+
+def test_what_does_not_surprise_is_merged_and_the_receipt_says_into_which_row():
+    classifier = taught(count=20)
+    x, y = stream(21)
+    receipt = classifier.learn_one(x[-1], y[-1])
+    assert not receipt.written and receipt.row is None
+    assert classifier.store.row(receipt.merged_into).label == y[-1]
+    assert sum(row.count for row in classifier.store.rows()) == 21
+    assert len(classifier) < 12
+
+
+def test_a_batch_names_the_rows_it_merged_into_by_their_final_ids():
+    classifier = OnlineClassifier.for_features(WIDTH)
+    receipts = classifier.learn_many(*stream(20))
+    ids = {row.id for row in classifier.store.rows()}
+    assert {r.row for r in receipts if r.row is not None} == ids
+    assert {r.merged_into for r in receipts if r.merged_into is not None} <= ids
+    assert sum(row.count for row in classifier.store.rows()) == 20
+
+
+def test_a_memory_opened_again_answers_as_it_did(tmp_path):
+    with taught(tmp_path / "a.apl") as classifier:
+        x, _ = stream(10, seed=5)
+        known, new = classifier.predict_proba(x), classifier.predict_new(x)
+        weights = [opinion.weight for opinion in classifier.explain(x[0]).readers]
+    with OnlineClassifier.load(tmp_path / "a.apl") as again:
+        assert again.predict_proba(x) == pytest.approx(known, abs=1e-5)
+        assert again.predict_new(x) == pytest.approx(new, abs=1e-5)
+        assert [opinion.weight for opinion in again.explain(x[0]).readers] == pytest.approx(weights)
+
+
+def test_a_saved_copy_and_a_pickled_one_keep_counts_and_the_examples_behind_rows(tmp_path):
+    classifier = taught()
+    classifier.save(tmp_path / "copy.apl")
+    state = classifier.__getstate__()
+    other = OnlineClassifier.__new__(OnlineClassifier)
+    other.__setstate__(state)
+    with OnlineClassifier.load(tmp_path / "copy.apl") as copy:
+        for one in (copy, other):
+            assert [r.count for r in one.store.rows()] == [r.count for r in classifier.store.rows()]
+            merged = one.store.merged_into([r.id for r in one.store.rows()])
+            assert sum(len(examples) for examples in merged.values()) > 20
+
+
+def test_an_old_memory_opens_as_rows_of_one_example(tmp_path):
+    with OnlineClassifier.for_features(WIDTH, memory=tmp_path / "old.apl", consolidate=False) as plain:
+        plain.adopt([NewRow(y, x) for x, y in zip(*stream(12), strict=True)])
+    with OnlineClassifier.load(tmp_path / "old.apl", consolidate=True) as classifier:
+        assert [row.examples for row in classifier.explain(stream(1 + CLASSES)[0][0]).neighbours] == [1] * 12
+        x, y = stream(20, seed=3)
+        assert np.mean(classifier.predict(x) == y) == 1
+        assert classifier.learn_one(x[0], y[0]).merged_into is not None
+
+
+@pytest.mark.parametrize("home", ["ram", "file"])
+def test_a_forgotten_source_leaves_the_memory_that_never_saw_it(home, tmp_path):
+    x, y = stream(40)
+    # Enough of both sources in every class, and σ so high that all but the first of a class are merged.
+    def classifier(name: str) -> OnlineClassifier:
+        where = None if home == "ram" else tmp_path / f"{name}.apl"
+        return OnlineClassifier.for_features(WIDTH, memory=where, sigma=1e6)
+
+    with classifier("both") as both, classifier("one") as one:
+        for place, (vector, label) in enumerate(zip(x, y, strict=True)):
+            theirs = place >= CLASSES and place % 2 == 0
+            both.learn_one(vector, label, source="theirs" if theirs else "ours")
+            if not theirs:
+                one.learn_one(vector, label, source="ours")
+        both.learn_one(SPOTS[0], "only theirs", source="theirs")
+        gone = both.forget(source="theirs")
+        assert len(gone) == 1 and len(gone.rebuilt) == CLASSES
+        kept, never = list(both.store.rows()), list(one.store.rows())
+        assert [(r.label, r.count, r.source) for r in kept] == [(r.label, r.count, r.source) for r in never]
+        for ours, theirs in zip(kept, never, strict=True):
+            assert ours.key == pytest.approx(theirs.key, abs=1e-5)
+        assert both.store.merged_from("theirs") == []
+        assert "theirs" not in str(both.store.settings())
+        assert "only theirs" not in both.classes_
+
+
+def test_a_row_written_by_a_forgotten_source_loses_its_picture_and_lives_on_in_what_others_merged():
+    classifier = OnlineClassifier.for_features(WIDTH, sigma=1e6)
+    x, _ = stream(CLASSES)
+    classifier.learn_one(x[0], "a", source="theirs")
+    classifier.learn_one(x[1], "b", source="ours")
+    classifier.learn_one(x[0] * 1.5, "a", source="ours")
+    gone = classifier.forget(source="theirs")
+    assert gone == [] and gone.rebuilt == (1,)
+    row = classifier.store.row(1)
+    assert row.source == "ours" and row.count == 1 and row.payload is None
+    assert row.key == pytest.approx(x[0] * 1.5)
+
+
+def test_a_failed_write_merges_nothing(monkeypatch):
+    classifier = taught(count=20)
+    before = [(r.id, r.count, r.key.tolist()) for r in classifier.store.rows()]
+    answer = classifier.predict_proba(stream(5, seed=9)[0])
+
+    def fails(*_, **__):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(classifier.store, "replace", fails)
+    with pytest.raises(OSError):
+        classifier.learn_one(*(part[-1] for part in stream(25)))
+    monkeypatch.undo()
+    assert [(r.id, r.count, r.key.tolist()) for r in classifier.store.rows()] == before
+    assert classifier.predict_proba(stream(5, seed=9)[0]) == pytest.approx(answer, abs=1e-5)
+
+
+def test_the_plain_rule_throws_away_what_does_not_surprise():
+    classifier = taught(consolidate=False)
+    assert all(row.count == 1 for row in classifier.store.rows())
+    receipt = classifier.learn_one(*(part[-1] for part in stream(25)))
+    assert receipt.merged_into is None
+    assert classifier.explain(stream(5)[0][0]).readers == ()
+
+
+def test_explanations_name_the_readers_and_how_many_examples_stand_behind_a_row():
+    explanation = taught().explain(stream(5)[0][0])
+    assert [opinion.reader for opinion in explanation.readers] == ["nearest row", "class mean", "local regression"]
+    assert {opinion.predicted for opinion in explanation.readers} == {"class 0"}
+    assert sum(row.examples for row in explanation.neighbours) == 30
+    assert explanation.to_dict()["readers"][0]["reader"] == "nearest row"
+
+
+def test_what_lies_far_from_every_class_is_probably_new():
+    classifier = taught(count=60)
+    x, _ = stream(20, seed=4)
+    far = -SPOTS.mean(0) * np.array([[3.0], [2.0]]) + np.random.default_rng(0).normal(size=(2, WIDTH))
+    assert classifier.predict_new(x).max() < 0.5 < classifier.predict_new(far.astype(np.float32)).min()
+
+
+def test_a_budget_evicts_rows_and_what_was_merged_into_them(tmp_path):
+    classifier = taught(tmp_path / "small.apl", count=40, max_rows=CLASSES, sigma=0.0)
+    assert len(classifier) == CLASSES
+    ids = {row.id for row in classifier.store.rows()}
+    assert set(classifier.store.merged_into(range(1, 100))) <= ids
+    with open_store(tmp_path / "small.apl", read_only=True) as store:
+        assert store.count() == CLASSES
