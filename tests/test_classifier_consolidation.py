@@ -15,7 +15,9 @@ SPOTS = np.random.default_rng(1).normal(size=(CLASSES, WIDTH))
 def stream(count: int, seed: int = 0) -> tuple[np.ndarray, list[str]]:
     random = np.random.default_rng(seed)
     number = np.concatenate([np.arange(CLASSES), random.integers(0, CLASSES, count - CLASSES)])
-    return (SPOTS[number] + 0.05 * random.normal(size=(count, WIDTH))).astype(np.float32), [f"class {n}" for n in number]
+    return (SPOTS[number] + 0.05 * random.normal(size=(count, WIDTH))).astype(np.float32), [
+        f"class {n}" for n in number
+    ]
 
 
 def taught(memory=None, count: int = 30, **parameters) -> OnlineClassifier:
@@ -81,6 +83,7 @@ def test_an_old_memory_opens_as_rows_of_one_example(tmp_path):
 @pytest.mark.parametrize("home", ["ram", "file"])
 def test_a_forgotten_source_leaves_the_memory_that_never_saw_it(home, tmp_path):
     x, y = stream(40)
+
     # Enough of both sources in every class, and σ so high that all but the first of a class are merged.
     def classifier(name: str) -> OnlineClassifier:
         where = None if home == "ram" else tmp_path / f"{name}.apl"

@@ -144,8 +144,8 @@ def open_session(parameters: dict[str, Any], width: int | None, encoder: FrozenE
     if recall not in ("ram", "engine"):
         raise ValueError(f"recall is 'ram' or 'engine', got {recall!r}")
     shared = recall == "engine" and is_on_postgresql(memory) and not parameters["read_only"]
-    if consolidate and type(learner.controller) is SurpriseController and len(learner.key_widths) == 1:
-        learner = Learner(learner.config, ConsolidatingController(), learner.networks)
+    if consolidate:
+        learner = consolidating(learner)
     store = open_store(
         memory,
         parameters["name"],
@@ -164,6 +164,13 @@ def open_session(parameters: dict[str, Any], width: int | None, encoder: FrozenE
     except BaseException:
         store.close()
         raise
+
+
+def consolidating(learner: Learner) -> Learner:
+    """The same learner, merging what does not surprise it; one with a rule of its own for writing keeps that rule."""
+    if type(learner.controller) is not SurpriseController or len(learner.key_widths) > 1:
+        return learner
+    return Learner(learner.config, ConsolidatingController(), learner.networks)
 
 
 def _model(model: str | Path | Learner) -> Learner:

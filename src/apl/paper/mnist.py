@@ -6,13 +6,26 @@ import torch
 
 from apl.data.mnist import load_mnist
 from apl.encoder import embed_all
-from apl.evaluate import Estimate, fixed_context, online
-from apl.paper.online import SEED, summary
+from apl.evaluate import Estimate, OnlineResult, fixed_context, online
+from apl.paper.online import SEED, both_rules, summary
 from apl.paper.plot import OTHER, OURS, QUIET, figure, smooth
 from apl.paper.results import figure_path, save_rows
 from apl.paper.subjects import MODEL, Embedded, encoder_of, subject
 
 WAY, MOST_STORED_PER_CLASS = 10, 45
+
+
+PROTOCOL = "online, accuracy of the last 1000 up to 45 stored per class"
+
+
+def figures_of(result: OnlineResult, episodes: int) -> dict[str, float | int]:
+    """The paper stops at 45 stored per class: score the 1000 examples before that point (or the last ones)."""
+    until = [int((s <= MOST_STORED_PER_CLASS * WAY).sum()) for s in result.stored]
+    tail = torch.stack([c[max(0, t - 1000) : t].mean() for c, t in zip(result.correct, until, strict=True)])
+    at_limit = Estimate.of(tail)
+    stored = torch.stack([s[t - 1] for s, t in zip(result.stored, until, strict=True)]).float().mean() / WAY
+    figures = summary(result, episodes, last=1000)
+    return figures | {"accuracy": at_limit.mean, "ci95": at_limit.ci95, "stored_per_class": float(stored)}
 
 
 def reproduce(quick: bool = False) -> None:
@@ -36,19 +49,12 @@ def reproduce(quick: bool = False) -> None:
             )
             figures = {"way": WAY, "shot": shot, "episodes": 50 if quick else 1000, "seed": SEED}
             rows.append(tested.row(data, **figures, accuracy=estimate.mean, ci95=estimate.ci95))
-    tested = subject()
     episodes, length = (2, 2000) if quick else (5, 9000)
-    result = online(
-        tested.learner, embeddings, digits.labels, way=WAY, episodes=episodes, seed=SEED, length=length, batch=4
-    )
-    # The paper stops at 45 stored per class: score the 1000 examples before that point (or the last ones).
-    until = [int((s <= MOST_STORED_PER_CLASS * WAY).sum()) for s in result.stored]
-    tail = torch.stack([c[max(0, t - 1000) : t].mean() for c, t in zip(result.correct, until, strict=True)])
-    at_limit = Estimate.of(tail)
-    stored = torch.stack([s[t - 1] for s, t in zip(result.stored, until, strict=True)]).float().mean() / WAY
-    figures = summary(result, episodes, last=1000)
-    figures |= {"accuracy": at_limit.mean, "ci95": at_limit.ci95, "stored_per_class": float(stored)}
-    rows.append(tested.row(data, **figures, protocol="online, accuracy of the last 1000 up to 45 stored per class"))
+    for tested in both_rules():
+        result = online(
+            tested.learner, embeddings, digits.labels, way=WAY, episodes=episodes, seed=SEED, length=length, batch=4
+        )
+        rows.append(tested.row(data, **figures_of(result, episodes), protocol=PROTOCOL))
     save_rows("mnist", rows, quick)
     with figure(figure_path("mnist", quick)) as (axes,):
         axes.plot(smooth(result.correct.mean(0), 200), color=OURS, label="accuracy (mean of last 200)")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from apl.config import WITHOUT_WEIGHTS, DecoderKind
-from apl.controller import SurpriseController
+from apl.controller import ConsolidatingController, SurpriseController
 from apl.decoder import build_decoder
 from apl.learner import Learner
 
@@ -17,8 +17,10 @@ def variant(
     k: int | None = None,
     decoder: DecoderKind | None = None,
     sigma_nats: float | None = None,
+    consolidate: bool = False,
 ) -> Learner:
-    """A saved learner, changed where asked. A decoder named here has no weights of its own."""
+    """A saved learner, changed where asked. A decoder named here has no weights of its own. With `consolidate` what does
+    not surprise is merged; without, it is thrown away, as in the paper."""
     learner = Learner.load(model)
     config = learner.config
     if decoder is not None:
@@ -32,6 +34,8 @@ def variant(
             raise ValueError(f"k must be at least 1, got {k}")
         config = replace(config, k=k)
     learner.config = config
-    if sigma_nats is not None:
+    if consolidate:
+        learner.controller = ConsolidatingController(sigma_nats=sigma_nats)
+    elif sigma_nats is not None:
         learner.controller = SurpriseController(sigma_nats=sigma_nats)
     return learner

@@ -59,16 +59,27 @@ class Subject:
             "split": data.split,
             "split_hash": data.split_hash,
             "k": self.learner.config.k,
+            "rule": "consolidating" if self.learner.consolidates else "plain",
             **figures,
         }
 
 
-def subject(decoder: DecoderKind = "relational", *, k: int | None = None, sigma_nats: float | None = None) -> Subject:
+def subject(
+    decoder: DecoderKind = "relational",
+    *,
+    k: int | None = None,
+    sigma_nats: float | None = None,
+    consolidate: bool = False,
+) -> Subject:
     """Our learner with one of the five decoders, on the shared encoder."""
     trained = decoder in TRAINED_DECODERS
     checkpoint = TRAINED_DECODERS[decoder] if trained else MODEL
-    learner = variant(checkpoint, k=k, decoder=None if trained else decoder, sigma_nats=sigma_nats)
+    learner = variant(
+        checkpoint, k=k, decoder=None if trained else decoder, sigma_nats=sigma_nats, consolidate=consolidate
+    )
     method = "ours" if decoder == "relational" else f"ours, {decoder.replace('_', ' ')} decoder"
+    if consolidate:
+        method += ", consolidating"
     return Subject(method, decoder, "neighbourhood", checkpoint, learner.on_embeddings())
 
 

@@ -31,9 +31,10 @@ def reproduce(quick: bool = False) -> None:
         )
     ]
     with figure(figure_path("thousand-way", quick)) as (axes,):
-        for sigma, colour in zip((None, *LOWER_SIGMAS), PALETTE, strict=False):
-            tested = subject(sigma_nats=sigma)
-            episodes, length = (1, 4000) if quick else (5 if sigma is None else 2, None)
+        runs = [(None, True), *((sigma, False) for sigma in (None, *LOWER_SIGMAS))]
+        for (sigma, consolidate), colour in zip(runs, PALETTE, strict=False):
+            tested = subject(sigma_nats=sigma, consolidate=consolidate)
+            episodes, length = (1, 4000) if quick else (3 if sigma is None else 2, None)
             result = online(
                 tested.learner,
                 data.embeddings,
@@ -53,7 +54,7 @@ def reproduce(quick: bool = False) -> None:
             nats = tested.learner.controller.threshold_nats(WAY)
             rows.append(tested.row(data, **summary(result, episodes, last=1000), sigma_nats=nats, **curve))
             save_rows("thousand-way", rows, quick)
-            axes.plot(stored, accuracy, color=colour, label=f"online, σ = {nats:.2g} nats (mean of last 500)")
+            axes.plot(stored, accuracy, color=colour, label=f"{tested.method}, σ = {nats:.2g} nats")
         axes.axhline(fixed.mean, color=QUIET, ls="--", label="fixed context: 5000 stored")
         axes.axhline(0.789, color=QUIET, ls=":", label="paper's fixed context")
         axes.set(xlabel="items written", ylabel="accuracy", ylim=(0, 1), title="1000-way, unseen characters")

@@ -114,7 +114,7 @@ def _thousand_way(rows: list[Row]) -> list[Finding]:
 
 def _mnist(rows: list[Row]) -> list[Finding]:
     one_shot = next(row for row in rows if row["decoder"] == "relational" and row["shot"] == 1)
-    online = next(row for row in rows if row["shot"] == 0)
+    online = [row for row in rows if row["shot"] == 0][-1]
     text = f"{percent(one_shot)} at 1 shot; {percent(online)} online with {online['stored_per_class']:.0f} stored per class"
     held = (one_shot["accuracy"] >= 0.61) + (online["accuracy"] >= 0.86 and online["stored_per_class"] <= 45)
     return [Finding("61 % at 1 shot; 86 % online with 45 stored per class", text, _judged(held, 2))]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from apl.classifier.new_class import NewClassRule
-from apl.classifier.session import CLASSIFIER_SETTING, Session, recorded
+from apl.classifier.session import CLASSIFIER_SETTING, Session, consolidating, recorded
 from apl.learner import Learner
 from apl.service.guard import Refused
 from apl.service.memory_worker import MemoryWorker
@@ -132,14 +132,16 @@ class Memories:
         return self._workers[name]
 
     def _open_store(self, name: str) -> Session:
-        settings, learner = self.settings, self.learner
+        settings, learner = self.settings, consolidating(self.learner)
         store = open_store(settings.memory, name, fingerprint=self.fingerprint, width=learner.networks.width)
         try:
             parameters = {
                 "model": settings.model,
+                "encoder": None,
                 "decoder_of": None,
                 "max_rows": settings.max_rows,
                 "max_rows_per_class": None,
+                "consolidate": True,
                 "sigma": None,
                 "k": None,
                 "ink": "auto",
