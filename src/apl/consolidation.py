@@ -105,17 +105,21 @@ class ConsolidatingMemory(RamMemory):
         count = sign * self._columns[COUNT][episode, row]
         key = measured(self._columns[name][episode, row], self.metric)
         self._make_class_room(int(label.max()) + 1)
-        np.add.at(self._total, (episode, label), key * count[:, None])
+        np.add.at(self._exact_total, (episode, label), key.astype(np.float64) * count[:, None])
         np.add.at(self._examples, (episode, label), count)
+        self._total[episode, label] = self._exact_total[episode, label]
 
     def _clear_sums(self) -> None:
         (name,) = self.keys
-        self._total = np.zeros((self.episodes, 0, *self.spec[name].shape), np.float32)
+        # In double precision, so that it makes no difference how often rows were merged and in what order.
+        self._exact_total = np.zeros((self.episodes, 0, *self.spec[name].shape))
+        self._total = np.zeros(self._exact_total.shape, np.float32)
         self._examples = np.zeros((self.episodes, 0), np.float32)
 
     def _make_class_room(self, classes: int) -> None:
         room = self._total.shape[1]
         if classes > room:
             more = max(classes, 2 * room) - room
-            self._total = np.pad(self._total, ((0, 0), (0, more), (0, 0)))
+            self._exact_total = np.pad(self._exact_total, ((0, 0), (0, more), (0, 0)))
+            self._total = self._exact_total.astype(np.float32)
             self._examples = np.pad(self._examples, ((0, 0), (0, more)))

@@ -29,6 +29,7 @@ TWO_WORDS = {
     "bench service": "bench_service",
     "bench classifier": "bench_classifier",
     "bench engine": "bench_engine",
+    "bench features": "bench_features",
 }
 """Commands that begin like another one but have options of their own, and their modules."""
 

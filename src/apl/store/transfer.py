@@ -202,14 +202,15 @@ def _read(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> Exporte
 def import_memory(exported: Exported | str | os.PathLike[str], target: Store) -> Copied:
     """Copy an exported memory into an open one, all of it or nothing, leaving out the rows that it has.
 
-    An empty target also gets the settings.
+    An empty target also gets the settings it has not.
     """
     if not isinstance(exported, Exported):
         exported = read_exported(exported)
     _require_same_encoder(target, exported.fingerprint, exported.width)
-    wants_settings = not target.count() and not target.settings()
+    own = target.settings()
+    settings = {} if target.count() else {k: v for k, v in exported.settings.items() if k not in own}
     missing = _missing(exported.rows, _identities(target.load()))
-    target.append(missing, settings=exported.settings if wants_settings else None)
+    target.append(missing, settings=settings)
     return Copied(len(missing), len(exported.rows) - len(missing))
 
 

@@ -1,0 +1,26 @@
+"""`apl bench features`: photographs and sentences, against what a user would take instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Command:
+    """Learn vectors of frozen encoders and write results/features.json. Needs ImageNet-mini and the intents (APL_DATA)."""
+
+    draws: int = 10
+    """Draws of 20 classes."""
+    draws_of_all: int = 3
+    """Draws of all classes."""
+    only: str = ""
+    """Only the sets whose name contains this."""
+
+    def run(self) -> None:
+        from apl.bench.features import run
+        from apl.bench.timing import threads
+
+        if self.draws < 1 or self.draws_of_all < 1:
+            raise ValueError("draws must be at least 1")
+        with threads(1):
+            print(run(self.draws, self.draws_of_all, self.only))
