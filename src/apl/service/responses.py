@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from apl.classifier.answers import Explanation, RecalledRow, Receipt
 from apl.classifier.open_world import Belief, OpenWorld
+from apl.consolidation import COUNT
 
 INFINITE_NATS = 1e6
 """JSON has no infinity."""
@@ -184,24 +185,22 @@ def answers(world: OpenWorld, belief: Belief, tops: Sequence[int]) -> list[dict[
     """A record for each query of a batch, naming so many classes; the fields of `Explanation.to_dict` that need no
     second opinion."""
     memory, neighbours = world.memory, belief.neighbours
-    examples = memory.examples
     columns = (
         neighbours.mask[0].tolist(),
         neighbours.row[0].tolist(),
         neighbours.columns["label"][0].tolist(),
         neighbours.distance[0].tolist(),
         belief.weight.tolist(),
+        neighbours.columns.get(COUNT, np.ones_like(neighbours.row))[0].astype(int).tolist(),
     )
     known, new = np.asarray(belief.known), np.asarray(belief.new).tolist()
     records = []
-    for query, (mask, rows, labels, distances, weights) in enumerate(zip(*columns, strict=True)):
+    for query, (mask, rows, labels, distances, weights, counts) in enumerate(zip(*columns, strict=True)):
         recalled = [
-            vars(
-                RecalledRow(
-                    memory.ids[row], memory.classes[label], distance, weight, memory.sources[row], int(examples[row])
-                )
+            vars(RecalledRow(memory.ids[row], memory.classes[label], distance, weight, memory.sources[row], examples))
+            for there, row, label, distance, weight, examples in zip(
+                mask, rows, labels, distances, weights, counts, strict=True
             )
-            for there, row, label, distance, weight in zip(mask, rows, labels, distances, weights, strict=True)
             if there
         ]
         # Stable, so that of equally probable classes the one known longer comes first, as it does in Python.
