@@ -8,9 +8,10 @@ from functools import cache
 import numpy as np
 from jaxtyping import Float, Int
 
-from apl.data.files import cache_directory
-from apl.data.imagenet import ImagenetPart, imagenet
+from apl.data.files import cache_directory, progress_bar
+from apl.data.imagenet import ImagenetPart, Photographs, imagenet
 from apl.encoders.photo import PhotoEncoder
+from apl.paper.inception import InceptionEncoder
 
 READ_AT_ONCE = 64
 
@@ -19,20 +20,23 @@ READ_AT_ONCE = 64
 class PhotoFeatures:
     """The activations before the classifier, the true class of each photograph, and the one the encoder names."""
 
-    features: Float[np.ndarray, "photo 1280"]
+    features: Float[np.ndarray, "photo embed"]
     labels: Int[np.ndarray, " photo"]
     named: Int[np.ndarray, " photo"]
     identity: str
 
 
 @cache
-def photo_encoder(model: str, naming: float) -> PhotoEncoder:
-    return PhotoEncoder(model, naming=naming)
+def photo_encoder(model: str) -> PhotoEncoder | InceptionEncoder:
+    """ "lite0", "lite2" or, where timm and its weights can be had, "inception"."""
+    if model == "inception":
+        return InceptionEncoder()
+    return PhotoEncoder(model, naming=1.0)
 
 
 @cache
 def photo_features(model: str, part: ImagenetPart) -> PhotoFeatures:
-    encoder, photos = photo_encoder(model, 1.0), imagenet(part)
+    encoder, photos = photo_encoder(model), imagenet(part)
     path = cache_directory() / "features" / f"imagenet-{part}-{photos.identity()}-{encoder.fingerprint}.npy"
     if path.is_file():
         features = np.load(path, allow_pickle=False)
@@ -45,9 +49,7 @@ def photo_features(model: str, part: ImagenetPart) -> PhotoFeatures:
     return PhotoFeatures(features, photos.labels, encoder.imagenet_class(features), photos.identity())
 
 
-def _computed(encoder: PhotoEncoder, photos) -> Float[np.ndarray, "photo 1280"]:
-    from apl.data.files import progress_bar
-
+def _computed(encoder: PhotoEncoder | InceptionEncoder, photos: Photographs) -> Float[np.ndarray, "photo embed"]:
     found, waiting = [], []
     with progress_bar() as progress:
         task = progress.add_task("embedding photographs", total=len(photos))
