@@ -166,3 +166,18 @@ def test_a_budget_evicts_rows_and_what_was_merged_into_them(tmp_path):
     assert set(classifier.store.merged_into(range(1, 100))) <= ids
     with open_store(tmp_path / "small.apl", read_only=True) as store:
         assert store.count() == CLASSES
+
+
+def test_a_reader_follows_merges_and_the_weights_of_the_readers(tmp_path):
+    x, y = stream(40)
+    asked, _ = stream(10, seed=7)
+    with OnlineClassifier.for_features(WIDTH, memory=tmp_path / "m.apl") as writer:
+        for vector, label in zip(x[:15], y[:15], strict=True):
+            writer.learn_one(vector, label)
+        with OnlineClassifier.load(tmp_path / "m.apl", read_only=True) as reader:
+            reader.predict_proba(asked)
+            for vector, label in zip(x[15:], y[15:], strict=True):
+                writer.learn_one(vector, label)
+            assert reader.predict_proba(asked) == pytest.approx(writer.predict_proba(asked), abs=1e-6)
+            assert reader.predict_new(asked) == pytest.approx(writer.predict_new(asked), abs=1e-6)
+            assert sum(row.examples for row in reader.explain(asked[0]).neighbours) == 40

@@ -70,9 +70,7 @@ class DurableMemory:
         if isinstance(self.ram, ConsolidatingMemory):
             self.ram.column(COUNT)[0] = snapshot.counts
             self.ram.recount()
-            kept = self.store.settings().get(READERS_SETTING) or {}
-            self.ram.pool = Pool.from_dict(self.ram.pool.readers, kept.get("pool"))
-            self.ram.novelty = Novelty.from_dict(kept.get("novelty"))
+        self._recall_readers()
 
     def follow(self) -> None:
         """Bring a reader's copy up to date with what changed since: only that travels, and only that is written."""
@@ -92,16 +90,30 @@ class DurableMemory:
         if known.any():
             widths = self.learner.key_widths
             keys = np.split(rows.keys[known][None], np.cumsum(list(widths.values()))[:-1], axis=-1)
-            self.ram.update({**dict(zip(widths, keys, strict=True)), "label": labels[known][None]}, at[known][None])
+            cells = {**dict(zip(widths, keys, strict=True)), "label": labels[known][None]}
+            if isinstance(self.ram, ConsolidatingMemory):
+                cells[COUNT] = rows.counts[known][None].astype(np.float32)
+            self.ram.update(cells, at[known][None])
             for place, source in zip(at[known].tolist(), np.array(rows.sources, object)[known], strict=True):
                 self.sources[place] = source
         if new.any():
             # Ids only grow, so what is new is also the youngest here.
             self.learner.write(self.ram, rows.keys[new][None], labels[new][None], np.ones((1, int(new.sum())), bool))
+            if isinstance(self.ram, ConsolidatingMemory):
+                place = np.arange(len(self.ids), len(self.ids) + int(new.sum()))[None]
+                self.ram.update({COUNT: rows.counts[new][None].astype(np.float32)}, place)
             self.ids += rows.ids[new].tolist()
             self.sources += np.array(rows.sources, object)[new].tolist()
         self._renumber(None)
         self._redundancy = None
+        self._recall_readers()
+
+    def _recall_readers(self) -> None:
+        """The readers' weights and the rule for new classes, as the store keeps them."""
+        if isinstance(self.ram, ConsolidatingMemory):
+            kept = self.store.settings().get(READERS_SETTING) or {}
+            self.ram.pool = Pool.from_dict(self.ram.pool.readers, kept.get("pool"))
+            self.ram.novelty = Novelty.from_dict(kept.get("novelty"))
 
     def _position(self, id: int) -> int | None:
         place = bisect_left(self.ids, id)
