@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,7 +23,7 @@ import numpy as np
 from apl.classifier.durable_memory import DurableMemory
 from apl.classifier.engine_memory import EngineMemory
 from apl.classifier.features import feature_learner
-from apl.store import NewRow, Store, open_store
+from apl.store import NewRow, NoSuchMemory, Store, delete_memory, open_store
 
 K = 16
 ROWS_AT_ONCE = 5000
@@ -59,10 +59,15 @@ def more_rows(x: np.ndarray, y: np.ndarray, rows: int, seed: int = 0) -> tuple[n
 def fill(store: Store, x: np.ndarray, y: np.ndarray) -> float:
     """Seconds per row."""
     start = time.perf_counter()
-    for begin in range(store.count(), len(x), ROWS_AT_ONCE):
+    for begin in range(0, len(x), ROWS_AT_ONCE):
         part = slice(begin, begin + ROWS_AT_ONCE)
         store.append([NewRow(int(label), key) for key, label in zip(x[part], y[part], strict=True)])
     return (time.perf_counter() - start) / len(x)
+
+
+def forget_earlier(url: str, name: str) -> None:
+    with suppress(NoSuchMemory):
+        delete_memory(url, name)
 
 
 def in_turns(contenders: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
@@ -118,6 +123,7 @@ def engine(url: str, x: np.ndarray, y: np.ndarray, rows: int, rounds: int) -> di
     asked = [
         keys[n] + 0.05 * rng.standard_normal(width).astype(np.float32) for n in rng.integers(0, min(rows, len(x)), 64)
     ]
+    forget_earlier(url, name)
     with open_store(url, name, fingerprint="bench", width=width) as store:
         per_row = fill(store, keys, labels)
     shared = {"shared": True} if url.startswith("postgres") else {}
@@ -135,8 +141,9 @@ def engine(url: str, x: np.ndarray, y: np.ndarray, rows: int, rounds: int) -> di
 
 def recall_of_index(url: str, x: np.ndarray, y: np.ndarray, questions: int = 200) -> dict[str, Any]:
     """How many of the true nearest rows the HNSW index finds, on the given embeddings alone."""
-    width, asked = x.shape[1], x[-questions:]
-    kept, labels = x[:-questions], y[:-questions]
+    order, width = np.random.default_rng(2).permutation(len(x)), x.shape[1]
+    asked, kept, labels = x[order[:questions]], x[order[questions:]], y[order[questions:]]
+    forget_earlier(url, "bench-index")
     with open_store(url, "bench-index", fingerprint="bench", width=width) as store:
         fill(store, kept, labels)
         start = time.perf_counter()
