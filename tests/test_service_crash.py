@@ -10,9 +10,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from serving import Process, lesson, save_small_model
+from serving import Process, drawing, lesson, save_small_model
 
 from apl.bench.service import kill_under_load
+from apl.classifier.online import OnlineClassifier
 from apl.store import open_store
 
 HOME = "/v1/memories/default"
@@ -70,3 +71,21 @@ def test_a_second_service_is_refused_and_a_polite_stop_loses_nothing(model: str,
     with open_store(tmp_path / "m.apl", read_only=True) as store:
         assert set(answered) <= set(store.load().ids.tolist())
         assert store.settings()["service curve"]["seen"] >= len(answered)
+
+
+def test_a_repeated_request_names_the_same_row_after_a_kill_with_another_writer_in_between(
+    model: str, tmp_path: Path
+) -> None:
+    options = ("--model", model, "--memory", str(tmp_path / "m.apl"))
+    key, sent = {"Idempotency-Key": "once"}, {"examples": [lesson(0), lesson(1)]}
+    server = Process(*options)
+    first = server.client.post(f"{HOME}/learn/batch", json=sent, headers=key).json()
+    server.kill()
+    with OnlineClassifier.load(tmp_path / "m.apl") as classifier:
+        classifier.forget(row=first["receipts"][0]["row"])
+        assert classifier.learn_one(drawing(4), "from outside").written
+    server = Process(*options)
+    assert server.client.post(f"{HOME}/learn/batch", json=sent, headers=key).json() == first
+    labels = {row["row"]: row["label"] for row in server.client.get(f"{HOME}/rows").json()["rows"]}
+    assert labels[first["receipts"][1]["row"]] == "sign 1" and "from outside" in labels.values()
+    server.stop()

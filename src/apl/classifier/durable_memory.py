@@ -61,7 +61,6 @@ class DurableMemory:
         self._dropped: list[int] = []
         self._merged: dict[int, list[MergedExample]] = {}
         self._taught = False
-        self._provisional = 0
         self._redundancy: Redundancy | None = None
         if self.ids:
             labels = np.array([self._number[label] for label in snapshot.labels])
@@ -148,22 +147,22 @@ class DurableMemory:
     # --- writing ------------------------------------------------------------------------------------------------
 
     def stage(self, embedding: Float[np.ndarray, " embed"], row: NewRow) -> tuple[int, list[int]]:
-        """Put a row into the copy in RAM, making room for it first. Returns a provisional id and the ids that went."""
+        """Put a row into the copy in RAM, making room for it first. Returns its id and the ids that went."""
         if row.label not in self._number:
             self._number[row.label] = len(self.classes)
             self.classes.append(row.label)
         evicted = self._make_room(row.label)
         chosen = np.ones((1, 1), bool)
         self.learner.write(self.ram, embedding[None, None], np.array([[self._number[row.label]]]), chosen)
-        self._provisional -= 1
-        self.ids.append(self._provisional)
+        [id] = self.store.reserve()
+        self.ids.append(id)
         self.sources.append(row.source)
-        self._staged[self._provisional] = row
+        self._staged[id] = replace(row, id=id)
         if row.count > 1 and isinstance(self.ram, ConsolidatingMemory):
             self.ram.update({COUNT: np.array([[row.count]], np.float32)}, np.array([[len(self.ids) - 1]]))
         if self._redundancy is not None:
             self._redundancy.added(self.keys(), self.labels())
-        return self._provisional, evicted
+        return id, evicted
 
     def merge(self, embedding: Float[np.ndarray, " embed"], position: int, source: str | None) -> int:
         """Merge an example into the row at this position. Returns the row's id."""
@@ -180,26 +179,26 @@ class DurableMemory:
         """The readers were weighed: `commit` makes that last too."""
         self._taught = True
 
-    def commit(self, settings: Mapping[str, Any] | None = None) -> dict[int, int]:
-        """Make what was staged durable, all of it or nothing. Returns the store's id of each provisional one."""
+    @property
+    def staged(self) -> set[int]:
+        """The rows that `commit` will write."""
+        return set(self._staged)
+
+    def commit(self, settings: Mapping[str, Any] | None = None, receipts: Mapping[str, Any] | None = None) -> None:
+        """Make what was staged durable, settings and receipts with it, all of it or nothing."""
         settings = dict(settings or {})
         if self._taught:
             settings[READERS_SETTING] = {"pool": self.ram.pool.to_dict(), "novelty": self.ram.novelty.to_dict()}
-        if not self._staged and not self._dropped and not self._merged and not settings:
-            return {}
+        if not (self._staged or self._dropped or self._merged or settings or receipts):
+            return
         try:
             added, changed = self._with_merged()
-            ids = self.store.replace(self._dropped, added, update=changed, settings=settings)
+            self.store.replace(self._dropped, added, update=changed, settings=settings, receipts=receipts)
         except BaseException:
             self.reload()
             raise
-        final = dict(zip(self._staged, ids, strict=True))
-        if final:
-            # Staged rows are the newest, and removal keeps the order: they are the last ones.
-            self.ids[-len(final) :] = [final[id] for id in self.ids[-len(final) :]]
-        self._staged, self._dropped, self._merged, self._provisional = {}, [], {}, 0
+        self._staged, self._dropped, self._merged = {}, [], {}
         self._taught = False
-        return final
 
     def _with_merged(self) -> tuple[list[NewRow], list[RowUpdate]]:
         """Rows to be added and rows to be changed, as what was merged into them leaves them."""

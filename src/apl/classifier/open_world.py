@@ -130,7 +130,7 @@ class OpenWorld:
         number = len(memory.classes) if new_label else number
         way = max(2, len(memory.classes) + new_label)
         surprise = belief.surprise_nats(number, way)
-        provisional, merged_into, evicted, best = None, None, [], self.best(belief)
+        row, merged_into, evicted, best = None, None, [], self.best(belief)
         probability = 0.0 if new_label else float(belief.known[0, number])
         chosen = np.array([[new_label]]) | self.learner.controller.choose(np.array([[surprise]]), way)
         explained = -1
@@ -140,14 +140,14 @@ class OpenWorld:
             merged_into = memory.merge(embedding, explained, source)
         elif chosen.any() or belief.readings is not None:
             told = NewRow(label, embedding, surprise, None, source, payload() if payload else None)
-            provisional, evicted = memory.stage(embedding, told)
+            row, evicted = memory.stage(embedding, told)
             self._measure_unit()
         return Receipt(
             label=label,
             surprise_nats=surprise,
             threshold_nats=threshold_nats(self.learner, way),
-            written=provisional is not None,
-            row=provisional,
+            written=row is not None,
+            row=row,
             merged_into=merged_into,
             evicted=tuple(evicted),
             predicted=best,
@@ -164,18 +164,17 @@ class OpenWorld:
         explained = explaining_row(belief.neighbours, truth)
         return int(np.where(self.learner.controller.merge(chosen, explained >= 0), explained, -1)[0, 0])
 
-    def commit(self, settings: dict | None = None) -> dict[int, int]:
-        """Make what was learnt last. Returns the final ids of the receipts' provisional ones."""
+    def commit(self, settings: dict | None = None, receipts: dict | None = None) -> None:
+        """Make what was learnt last, and what is to be written with it."""
         networks, values = self.learner.networks, dict(settings or {})
         if isinstance(networks, UnitKernelNetworks) and self._rows_measured != self._rows_noted:
             values[UNIT_SETTING] = {"unit": networks.unit, "rows": self._rows_measured}
         try:
-            final = self.memory.commit(values)
+            self.memory.commit(values, receipts)
         except BaseException:
             self._recall_unit()
             raise
         self._rows_noted = self._rows_measured
-        return final
 
     def forget(self, ids: Iterable[int]) -> Forgotten:
         gone = self.memory.forget(ids)

@@ -34,6 +34,8 @@ CLASSIFIER_SETTING = "classifier"
 EXAMPLES_AT_ONCE = 256
 Recall = Literal["ram", "engine"]
 """Where a memory is searched: in a copy in RAM, or on the server it lives on."""
+ADJUSTABLE = ("max_rows", "max_rows_per_class", "sigma", "k")
+"""Parameters that may change while a memory is open."""
 
 
 class Session:
@@ -97,11 +99,12 @@ class Session:
                     world.learn(embedding, label, source, (lambda i=i: examples.payload(i)) if keep_images else None)
                     for i, (embedding, label, source) in enumerate(zip(embeddings, labels, sources, strict=True))
                 ]
-                final = world.commit(settings)
+                receipts = [still_there(receipt, world.memory.staged) for receipt in receipts]
+                world.commit(settings)
             except BaseException:
                 world.reload()
                 raise
-        return [replace(r, row=final.get(r.row), merged_into=final.get(r.merged_into, r.merged_into)) for r in receipts]
+        return receipts
 
     def save(self, path: Path, name: str) -> None:
         """Copy rows and settings into a new file, which appears only when complete."""
@@ -120,18 +123,16 @@ class Session:
 
 def open_session(parameters: dict[str, Any], width: int | None, encoder: FrozenEncoder | None = None) -> Session:
     """Find the model, open the memory, and see that the two belong together."""
-    model, memory = parameters["model"], parameters["memory"]
-    check_parameters(**{name: parameters[name] for name in ("max_rows", "max_rows_per_class", "sigma", "k")})
+    model = parameters["model"]
+    check_parameters(**{name: parameters[name] for name in ADJUSTABLE})
     rule = NewClassRule()
-    # On an engine several write at once, and each would merge into what another has moved.
-    consolidate = parameters["consolidate"] and parameters.get("recall") != "engine"
     if model is None or encoder is not None:
         width = parameters["width"] or width or (encoder.width if encoder else None)
         if width is None:
             raise ValueError("how wide are the vectors? Give width=, or learn an example first")
         decoder_of = parameters["decoder_of"]
         if decoder_of is None:
-            learner = feature_learner(width, consolidate)
+            learner = feature_learner(width, consolidates(parameters))
         else:
             learner = trained_feature_learner(_model(decoder_of), width)
     else:
@@ -140,14 +141,21 @@ def open_session(parameters: dict[str, Any], width: int | None, encoder: FrozenE
             raise ValueError("this model's decoder knows a fixed number of classes: take one with neighbourhood labels")
         if not isinstance(model, Learner):
             rule = NewClassRule.of_model(model)
+    return open_memory(parameters, learner, rule, encoder)
+
+
+def open_memory(
+    parameters: dict[str, Any], learner: Learner, rule: NewClassRule, encoder: FrozenEncoder | None = None
+) -> Session:
+    """Open a memory for a learner that is ready, and note in it which one that is."""
     recall = parameters.get("recall") or "ram"
     if recall not in ("ram", "engine"):
         raise ValueError(f"recall is 'ram' or 'engine', got {recall!r}")
-    shared = recall == "engine" and is_on_postgresql(memory) and not parameters["read_only"]
-    if consolidate:
+    shared = recall == "engine" and is_on_postgresql(parameters["memory"]) and not parameters["read_only"]
+    if consolidates(parameters):
         learner = consolidating(learner)
     store = open_store(
-        memory,
+        parameters["memory"],
         parameters["name"],
         fingerprint=encoder.fingerprint if encoder else learner.fingerprint(),
         width=learner.networks.width,
@@ -160,10 +168,17 @@ def open_session(parameters: dict[str, Any], width: int | None, encoder: FrozenE
             kept = {CLASSIFIER_SETTING: recorded(parameters, learner)}
             if not (shared and store.settings().get(CLASSIFIER_SETTING) == kept[CLASSIFIER_SETTING]):
                 store.update_settings(kept)
-        return Session(learner, rule, store, recall)
+        session = Session(learner, rule, store, recall)
+        session.adjust(**{name: parameters[name] for name in ADJUSTABLE})
+        return session
     except BaseException:
         store.close()
         raise
+
+
+def consolidates(parameters: dict[str, Any]) -> bool:
+    """On an engine several write at once, and each would merge into what another has moved."""
+    return parameters["consolidate"] and parameters.get("recall") != "engine"
 
 
 def consolidating(learner: Learner) -> Learner:
@@ -171,6 +186,11 @@ def consolidating(learner: Learner) -> Learner:
     if type(learner.controller) is not SurpriseController or len(learner.key_widths) > 1:
         return learner
     return Learner(learner.config, ConsolidatingController(), learner.networks)
+
+
+def still_there(receipt: Receipt, staged: set[int]) -> Receipt:
+    """A later example of the same batch may have taken the row's place again."""
+    return receipt if receipt.row is None or receipt.row in staged else replace(receipt, row=None)
 
 
 def _model(model: str | Path | Learner) -> Learner:

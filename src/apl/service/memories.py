@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from apl.classifier.new_class import NewClassRule
-from apl.classifier.session import CLASSIFIER_SETTING, Session, consolidating, recorded
+from apl.classifier.session import Session, open_memory
 from apl.learner import Learner
 from apl.service.guard import Refused
 from apl.service.memory_worker import MemoryWorker
 from apl.service.settings import Settings
 from apl.service.telemetry import Metrics
-from apl.store import FingerprintMismatch, StoreBusy, delete_memory, list_memories, open_store
+from apl.store import FingerprintMismatch, StoreBusy, delete_memory, list_memories
 from apl.store.errors import StoreError
 from apl.store.rows import checked_name
 
@@ -36,7 +36,7 @@ class Listed:
     usable: bool
 
 
-class Memories:
+class OpenMemories:
     """To be used from one event loop."""
 
     def __init__(self, settings: Settings, learner: Learner, metrics: Metrics) -> None:
@@ -127,32 +127,26 @@ class Memories:
     async def _open(self, name: str) -> MemoryWorker:
         if name not in self._workers:
             with plain_refusals():
-                session = await self._in_thread(lambda: self._open_store(name))
+                session = await self._in_thread(lambda: self._open_memory(name))
             self._workers[name] = MemoryWorker(session, self.threads, self.settings.limits.rows, self.metrics)
         return self._workers[name]
 
-    def _open_store(self, name: str) -> Session:
-        settings, learner = self.settings, consolidating(self.learner)
-        store = open_store(settings.memory, name, fingerprint=self.fingerprint, width=learner.networks.width)
-        try:
-            parameters = {
-                "model": settings.model,
-                "encoder": None,
-                "decoder_of": None,
-                "max_rows": settings.max_rows,
-                "max_rows_per_class": None,
-                "consolidate": True,
-                "sigma": None,
-                "k": None,
-                "ink": "auto",
-            }
-            store.update_settings({CLASSIFIER_SETTING: recorded(parameters, learner)})
-            session = Session(learner, self.rule, store)
-            session.adjust(max_rows=settings.max_rows, max_rows_per_class=None, sigma=None, k=None)
-            return session
-        except BaseException:
-            store.close()
-            raise
+    def _open_memory(self, name: str) -> Session:
+        parameters = {
+            "model": self.settings.model,
+            "encoder": None,
+            "memory": self.settings.memory,
+            "name": name,
+            "read_only": False,
+            "decoder_of": None,
+            "max_rows": self.settings.max_rows,
+            "max_rows_per_class": None,
+            "consolidate": True,
+            "sigma": None,
+            "k": None,
+            "ink": "auto",
+        }
+        return open_memory(parameters, self.learner, self.rule)
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self.threads, work)

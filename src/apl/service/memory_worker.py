@@ -3,34 +3,37 @@
 first the questions, in one batch, against the memory as it is; then the lessons, one after the other, made durable in
 one transaction; then everything else in turn. Nobody among those who waited together has had an answer yet, so any
 order among them is a true one.
+
+From a verb to its row: `routes.learn` has the pictures of a request embedded with those of others (`encoding`);
+`teach` puts them in the queue; `_work` takes all that wait into a thread; `_teach` lets the open world learn each
+example, which stages a row under its final id, and commits all of them with their receipts. Only then does anybody hear
+of it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float
 
-from apl.classifier.images import to_png
+from apl.classifier.answers import Receipt
 from apl.classifier.open_world import OpenWorld
-from apl.classifier.session import Session
+from apl.classifier.session import Session, still_there
+from apl.service.corrections import Corrections
+from apl.service.curve import LearningCurve
 from apl.service.guard import Refused
-from apl.service.history import Answered, History, Retries
+from apl.service.idempotency import AnsweredRequest, hash_key
 from apl.service.requests import Example
 from apl.service.responses import answers, explained, taught
 from apl.service.telemetry import Metrics
-from apl.store import Label, NewRow
+from apl.store import AlreadyAnswered
 
-UNDO_ROWS = 2000
-"""A forgetting of more rows than this cannot be undone: they would have to be kept in RAM."""
-UNDO_STEPS = 20
 Result = TypeVar("Result")
 
 
@@ -42,12 +45,12 @@ class _Question:
 
 
 @dataclass
-class Lesson:
+class _WaitingLesson:
     """Examples to be learnt in one request, all of them or none."""
 
     embeddings: Float[np.ndarray, "example embed"]
     examples: Sequence[Example]
-    retry_key: str | None
+    key: str | None
     digest: str
     done: asyncio.Future[list[dict[str, Any]]]
 
@@ -56,6 +59,9 @@ class Lesson:
 class _Errand:
     run: Callable[[], Any]
     done: asyncio.Future[Any]
+
+
+_Job = _Question | _WaitingLesson | _Errand
 
 
 @dataclass
@@ -72,10 +78,9 @@ class MemoryWorker:
 
     def __init__(self, session: Session, threads: Executor, most_rows: int, metrics: Metrics) -> None:
         self.session, self.threads, self.most_rows, self.metrics = session, threads, most_rows, metrics
-        settings = session.store.settings()
-        self.history, self.retries = History.read(settings), Retries(settings, session.world.memory.ids)
-        self._forgotten: deque[tuple[str, list[NewRow]]] = deque(maxlen=UNDO_STEPS)
-        self._waiting: deque[_Question | Lesson | _Errand] = deque()
+        self.curve = LearningCurve.read(session.store.settings())
+        self.corrections = Corrections(session)
+        self._waiting: deque[_Job] = deque()
         self._working: asyncio.Task[None] | None = None
         self._closed = False
         self._count_rows()
@@ -97,13 +102,10 @@ class MemoryWorker:
         return await self.run(lambda: explained(self.world.explain(embedding), top))
 
     async def teach(
-        self,
-        embeddings: Float[np.ndarray, "example embed"],
-        examples: Sequence[Example],
-        retry_key: str | None,
-        digest: str,
+        self, embeddings: Float[np.ndarray, "example embed"], examples: Sequence[Example], key: str | None, digest: str
     ) -> list[dict[str, Any]]:
-        return await self._served(Lesson(embeddings, examples, retry_key, digest, _future()))
+        hashed = None if key is None else hash_key(key)
+        return await self._served(_WaitingLesson(embeddings, examples, hashed, digest, _future()))
 
     async def run(self, errand: Callable[[], Result]) -> Result:
         """Anything else that has to have the memory for itself."""
@@ -117,7 +119,7 @@ class MemoryWorker:
                 await self._working
             await asyncio.get_running_loop().run_in_executor(self.threads, self._close)
 
-    async def _served(self, job: _Question | Lesson | _Errand) -> Any:
+    async def _served(self, job: _Job) -> Any:
         if self._closed:
             raise Refused(503, "stopping", "this memory is being closed", **{"retry-after": "1"})
         self._waiting.append(job)
@@ -145,9 +147,9 @@ class MemoryWorker:
 
     # --- in a thread ------------------------------------------------------------------------------
 
-    def _serve(self, group: list[_Question | Lesson | _Errand]) -> list[_Outcome]:
+    def _serve(self, group: list[_Job]) -> list[_Outcome]:
         questions = [job for job in group if isinstance(job, _Question)]
-        lessons = [job for job in group if isinstance(job, Lesson)]
+        lessons = [job for job in group if isinstance(job, _WaitingLesson)]
         outcomes = _together(questions, self._answer) + _together(lessons, self._teach)
         for errand in group:
             if isinstance(errand, _Errand):
@@ -162,131 +164,72 @@ class MemoryWorker:
             records = iter(answers(world, belief, tops))
         return [_Outcome(q.done, [next(records) for _ in range(len(q.embeddings))]) for q in questions]
 
-    def _teach(self, lessons: list[Lesson]) -> list[_Outcome]:
-        """Stage every lesson, then commit once. If that fails, nothing of any of them has happened."""
-        finished: list[_Outcome] = []
-        learnt: list[tuple[Lesson, list[dict[str, Any]]]] = []
-        repeated: list[Lesson] = []
-        keys: dict[str, Answered] = {}
-        history = self.history.copy()
+    def _teach(self, lessons: list[_WaitingLesson]) -> list[_Outcome]:
+        """Learn every lesson, then commit once. If that fails, nothing of any of them has happened."""
+        refused: list[_Outcome] = []
+        repeated: list[_WaitingLesson] = []
+        learnt: list[tuple[_WaitingLesson, list[Receipt]]] = []
+        curve = self.curve
         with self.session.alone() as world:
             try:
                 for lesson in lessons:
-                    if lesson.retry_key in keys or self.retries.find(lesson.retry_key) is not None:
+                    if self._is_repeated(lesson, learnt):
                         repeated.append(lesson)
                     elif len(world.memory) + len(lesson.examples) > self.most_rows:
                         full = Refused(409, "memory_full", f"a memory holds {self.most_rows:,} rows, no more fit here")
-                        finished.append(_Outcome(lesson.done, error=full))
+                        refused.append(_Outcome(lesson.done, error=full))
                     else:
-                        receipts = [
-                            _stage(world, *pair, history)
-                            for pair in zip(lesson.embeddings, lesson.examples, strict=False)
-                        ]
+                        receipts = []
+                        for embedding, example in zip(lesson.embeddings, lesson.examples, strict=True):
+                            receipts.append(world.learn(embedding, example.label, example.source, example.payload))
+                            curve = curve.after(receipts[-1], len(world.memory))
                         learnt.append((lesson, receipts))
-                        if lesson.retry_key is not None:
-                            keys[lesson.retry_key] = Answered(lesson.digest, receipts)
-                staged = [id for id in world.memory.ids if id < 0]
-                final: dict[int, int] = {}
-                if learnt:
-                    settings = {**history.settings(), **self.retries.add(keys, staged)}
-                    final = world.commit(settings)
-                    self.retries.settle(final)
+                staged = world.memory.staged
+                learnt = [(lesson, [still_there(one, staged) for one in receipts]) for lesson, receipts in learnt]
+                keyed = {
+                    lesson.key: vars(AnsweredRequest(lesson.digest, [taught(one) for one in receipts]))
+                    for lesson, receipts in learnt
+                    if lesson.key is not None
+                }
+                world.commit(curve.settings() if learnt else None, keyed)
+            except AlreadyAnswered:
+                # Another service on the same memory has had one of these requests in the meantime.
+                world.reload()
+                return self._teach(lessons)
             except BaseException:
                 world.reload()
                 raise
-        self.history = history
-        for lesson, receipts in learnt:
-            for receipt in receipts:
-                receipt["row"] = final.get(receipt["row"])
-                receipt["merged_into"] = final.get(receipt["merged_into"], receipt["merged_into"])
-                self.metrics.surprise.labels(self.name).observe(receipt["surprise_nats"])
-                self.metrics.lessons.labels(self.name, str(receipt["written"])).inc()
-            finished.append(_Outcome(lesson.done, receipts))
-        return finished + [self._repeat(lesson) for lesson in repeated]
+        self.curve = curve
+        self._count_lessons(receipt for _, receipts in learnt for receipt in receipts)
+        answered = [_Outcome(lesson.done, [taught(one) for one in receipts]) for lesson, receipts in learnt]
+        return refused + answered + [self._repeat(lesson) for lesson in repeated]
 
-    def _repeat(self, lesson: Lesson) -> _Outcome:
-        answered = self.retries.find(lesson.retry_key)
-        if answered is None or answered.digest != lesson.digest:
-            other = Refused(422, "key_reused", "this Idempotency-Key was used for another request")
-            return _Outcome(lesson.done, error=other)
-        return _Outcome(lesson.done, answered.receipts)
+    def _is_repeated(self, lesson: _WaitingLesson, learnt: list[tuple[_WaitingLesson, list[Receipt]]]) -> bool:
+        if lesson.key is None:
+            return False
+        return any(lesson.key == other.key for other, _ in learnt) or self.session.store.receipt(lesson.key) is not None
 
-    # --- errands: to be given to `run` ------------------------------------------------------------
-
-    def forget(self, label: Label | None, row: int | None, source: str | None) -> dict[str, Any]:
-        with self.session.alone() as world:
-            ids = [row] if row is not None else world.memory.ids_of(label, source)
-            there = set(world.memory.ids)
-            ids = [id for id in ids if id in there]
-            rows = [self._whole(id) for id in ids] if len(ids) <= UNDO_ROWS else []
-            self.write_unsettled()
-            gone = world.forget(ids) if source is None else world.forget_source(source)
-            if gone.rebuilt:
-                # What was merged with others cannot be brought back: the rows are no longer what they were.
-                return {"rows": gone, "rebuilt": list(gone.rebuilt), "undo": None}
-        if not rows:
-            return {"rows": gone, "undo": None}
-        undo = secrets.token_hex(8)
-        self._forgotten.append((undo, rows))
-        return {"rows": gone, "undo": undo}
-
-    def restore(self, undo: str) -> dict[str, Any]:
-        found = next((entry for entry in self._forgotten if entry[0] == undo), None)
-        if found is None:
-            raise Refused(404, "nothing_to_undo", "there is no such forgetting, or it was undone already")
-        with self.session.alone() as world:
-            self.write_unsettled()
-            try:
-                for row in found[1]:
-                    world.memory.stage(row.key, row)
-                ids = list(world.commit().values())
-            except BaseException:
-                world.reload()
-                raise
-        self._forgotten.remove(found)
-        return {"rows": ids}
-
-    def rename(self, label: Label, to: Label) -> dict[str, Any]:
-        with self.session.alone() as world:
-            ids = world.memory.ids_of(label)
-            if not ids:
-                raise Refused(404, "no_such_class", f"there is no class {label!r}")
-            if label == to and type(label) is type(to):
-                return {"rows": ids, "joined": False}
-            joined = world.memory.number(to) is not None
-            rows = [self._whole(id) for id in ids]
-            self.write_unsettled()
-            try:
-                new = self.session.store.replace(ids, [replace(row, label=to) for row in rows])
-            finally:
-                world.reload()
-        return {"rows": new, "joined": joined}
-
-    def _whole(self, id: int) -> NewRow:
-        """A row with the examples behind it, to be written again."""
-        return self.session.store.row(id).as_new(merged=tuple(self.session.store.merged(id)))
-
-    def write_unsettled(self) -> None:
-        if settings := self.retries.unsettled():
-            self.session.store.update_settings(settings)
+    def _repeat(self, lesson: _WaitingLesson) -> _Outcome:
+        assert lesson.key is not None
+        try:
+            answered = AnsweredRequest(**self.session.store.receipt(lesson.key))
+            return _Outcome(lesson.done, answered.again(lesson.digest))
+        except Refused as refusal:
+            return _Outcome(lesson.done, error=refusal)
 
     def _close(self) -> None:
         try:
-            self.session.store.update_settings({**self.history.settings(), **self.retries.unsettled()})
+            self.session.store.update_settings(self.curve.settings())
         finally:
             self.session.store.close()
 
+    def _count_lessons(self, receipts: Iterable[Receipt]) -> None:
+        for receipt in receipts:
+            self.metrics.surprise.labels(self.name).observe(receipt.surprise_nats)
+            self.metrics.lessons.labels(self.name, str(receipt.written)).inc()
+
     def _count_rows(self) -> None:
         self.metrics.rows.labels(self.name).set(len(self.world.memory))
-
-
-def _stage(
-    world: OpenWorld, embedding: Float[np.ndarray, " embed"], example: Example, history: History
-) -> dict[str, Any]:
-    assert example.label is not None
-    receipt = taught(world.learn(embedding, example.label, example.source, lambda: to_png(example.sheet)))
-    history.add(receipt, len(world.memory))
-    return receipt
 
 
 def _together(jobs: Sequence[Any], serve: Callable[[Any], list[_Outcome]]) -> list[_Outcome]:

@@ -24,7 +24,7 @@ from pydantic_core import from_json
 from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 
-from apl.classifier.images import Ink
+from apl.classifier.images import Ink, to_png
 from apl.service.guard import Refused
 from apl.service.pictures import from_base64, sheet_from_bytes, sheet_from_pixels, unusable
 from apl.service.settings import BATCH, LABEL_CHARACTERS, SOURCE_CHARACTERS, Limits
@@ -140,6 +140,10 @@ class Example:
     sheet: np.ndarray
     label: Label | None = None
     source: str | None = None
+
+    def payload(self) -> bytes:
+        """What a row keeps of it."""
+        return to_png(self.sheet)
 
 
 async def read_json(request: Request, kind: type[Body], most_bytes: int = 100_000) -> Body:

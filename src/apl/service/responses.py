@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from apl.classifier.answers import Explanation, RecalledRow, Receipt
+from apl.classifier.answers import Explanation, ReaderOpinion, RecalledRow, Receipt
 from apl.classifier.open_world import Belief, OpenWorld
 from apl.consolidation import COUNT
 
@@ -17,74 +17,56 @@ INFINITE_NATS = 1e6
 """JSON has no infinity."""
 
 
-class Record(BaseModel):
+class Described(BaseModel):
+    """An answer as clients are told of it."""
+
     model_config = ConfigDict(json_schema_serialization_defaults_required=True)
 
 
-class ErrorDetail(Record):
+class ErrorDetail(Described):
     code: str
     message: str = Field(description="One sentence for people.")
 
 
-class Error(Record):
+class Error(Described):
     error: ErrorDetail
 
 
-class Share(Record):
+class Share(Described):
     label: str | int
     probability: float
 
 
-class Recalled(Record):
-    row: int
-    label: str | int
-    distance: float
-    weight: float = Field(description="Its share of the answer.")
-    source: str | None
-
-
-class Answer(Record):
+class Answer(Described):
     predicted: str | int | None = Field(description="The most probable known class; null as long as nothing is known.")
     probabilities: list[Share] = Field(
         description="The likeliest of the known classes, as many as `top` says, the largest first; over all of them they "
         "sum to 1."
     )
     probability_new: float = Field(description="That it belongs to no known class.")
-    neighbours: list[Recalled] = Field(description="The rows it recalled, nearest first.")
+    neighbours: list[RecalledRow] = Field(description="The rows it recalled, nearest first.")
 
 
 class ExplainedAnswer(Answer):
     kernel: list[Share] = Field(description="What a distance-weighted vote of the same neighbours says.")
     nearest: str | int | None = Field(description="The label of the nearest row.")
+    readers: list[ReaderOpinion] = Field(description="Who shared the answer, where the memory consolidates.")
 
 
-class Answers(Record):
+class Answers(Described):
     answers: list[Answer]
 
 
-class Taught(Record):
-    label: str | int
-    surprise_nats: float = Field(description="-ln of the probability the true label had.")
-    threshold_nats: float = Field(description="More surprise than this is worth a row.")
-    written: bool
-    row: int | None
-    evicted: list[int]
-    predicted: str | int | None = Field(description="What it would have answered before it was told.")
-    probability: float
-    probability_new: float
-    new_label: bool
+class TaughtMany(Described):
+    receipts: list[Receipt]
 
 
-class TaughtMany(Record):
-    receipts: list[Taught]
-
-
-class ClassCount(Record):
+class ClassCount(Described):
     label: str | int
     rows: int
 
 
-class Curve(Record):
+class CurveRecord(Described):
     """How the latest lessons went."""
 
     seen: int = Field(description="Lessons in all.")
@@ -92,71 +74,73 @@ class Curve(Record):
     rows: list[int] = Field(description="Rows in memory after each of these lessons.")
 
 
-class MemoryRecord(Record):
+class MemoryRecord(Described):
     name: str
     rows: int
     created: float = Field(description="Unix time.")
     usable: bool = Field(description="False if its keys were made by another model than the one served.")
 
 
-class Memories(Record):
+class MemoryList(Described):
     memories: list[MemoryRecord]
 
 
 class MemoryState(MemoryRecord):
     classes: list[ClassCount]
-    curve: Curve
+    curve: CurveRecord
 
 
-class Counts(Record):
+class Counts(Described):
     rows: int
     classes: list[ClassCount]
 
 
-class Forgotten(Record):
+class ForgottenRows(Described):
     rows: list[int] = Field(description="The rows that went.")
+    rebuilt: list[int] = Field(description="Rows that stay, made anew without what was forgotten.")
     undo: str | None = Field(description="Give this to `restore` to bring them back; null if there is nothing to undo.")
 
 
-class Restored(Record):
+class Restored(Described):
     rows: list[int] = Field(description="The new ids of the restored rows.")
 
 
-class Renamed(Record):
+class Renamed(Described):
     rows: list[int] = Field(description="The new ids of the renamed rows.")
     joined: bool = Field(description="There was a class of that name, which they joined.")
 
 
-class Shared(Record):
+class Shared(Described):
     links: list[str] = Field(description="For a browser, the likeliest first. The token stands behind the #.")
     qr: list[str] = Field(description="The first link as a QR code: rows of 0 and 1.")
     token_name: str
 
 
-class RowRecord(Record):
+class RowRecord(Described):
     row: int
     label: str | int
     source: str | None
     surprise_nats: float
     written_at: float
+    examples: int = Field(description="How many examples stand behind it.")
     image: str | None = Field(description="The kept picture, ink bright on black, as PNG in base64.")
 
 
-class Rows(Record):
+class Rows(Described):
     rows: list[RowRecord]
     next: int | None = Field(description="Give this as `after` for the rows that follow; null at the end.")
 
 
-class Imported(Record):
+class Imported(Described):
     written: int
     already_there: int
 
 
-class Status(Record):
+class Status(Described):
     status: str
 
 
-class ServiceInfo(Record):
+class ServiceInfo(Described):
     version: str
     model: str
     fingerprint: str
@@ -170,10 +154,12 @@ def finite(value: float) -> float:
 
 
 def taught(receipt: Receipt) -> dict[str, Any]:
-    record = receipt.to_dict()
-    record["surprise_nats"] = finite(receipt.surprise_nats)
-    record["evicted"] = list(receipt.evicted)
-    return record
+    """A receipt as JSON; `Receipt` itself describes it to clients."""
+    return {
+        **receipt.to_dict(),
+        "surprise_nats": finite(receipt.surprise_nats),
+        "evicted": list(receipt.evicted),
+    }
 
 
 def explained(explanation: Explanation, top: int) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from apl.classifier.answers import Receipt
 from apl.classifier.images import fit
 from apl.service import bundle, responses, views
 from apl.service.episodes import as_events, play
@@ -61,7 +62,7 @@ async def service(request: Request) -> Response:
     )
 
 
-@router.get("/memories", response_model=responses.Memories, tags=["memories"])
+@router.get("/memories", response_model=responses.MemoryList, tags=["memories"])
 async def list_memories(request: Request) -> Response:
     """The memories this client may read."""
     visible = [vars(m) for m in _parts(request).memories.list() if request.state.client.may("read", m.name)]
@@ -170,7 +171,7 @@ async def explain(request: Request, name: Name, top: Top = TOP) -> Response:
 
 @router.post(
     "/memories/{name}/learn",
-    response_model=responses.Taught,
+    response_model=Receipt,
     openapi_extra=body(Lesson, labelled=True),
     responses=errors(404, 409, 415, 507),
     tags=["examples"],
@@ -203,7 +204,7 @@ async def _learn(request: Request, name: str, key: str | None, *, many: bool) ->
 
 @router.post(
     "/memories/{name}/forget",
-    response_model=responses.Forgotten,
+    response_model=responses.ForgottenRows,
     openapi_extra=body(Forgetting, form=False),
     responses=errors(404, 409, 415, 507),
     tags=["rows"],
@@ -212,7 +213,7 @@ async def forget(request: Request, name: Name) -> Response:
     """Forget a class, a row, or what came from a source. Scope: learn."""
     worker = await _worker(request, "learn", name)
     what = await read_json(request, Forgetting)
-    return _json(await worker.run(lambda: worker.forget(what.label, what.row, what.source)))
+    return _json(await worker.run(lambda: worker.corrections.forget(what.label, what.row, what.source)))
 
 
 @router.post(
@@ -226,7 +227,7 @@ async def restore(request: Request, name: Name) -> Response:
     """Undo one of the latest forgettings, as long as the service has not been restarted. Scope: learn."""
     worker = await _worker(request, "learn", name)
     what = await read_json(request, Restoring)
-    return _json(await worker.run(lambda: worker.restore(what.undo)))
+    return _json(await worker.run(lambda: worker.corrections.restore(what.undo)))
 
 
 @router.post(
@@ -241,7 +242,7 @@ async def rename(request: Request, name: Name) -> Response:
     worker = await _worker(request, "learn", name)
     what = await read_json(request, Renaming)
     check_text(what.to, "to")
-    return _json(await worker.run(lambda: worker.rename(what.label, what.to)))
+    return _json(await worker.run(lambda: worker.corrections.rename(what.label, what.to)))
 
 
 @router.get("/memories/{name}/rows", response_model=responses.Rows, responses=errors(404, 409, 507), tags=["rows"])
@@ -312,7 +313,6 @@ async def import_(request: Request, name: Name) -> Response:
     content, limits = await request.body(), _parts(request).settings.limits
 
     def take_in() -> dict[str, Any]:
-        worker.write_unsettled()
         try:
             return bundle.take_in(content, worker.session.store, limits.import_bytes, limits.rows)
         finally:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from apl.learner import Learner
 from apl.service.encoding import BatchedEncoder
-from apl.service.memories import Memories
+from apl.service.memories import OpenMemories
 from apl.service.settings import Settings
 from apl.service.telemetry import Metrics
 from apl.service.tokens import Tokens
@@ -19,7 +19,7 @@ from apl.service.tokens import Tokens
 class ServiceState:
     settings: Settings
     learner: Learner
-    memories: Memories
+    memories: OpenMemories
     encoder: BatchedEncoder
     metrics: Metrics
     tokens: Tokens | None
@@ -29,7 +29,7 @@ class ServiceState:
     """Episodes take turns here, a step at a time."""
     episodes_running: int = 0
     stopping: bool = False
-    version: str = field(default_factory=lambda: version("apl-memory"))
+    version: str = field(default_factory=lambda: _version())
 
     @property
     def model_name(self) -> str:
@@ -42,7 +42,7 @@ class ServiceState:
 
     @staticmethod
     async def open(settings: Settings, learner: Learner, metrics: Metrics, tokens: Tokens | None) -> ServiceState:
-        memories = Memories(settings, learner, metrics)
+        memories = OpenMemories(settings, learner, metrics)
         await memories.open()
         encoder = BatchedEncoder(learner, settings.workers, settings.limits.waiting, metrics)
         return ServiceState(settings, learner, memories, encoder, metrics, tokens)
@@ -54,3 +54,10 @@ class ServiceState:
         self.encoder.close()
         self.pictures.shutdown()
         self.episode_thread.shutdown()
+
+
+def _version() -> str:
+    try:
+        return version("apl-memory")
+    except PackageNotFoundError:
+        return "from a checkout"

@@ -19,7 +19,7 @@ def state(worker: MemoryWorker) -> dict[str, Any]:
         "created": store.created,
         "usable": True,
         **counts(worker.session),
-        "curve": vars(worker.history.copy()),
+        "curve": worker.curve.record(),
     }
 
 
@@ -50,6 +50,7 @@ def row(session: Session, id: int, image: bool) -> dict[str, Any]:
         "source": found.source,
         "surprise_nats": finite(found.surprise_nats),
         "written_at": found.written_at,
+        "examples": found.count,
         "image": payload,
     }
 
