@@ -52,9 +52,9 @@ def measured(quick: bool) -> Iterator[dict]:
         yield cell(several, characters(way > 423, views=VIEWS), way, shot, quick)
 
 
-def cell(tested: Subject, data: Embedded, way: int, shot: int, quick: bool) -> dict:
+def cell(tested: Subject, data: Embedded, way: int, shot: int, quick: bool, episodes: int | None = None) -> dict:
     """One number of the table, with what was tested on what."""
-    episodes = (1000 if way <= 20 else 20) // (20 if quick else 1)
+    episodes = max(1, (episodes or (1000 if way <= 20 else 20)) // (20 if quick else 1))
     estimate = fixed_context(
         tested.learner,
         data.embeddings,

@@ -50,26 +50,6 @@ MIRRORED = PretrainConfig(
 FROM_SCRATCH = replace(MIRRORED, steps=10_000, learning_rate=2e-3, warmup_steps=200, decay_share=0.6)
 
 
-MOST_LABELS = 1000
-
-
-def with_fixed_labels(way: int) -> TrainConfig:
-    """The paper's decoder and its fixed labels on an encoder that is kept. Fewer labels start as the first of the most."""
-    most = way == MOST_LABELS
-    return TrainConfig(
-        learner=LearnerConfig(decoder=DecoderConfig(labels="fixed", way=way)),
-        freeze_encoder=True,
-        decoder_from=None if most else f"runs/fixed-{MOST_LABELS}way/model",
-        # The mirror images kept from the encoder are 859 classes.
-        mirrored="none" if most else "for_decoder",
-        ways=(way,),
-        longest_episode=6,
-        steps=2000 if most else 200,
-        learning_rate=5e-4 if most else 2e-4,
-        decay=0.5,
-    )
-
-
 LAKE = replace(FROM_SCRATCH, data=DataSource(split="lake"))
 """Sees nothing but the 964 background characters, 126 of which are held out to choose by."""
 
@@ -110,7 +90,15 @@ PRESETS: dict[str, Preset] = {
         parallel=1,
         steps=30_000,
     ),
-    **{f"fixed-{way}way": with_fixed_labels(way) for way in (5, 20, 423, 1000)},
+    "fixed-1000way": TrainConfig(
+        learner=LearnerConfig(decoder=DecoderConfig(labels="fixed", way=1000)),
+        freeze_encoder=True,
+        ways=(1000,),
+        longest_episode=6,
+        steps=1600,
+        learning_rate=5e-4,
+        decay=0.5,
+    ),
     "glyphs-encoder": PretrainConfig(
         encoder=GLYPH_ENCODER, data=DataSource(name="glyphs"), steps=400, batch=64, warmup_steps=50
     ),
