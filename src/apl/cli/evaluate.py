@@ -47,11 +47,11 @@ class Command:
     json: JsonOption = False
 
     def run(self) -> None:
-        from apl.cli.show import progress
         from apl.data.source import DataSource
         from apl.device import find_device
         from apl.evaluate import fixed_context, online
         from apl.paper.models import variant
+        from apl.progress import progress
 
         if self.episodes < 1:
             raise ValueError(f"episodes must be at least 1, got {self.episodes}")

@@ -52,7 +52,7 @@ class Command:
         from apl.cli.found_examples import PhotographCount, find_examples
         from apl.cli.memory_option import open_classifier
         from apl.cli.seen_files import SeenFiles
-        from apl.cli.show import progress
+        from apl.progress import progress
 
         found = find_examples(self.directory)
         texts = isinstance(found.examples[0].content, str)

@@ -19,10 +19,10 @@ from pathlib import Path
 import platformdirs
 import safetensors
 import safetensors.torch
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import DownloadColumn
 
 from apl.data.labelled import LabelledImages
+from apl.progress import progress_bar
 
 CACHE_FORMAT = 1
 """Raise it whenever the way files are parsed changes: older caches are then left aside."""
@@ -77,20 +77,6 @@ def damaged(path: Path, problem: str) -> DataError:
     )
 
 
-def progress_bar(*columns: TextColumn | BarColumn | DownloadColumn) -> Progress:
-    """A bar on stderr that leaves nothing behind; stdout belongs to results."""
-    console = Console(stderr=True)
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        *columns,
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-
-
 def _download(file: PublishedFile, looked_in: list[Path]) -> Path:
     destination = cache_directory() / file.folder / file.name
     # The process id keeps two programs that start together from writing into one another's file.
@@ -122,7 +108,7 @@ def _fetch(url: str, part: Path) -> str:
     with (
         urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response,
         part.open("wb") as out,
-        progress_bar(DownloadColumn()) as progress,
+        progress_bar(DownloadColumn(), transient=True) as progress,
     ):
         length = response.headers.get("Content-Length")
         name = url.rsplit("/", 1)[-1]

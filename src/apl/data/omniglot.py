@@ -19,9 +19,10 @@ import numpy as np
 import torch
 from PIL import Image, ImageChops
 
-from apl.data.files import PublishedFile, damaged, find_file, parsed_once, progress_bar
+from apl.data.files import PublishedFile, damaged, find_file, parsed_once
 from apl.data.labelled import LabelledImages
 from apl.image_file import open_image
+from apl.progress import progress_bar
 
 Split = Literal["paper", "vinyals", "lake"]
 """`paper`: ten whole alphabets (423 characters) are the test. `vinyals`: the literature's 1028/172/423.
@@ -147,7 +148,7 @@ def _read_archive(path: Path, archive: OmniglotZip, size: int) -> LabelledImages
             names = tuple(dict.fromkeys(name for _, name, _, _ in drawings))
             _check_complete(path, archive, [name for _, name, _, _ in drawings])
             images = np.empty((len(drawings), 1, size, size), dtype=np.uint8)
-            with progress_bar() as progress:
+            with progress_bar(transient=True) as progress:
                 entries = [entry for *_, entry in drawings]
                 for i, entry in enumerate(progress.track(entries, description=f"reading {path.name}, once")):
                     images[i, 0] = _read_drawing(file.read(entry), size)

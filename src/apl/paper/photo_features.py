@@ -8,10 +8,11 @@ from functools import cache
 import numpy as np
 from jaxtyping import Float, Int
 
-from apl.data.files import cache_directory, progress_bar
+from apl.data.files import cache_directory
 from apl.data.imagenet import ImagenetPart, Photographs, imagenet
 from apl.encoders.photo import PhotoEncoder
 from apl.paper.inception import InceptionEncoder
+from apl.progress import progress_bar
 
 READ_AT_ONCE = 64
 
@@ -51,7 +52,7 @@ def photo_features(model: str, part: ImagenetPart) -> PhotoFeatures:
 
 def _computed(encoder: PhotoEncoder | InceptionEncoder, photos: Photographs) -> Float[np.ndarray, "photo embed"]:
     found, waiting = [], []
-    with progress_bar() as progress:
+    with progress_bar(transient=True) as progress:
         task = progress.add_task("embedding photographs", total=len(photos))
         for content in photos.contents():
             waiting.append(encoder.read(content))

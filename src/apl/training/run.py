@@ -20,13 +20,13 @@ from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import MofNCompleteColumn, Progress, TextColumn
 from torch import Tensor, nn
 
 from apl.checkpoint import CheckpointError, current_commit, from_json, read_json, to_json, write_json
 from apl.data.source import DataSource
 from apl.device import CPU
+from apl.progress import progress_bar
 from apl.weights_file import below, read_tensors, write_tensors
 
 SAVE_EVERY_SECONDS = 50
@@ -273,15 +273,8 @@ class Run:
 
     @contextmanager
     def _progress_bar(self, total: int) -> Iterator[tuple[Progress, Any]]:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[figures]}"),
-            TimeRemainingColumn(),
-        )
-        console = Console(stderr=True)
-        with Progress(*columns, console=console, disable=self.rank > 0 or not console.is_terminal) as bar:
+        figures = TextColumn("{task.fields[figures]}")
+        with progress_bar(MofNCompleteColumn(), figures, shown=self.rank == 0) as bar:
             yield bar, bar.add_task("training", total=total, completed=self.state["step"], figures="")
 
 

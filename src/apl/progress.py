@@ -1,0 +1,31 @@
+"""Progress bars: on stderr, because stdout belongs to results, and only where somebody is looking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+
+
+def progress_bar(*columns: ProgressColumn, transient: bool = False, shown: bool = True) -> Progress:
+    """What is done, a bar, these columns, and how long it will take; a transient one leaves nothing behind."""
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        *columns,
+        TimeRemainingColumn(),
+        console=console,
+        transient=transient,
+        disable=not (shown and console.is_terminal),
+    )
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar that counts; call what it yields with the count done so far."""
+    with progress_bar(MofNCompleteColumn()) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.update(task, completed=done)
