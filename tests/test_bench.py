@@ -66,9 +66,8 @@ def test_every_figure_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert step["whole_milliseconds"] > 0 and step["ratio"] > 0
 
 
-@pytest.mark.parametrize("bench", ["eviction", "peers"])
-def test_a_bench_of_the_classifier_runs_in_one_go(bench: str, tmp_path: Path, monkeypatch) -> None:
-    module = importlib.import_module(f"apl.bench.{bench}")
+def test_the_bench_of_eviction_runs_in_one_go(tmp_path: Path, monkeypatch) -> None:
+    module = importlib.import_module("apl.bench.eviction")
     torch.manual_seed(0)
     learner = Learner(LearnerConfig(IdentityConfig(8), DecoderConfig(hidden=16, blocks=1, heads=2), k=5)).eval()
     labels = torch.arange(6).repeat_interleave(8)
@@ -77,12 +76,24 @@ def test_a_bench_of_the_classifier_runs_in_one_go(bench: str, tmp_path: Path, mo
     monkeypatch.setattr(module.NewClassRule, "of_model", lambda _: NewClassRule())
     monkeypatch.setattr(module, "embedded", lambda *_: characters)
     monkeypatch.chdir(tmp_path)
-    if bench == "eviction":
-        for name, value in {"CLASSES": 6, "SHOWN": 5, "ASKED": 3, "GROUPS": 2}.items():
-            monkeypatch.setattr(module, name, value)
-        rows = json.loads(module.run(seeds=2).read_text())["rows"]
-        assert {row["max_rows"] for row in rows} == {6, 9}
-        assert all(row["evictions"] > 0 for row in rows if row["max_rows"] == 6)
-    else:
-        rows = json.loads(module.run(per_class=4).read_text())["rows"]
-        assert len(rows) == 7 and all(row["accuracy_seen"] > 0.5 for row in rows)
+    for name, value in {"CLASSES": 6, "SHOWN": 5, "ASKED": 3, "GROUPS": 2}.items():
+        monkeypatch.setattr(module, name, value)
+    rows = json.loads(module.run(seeds=2).read_text())["rows"]
+    assert {row["max_rows"] for row in rows} == {6, 9}
+    assert all(row["evictions"] > 0 for row in rows if row["max_rows"] == 6)
+
+
+@pytest.mark.filterwarnings("ignore:The number of unique classes")
+def test_all_peers_answer_every_stream(monkeypatch) -> None:
+    from apl.bench import peers
+
+    monkeypatch.setattr(peers, "SEEDS", 2)
+    random = np.random.default_rng(0)
+    labels = np.arange(6).repeat(20)
+    vectors = (random.normal(size=(6, 8))[labels] + 0.2 * random.normal(size=(120, 8))).astype(np.float32)
+    rows = peers.compared("vectors", vectors, labels, 15, None)
+    assert len(rows) == len(peers.ORDERS) * 6
+    assert {row["method"]: row for row in rows if "random" in row["stream"]}["apl"]["accuracy_seen"] > 0.9
+    assert all(row["rows"] <= row["examples"] for row in rows)
+    three = {row["method"]: row["accuracy_seen"] for row in rows if "three" in row["stream"]}
+    assert three["apl"] > three["running class mean"] - 0.02

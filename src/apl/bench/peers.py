@@ -1,158 +1,145 @@
-"""Against what a user would take instead: the same features, the same stream of 423 classes, predict before learning.
+"""Against what a user would take instead: the same vectors, the same streams, predict before learning.
 
-Every method gets the bundled encoder's embeddings of Omniglot's test characters one by one, answers, and is then
-told the label. Time is the processor's for answering and learning, without the encoder, on one thread. The first
-example of a class cannot be answered by anybody; `accuracy_seen` leaves those out.
+Every method gets the vectors one by one, answers, and is then told the label. Time is the processor's for answering and
+learning, without the encoder, on one thread. The first example of a class cannot be answered by anybody;
+`accuracy_seen` leaves those out. Streams: drawings of Omniglot's 423 test characters by the bundled encoder, in random
+order, with three characters under each label, class by class, and with other classes in its second half; the same
+of BANKING77's test requests by MiniLM.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Literal
 
 import numpy as np
 import torch
 
-from apl.bench.streams import counted, embedded, new_world, report, save_result
-from apl.classifier.new_class import NewClassRule
-from apl.controller import SurpriseController, WriteAll
-from apl.decoder.kernel import NearestDecoder
+from apl.bench.feature_sets import intents, unit
+from apl.bench.peer_methods import (
+    EverythingNearest,
+    Method,
+    NearestMean,
+    RefittedRegression,
+    RiverNeighbours,
+    RunningLDA,
+    SklearnNeighbours,
+)
+from apl.bench.streams import counted, embedded, report, save_result
+from apl.classifier.online import OnlineClassifier
 from apl.learner import Learner
 
-PER_CLASS = 6
-"""Drawings of each class in the stream."""
+Order = Literal["random order", "three classes per label", "class by class", "classes change half-way"]
+ORDERS: tuple[Order, ...] = ("random order", "three classes per label", "class by class", "classes change half-way")
+SEEDS = 3
 
 
-class Method(Protocol):
-    def answer_and_learn(self, x: np.ndarray, y: int) -> int | None: ...
+@dataclass(frozen=True)
+class Stream:
+    """Vectors in the order in which they are shown, and their labels."""
 
-    def rows(self) -> int: ...
+    x: np.ndarray
+    y: list[int]
 
 
 class Ours:
-    def __init__(self, learner: Learner, rule: NewClassRule, controller: Any = None, nearest: bool = False) -> None:
-        self.world = new_world(learner, rule, controller=controller)
-        if nearest:
-            self.world.learner.networks.decoder = NearestDecoder()
+    """Our classifier behind vectors: with the bundled model's decoder for drawings, without one for the rest."""
+
+    def __init__(self, width: int, model: str | None, consolidate: bool) -> None:
+        if model is None:
+            self.classifier = OnlineClassifier.for_features(width, keep_images=False, consolidate=consolidate)
+        else:
+            self.classifier = OnlineClassifier(model, keep_images=False, consolidate=consolidate).open()
+        self.world = self.classifier._session().world
 
     def answer_and_learn(self, x: np.ndarray, y: int) -> int | None:
-        predicted = self.world.learn(x, y).predicted
+        receipt = self.world.learn(x, y)
         self.world.commit()
-        return predicted
+        return receipt.predicted
 
     def rows(self) -> int:
-        return len(self.world.memory)
+        return len(self.classifier)
 
 
-class SklearnNeighbours:
-    """KNeighborsClassifier keeps no incremental state: it is fitted anew on all examples before each answer."""
-
-    def __init__(self, capacity: int, width: int) -> None:
-        from sklearn.neighbors import KNeighborsClassifier
-
-        self.model = KNeighborsClassifier(1, algorithm="brute")
-        self.x, self.y, self.count = np.zeros((capacity, width), np.float32), np.zeros(capacity, np.int64), 0
-
-    def answer_and_learn(self, x: np.ndarray, y: int) -> int | None:
-        predicted = None
-        if self.count:
-            self.model.fit(self.x[: self.count], self.y[: self.count])
-            predicted = int(self.model.predict(x[None])[0])
-        self.x[self.count], self.y[self.count] = x, y
-        self.count += 1
-        return predicted
-
-    def rows(self) -> int:
-        return self.count
+def drawn(vectors: np.ndarray, labels: np.ndarray, per_class: int, order: Order, seed: int) -> Stream:
+    chance = np.random.default_rng(seed)
+    classes = chance.permutation(np.unique(labels))
+    examples = [chance.permutation((labels == c).nonzero()[0])[:per_class] for c in classes]
+    shown = np.concatenate(examples)
+    number = np.repeat(np.arange(len(classes)), [len(e) for e in examples])
+    match order:
+        case "random order" | "three classes per label":
+            place = chance.permutation(len(shown))
+        case "class by class":
+            place = np.arange(len(shown))
+        case "classes change half-way":
+            late = number >= len(classes) / 2
+            place = np.concatenate([chance.permutation((~late).nonzero()[0]), chance.permutation(late.nonzero()[0])])
+    if order == "three classes per label":
+        number = number // 3
+    return Stream(vectors[shown[place]], number[place].tolist())
 
 
-class RiverNeighbours:
-    """river's KNN with its exact engine, given a vectorised distance so that time is not spent on dictionaries."""
-
-    def __init__(self, capacity: int) -> None:
-        from river import neighbors
-
-        def distance(a: Any, b: Any) -> float:
-            return float(np.linalg.norm(a["e"] - b["e"]))
-
-        engine = neighbors.LazySearch(window_size=capacity, dist_func=distance)
-        self.model, self.count = neighbors.KNNClassifier(n_neighbors=1, engine=engine), 0
-
-    def answer_and_learn(self, x: np.ndarray, y: int) -> int | None:
-        predicted = self.model.predict_one({"e": x})
-        self.model.learn_one({"e": x}, y)
-        self.count += 1
-        return predicted
-
-    def rows(self) -> int:
-        return self.count
-
-
-class NearestMean:
-    """A running mean of each class."""
-
-    def __init__(self, classes: int, width: int) -> None:
-        self.total, self.count = np.zeros((classes, width), np.float32), np.zeros(classes, np.float32)
-
-    def answer_and_learn(self, x: np.ndarray, y: int) -> int | None:
-        known = self.count.nonzero()[0]
-        predicted = None
-        if len(known):
-            means = self.total[known] / self.count[known, None]
-            predicted = int(known[((means - x) ** 2).sum(1).argmin()])
-        self.total[y] += x
-        self.count[y] += 1
-        return predicted
-
-    def rows(self) -> int:
-        return int((self.count > 0).sum())
-
-
-def run(model: str = "omniglot", seed: int = 0, per_class: int = PER_CLASS, only: str = "") -> Path:
-    """All methods, or those whose name contains `only`."""
-    torch.set_num_threads(1)
-    learner, rule = Learner.load(model), NewClassRule.of_model(model)
-    characters = embedded(learner, "test")
-    generator = torch.Generator().manual_seed(seed)
-    by_class = characters.of(range(characters.classes))
-    stream = torch.cat([e[torch.randperm(len(e), generator=generator)[:per_class]] for e in by_class])
-    stream = stream[torch.randperm(len(stream), generator=generator)]
-    x, y = characters.embeddings[stream].numpy(), characters.labels[stream].tolist()
-    width = x.shape[1]
-    seen = [label in y[:place] for place, label in enumerate(y)]
-    methods: dict[str, Callable[[], Method]] = {
-        "apl, default sigma": lambda: Ours(learner, rule),
-        "apl, sigma 0.3 nats": lambda: Ours(learner, rule, SurpriseController(sigma_nats=0.3)),
-        "apl, keep everything": lambda: Ours(learner, rule, WriteAll()),
-        "keep everything, nearest neighbour": lambda: Ours(learner, rule, WriteAll(), nearest=True),
-        "running class mean": lambda: NearestMean(characters.classes, width),
-        "scikit-learn KNeighborsClassifier, refitted": lambda: SklearnNeighbours(len(x), width),
-        "river KNNClassifier": lambda: RiverNeighbours(len(x)),
+def watched(build: Callable[[], Method], stream: Stream, name: str) -> dict[str, float]:
+    method, seen, known = build(), [], set()
+    started, right = time.process_time(), []
+    for vector, label in counted(name, list(zip(stream.x, stream.y, strict=True))):
+        right.append(method.answer_and_learn(vector, label) == label)
+        seen.append(label in known)
+        known.add(label)
+    seconds, last = time.process_time() - started, len(right) // 4
+    return {
+        "accuracy": float(np.mean(right)),
+        "accuracy_seen": float(np.mean(np.array(right)[seen])),
+        "accuracy_last_quarter": float(np.mean(right[-last:])),
+        "rows": method.rows(),
+        "ms_per_example": 1000 * seconds / len(right),
     }
-    rows = []
-    for name, build in methods.items():
-        if only not in name:
-            continue
-        method = build()
-        started, right = time.process_time(), []
-        for vector, label in counted(name, list(zip(x, y, strict=True))):
-            right.append(method.answer_and_learn(vector, label) == label)
-        seconds = time.process_time() - started
-        last = len(right) // 4
-        rows.append(
-            {
-                "method": name,
-                "accuracy": float(np.mean(right)),
-                "accuracy_seen": float(np.mean(np.array(right)[seen])),
-                "accuracy_last_quarter": float(np.mean(right[-last:])),
-                "rows": method.rows(),
-                "rows_per_class": method.rows() / characters.classes,
-                "bytes": method.rows() * (4 * width + 8),
-                "ms_per_example": 1000 * seconds / len(y),
-            }
-        )
-        report(rows[-1])
-    about = {"classes": characters.classes, "examples": len(y), "seed": seed, "split": "paper", "part": "test"}
+
+
+def compared(name: str, vectors: np.ndarray, labels: np.ndarray, per_class: int, model: str | None) -> list[dict]:
+    """All methods on all orders of one set."""
+    width, classes, rows = vectors.shape[1], len(np.unique(labels)), []
+    capacity = per_class * classes
+    methods: dict[str, Callable[[], Method]] = {
+        "apl": lambda: Ours(width, model, True),
+        "apl, plain rule": lambda: Ours(width, model, False),
+        "keep everything, nearest neighbour": lambda: EverythingNearest(capacity, width),
+        "running class mean": lambda: NearestMean(classes, width),
+        "streaming LDA": lambda: RunningLDA(classes, width),
+    }
+    if model is None:
+        methods["logistic regression, refitted every 40"] = lambda: RefittedRegression(capacity, width)
+    for order in ORDERS:
+        some = dict(methods)
+        if model is not None and order == "random order":
+            some["scikit-learn KNeighborsClassifier, refitted"] = lambda: SklearnNeighbours(capacity, width)
+            some["river KNNClassifier"] = lambda: RiverNeighbours(capacity)
+        for method, build in some.items():
+            seeds = 1 if "scikit" in method or "river" in method else SEEDS
+            scale = width**0.5 if model is not None and method.startswith("apl") else 1.0
+            found = []
+            for seed in range(seeds):
+                stream = drawn(unit(vectors), labels, per_class, order, seed)
+                found.append(watched(build, Stream(stream.x * np.float32(scale), stream.y), method))
+            row = {key: float(np.mean([score[key] for score in found])) for key in found[0]}
+            spread = np.std([score["accuracy_seen"] for score in found], ddof=1) if seeds > 1 else None
+            ci95 = None if spread is None else float(1.96 * spread / np.sqrt(seeds))
+            about = {"stream": f"{name}, {order}", "method": method, "seeds": seeds, "examples": capacity}
+            rows.append({**about, **row, "accuracy_seen_ci95": ci95, "bytes": row["rows"] * (4 * width + 8)})
+            report(rows[-1])
+    return rows
+
+
+def run(model: str = "omniglot") -> Path:
+    torch.set_num_threads(1)
+    about = {"split": "paper", "part": "test", "seeds": SEEDS}
+    requests = intents("banking77")["test"]
+    rows = compared("BANKING77 requests", requests.vectors, requests.labels, 12, None)
+    save_result("peers", rows, model=model, **about)
+    characters = embedded(Learner.load(model), "test")
+    rows += compared("drawings", characters.embeddings.numpy(), characters.labels.numpy(), 6, model)
     return save_result("peers", rows, model=model, **about)
