@@ -59,6 +59,7 @@ def emptied(url: str, name: str) -> str:
     """The one memory that all tests on Milvus share, as if new: the server takes seconds to make one."""
     with open_store(url, name, fingerprint="encoder-1", width=WIDTH) as store:
         store.delete(store.load().ids.tolist())
+        # With the totals of classes, which are none.
         store._notes.erase()
     return name
 

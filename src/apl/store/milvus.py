@@ -17,6 +17,7 @@ Payloads have at most 48 kB. Tested with Milvus 2.3.5.
 
 from __future__ import annotations
 
+import base64
 import time
 import uuid
 from collections.abc import Iterator
@@ -46,6 +47,7 @@ from apl.store.rows import (
     SCHEMA_VERSION,
     Changes,
     Label,
+    LabelTotal,
     MemoryInfo,
     MergedExample,
     Nearest,
@@ -53,6 +55,7 @@ from apl.store.rows import (
     Row,
     Snapshot,
     Write,
+    label_of,
     label_text,
     snapshot_of,
     updated_row,
@@ -135,16 +138,19 @@ def _brought_up_to_date(client: MilvusClient, journal: Journal, record: Record, 
     make_ready(client, old, "key", "FLAT")
     make_rows(client, record, approximate)
     new = replace(record, schema_version=SCHEMA_VERSION, removed=[], settings={}, known_since=record.batch)
+    copied: list[Row] = []
     for start in range(1, record.next_id, READ_IDS):
         within = f"batch <= {record.batch} and id >= {start} and id < {start + READ_IDS}"
         found = client.query(old, within, output_fields=[*FIRST_COLUMNS, "payload"], consistency_level=STRONG)
         rows = [row_of(entity) for entity in found if entity["id"] not in set(record.removed)]
         if rows:
             client.insert(collection_name(record.memory), [entity_of(record.batch, row) for row in rows])
+            copied += [replace(row, payload=None) for row in rows]
     notes = Notes(client, record.memory)
     notes.make_ready()
     notes.erase()
     notes.write(notes_of(Write([], [], [], record.settings, {})), record.batch)
+    notes.write(notes.changed_totals([], copied, record.width, 0), record.batch)
     new = replace(new, batch=record.batch + 1)
     journal.commit(new)
     client.drop_collection(old)
@@ -221,7 +227,8 @@ class MilvusStore(Store):
         for start in range(0, len(rows), per_call):
             chunk = rows[start : start + per_call]
             self._client.insert(self._collection, [entity_of(batch, row) for row in chunk])
-        self._notes.write(notes_of(write), batch)
+        totals = self._notes.changed_totals([row_of(e) for e in before], rows, self.width, self._own.batch)
+        self._notes.write([*notes_of(write), *totals], batch)
         removed = [entity["version"] for entity in before]
         sweeping = batch % SWEEP_EVERY == 0
         record = replace(
@@ -234,7 +241,8 @@ class MilvusStore(Store):
         self._journal.commit(record)
         self._erase(removed)
         self._own, self._unfinished = record, False
-        self._notes.sweep(write.settings, batch)
+        self._notes.sweep("setting", write.settings, batch)
+        self._notes.sweep("total", {note.name for note in totals}, batch)
         if sweeping:
             self._notes.forget_removed(record.known_since)
 
@@ -346,6 +354,20 @@ class MilvusStore(Store):
         found = sorted((hit["distance"], hit["entity"]["id"]) for hit in hits)
         distances = np.sqrt(np.array([distance for distance, _ in found], np.float32).clip(min=0))
         return Nearest(np.array([id for _, id in found], np.int64), distances)
+
+    def _totals(self) -> list[LabelTotal]:
+        found = self._notes.totals(self._known().batch)
+        there = sorted(((total["first"], label, total) for label, total in found.items()), key=lambda entry: entry[:2])
+        return [
+            LabelTotal(
+                label_of(label),
+                total["rows"],
+                total["examples"],
+                np.frombuffer(base64.b64decode(total["total"]), "<f8").astype(np.float64),
+            )
+            for _, label, total in there
+            if total["rows"]
+        ]
 
     def _recall(self, keys: np.ndarray, k: int) -> Recalled:
         if not self.approximate and self._index_type() != "FLAT":

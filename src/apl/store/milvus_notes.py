@@ -1,4 +1,5 @@
-"""What a memory on Milvus keeps beside its rows: settings, receipts, merged examples, and which rows were removed when.
+"""What a memory on Milvus keeps beside its rows: settings, receipts, merged examples, totals of classes,
+and which rows were removed when.
 
 Each is an entity of one collection that serves all memories of a server, with the number of the batch it was written
 with: like a row it counts once the journal has come to that batch (`milvus_journal`), so it is part of the same
@@ -9,12 +10,24 @@ Values of any length are cut into parts, as no text in Milvus is longer than 65,
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from apl.store.milvus_journal import STRONG, TEXT_LIMIT, DataType, MilvusClient, make_collection, make_ready, text_hash
-from apl.store.rows import TEXT_LIMIT_BYTES, MergedExample, Write, key_bytes, key_of
+from apl.store.rows import (
+    TEXT_LIMIT_BYTES,
+    MergedExample,
+    NewRow,
+    Row,
+    Write,
+    key_bytes,
+    key_of,
+    total_changes,
+)
 
 NOTES = "apl_notes"
 PART_BYTES = TEXT_LIMIT // 4
@@ -24,7 +37,7 @@ MOST_NOTES = 16_384
 ROWS_ASKED = 8
 """The examples behind so many rows are asked for at a time."""
 
-Kind = Literal["setting", "receipt", "merged", "rebuilt", "removed"]
+Kind = Literal["setting", "receipt", "merged", "rebuilt", "removed", "total"]
 
 
 @dataclass(frozen=True)
@@ -126,10 +139,37 @@ class Notes:
         found = self._find("removed", batch, f"batch > {since}")
         return None if len(found) == MOST_NOTES else sorted({note["number"] for note in found})
 
-    def sweep(self, settings: Iterable[str], batch: int) -> None:
-        """Delete settings that newer ones have replaced."""
-        for name in settings:
-            self._delete(f'kind == "setting" and name_hash == {text_hash(name)} and batch < {batch}')
+    def totals(self, batch: int, labels: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
+        """The totals of classes by label (as text): of these, or of all."""
+        hashes = None if labels is None else [text_hash(label) for label in labels]
+        found = self._find("total", batch, "batch >= 0" if hashes is None else f"name_hash in {hashes}")
+        return {label: json.loads(value) for label, value in _newest(found).items()}
+
+    def changed_totals(
+        self, before: Sequence[Row], after: Sequence[NewRow | Row], width: int, batch: int
+    ) -> list[Note]:
+        """What is to be noted of classes when these rows have become those, on top of what was noted up to `batch`."""
+        changes = total_changes(before, after, width)
+        known = self.totals(batch, changes) if changes else {}
+        notes = []
+        for label, (rows, examples, total, first) in changes.items():
+            old = known.get(label, {"rows": 0, "examples": 0, "total": "", "first": first})
+            total = total + np.frombuffer(base64.b64decode(old["total"]) or bytes(8 * width), "<f8")
+            value = {
+                "rows": old["rows"] + rows,
+                "examples": old["examples"] + examples,
+                "total": base64.b64encode(total.astype("<f8").tobytes()).decode(),
+                "first": old["first"],
+            }
+            text = json.dumps(value)
+            notes += [Note("total", label, part=part, value=piece) for part, piece in enumerate(_parts(text))]
+        return notes
+
+    def sweep(self, kind: Kind, names: Iterable[str], batch: int) -> None:
+        """Delete settings or totals that newer ones have replaced."""
+        hashes = sorted({text_hash(name) for name in names})
+        if hashes:
+            self._delete(f'kind == "{kind}" and name_hash in {hashes} and batch < {batch}')
 
     def forget_removed(self, batch: int) -> None:
         self._delete(f'kind == "removed" and batch <= {batch}')

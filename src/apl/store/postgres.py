@@ -59,8 +59,8 @@ from apl.store.rows import (
     key_bytes,
     key_of,
     label_of,
-    label_text,
     snapshot_of,
+    total_changes,
     updated_row,
 )
 
@@ -299,13 +299,7 @@ class PostgresStore(Store):
         self, run: psycopg.Cursor[Any], before: Sequence[Row], after: Sequence[NewRow | Row], generation: int
     ) -> None:
         """Keep the totals of the classes: what was is subtracted, what is is added."""
-        changes: dict[str, tuple[int, int, np.ndarray, int]] = {}
-        for sign, rows in ((-1, before), (1, after)):
-            for row in rows:
-                label = label_text(row.label)
-                count, examples, total, first = changes.get(label, (0, 0, np.zeros(self.width), row.id))
-                total = total + sign * row.count * row.key.astype(np.float64)
-                changes[label] = (count + sign, examples + sign * row.count, total, min(first, row.id))
+        changes = total_changes(before, after, self.width)
         if not changes:
             return
         query = "SELECT label, rows, examples, total, first_id FROM apl.classes WHERE memory = %s AND label = ANY(%s)"

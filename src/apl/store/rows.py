@@ -240,6 +240,20 @@ class LabelTotal:
     """The sum of the keys of its rows, each times its count, in 64 bits."""
 
 
+def total_changes(
+    before: Iterable[Row], after: Iterable[NewRow | Row], width: int
+) -> dict[str, tuple[int, int, np.ndarray, int]]:
+    """How the totals of classes change: rows, examples and sum of keys by label (as text), and the smallest id seen."""
+    changes: dict[str, tuple[int, int, np.ndarray, int]] = {}
+    for sign, rows in ((-1, before), (1, after)):
+        for row in rows:
+            label = label_text(row.label)
+            count, examples, total, first = changes.get(label, (0, 0, np.zeros(width), row.id))
+            total = total + sign * row.count * row.key.astype(np.float64)
+            changes[label] = (count + sign, examples + sign * row.count, total, min(first, row.id))
+    return changes
+
+
 def label_text(label: Label) -> str:
     """A label as text that tells 7 and "7" apart."""
     return f"t{label}" if isinstance(label, str) else f"i{label}"
