@@ -14,13 +14,14 @@ from apl.classifier.features import feature_learner
 from apl.classifier.new_class import NewClassRule
 from apl.classifier.online import OnlineClassifier
 from apl.classifier.open_world import OpenWorld
+from apl.classifier.session import consolidating
 from apl.store import Store, StoreError, open_store
 from apl.store.ram import RamStore
 
 pytest_plugins = ["store_servers"]
 
 WIDTH = 6
-EXAMPLES = 50
+EXAMPLES = 30
 names = count()
 
 
@@ -33,8 +34,10 @@ def opened(url: str, name: str, **options: object) -> Store:
     return open_store(url, name, fingerprint="e", width=WIDTH, **options)
 
 
-def world(store: Store, kind: type, **budget: int) -> OpenWorld:
+def world(store: Store, kind: type, consolidate: bool = True, **budget: int) -> OpenWorld:
     learner = feature_learner(WIDTH).on_embeddings()
+    if consolidate:
+        learner = consolidating(learner)
     return OpenWorld(learner, kind(learner, store, **budget), NewClassRule())
 
 
@@ -46,10 +49,11 @@ def stream(seed: int = 0) -> list[tuple[np.ndarray, str | int]]:
     return [(key, int(label) if label % 2 else f"class {label}") for key, label in zip(keys, labels, strict=True)]
 
 
-def test_engine_and_ram_give_the_same_answers_on_a_stream(url: str) -> None:
+@pytest.mark.parametrize("consolidate", [False, True])
+def test_engine_and_ram_give_the_same_answers_on_a_stream(url: str, consolidate: bool) -> None:
     name = f"same-{next(names)}"
     with opened(url, name) as store, RamStore("ram", "e", WIDTH) as copy:
-        engine, ram = world(store, EngineMemory), world(copy, DurableMemory)
+        engine, ram = world(store, EngineMemory, consolidate), world(copy, DurableMemory, consolidate)
         for number, (key, label) in enumerate(stream()):
             # Several examples in one transaction see one another.
             for example in (key, key + 0.05):
@@ -63,7 +67,9 @@ def test_engine_and_ram_give_the_same_answers_on_a_stream(url: str) -> None:
                 engine.follow()
             shared, mine = engine.probabilities(engine.believe(key[None])), ram.probabilities(ram.believe(key[None]))
             assert dict(shared) == pytest.approx(dict(mine), abs=1e-4)
-        assert len(engine.memory) == len(ram.memory) > 12
+        assert len(engine.memory) == len(ram.memory) >= 12
+        assert store.load().counts.tolist() == copy.load().counts.tolist()
+        np.testing.assert_allclose(store.load().keys, copy.load().keys, atol=1e-5)
         told = engine.explain(key)
         assert [row.distance for row in told.neighbours] == pytest.approx(
             [row.distance for row in ram.explain(key).neighbours], abs=1e-5

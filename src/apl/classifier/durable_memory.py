@@ -224,26 +224,10 @@ class DurableMemory:
         touched = sorted({*self.ids_of(source=source), *self.store.merged_from(source)})
         if not touched:
             return Forgotten([], [])
-        examples, gone, rebuilt = self.store.merged_into(touched), [], []
-        for id in touched:
-            left = tuple(example for example in examples.get(id, ()) if example.source != source)
-            if not left or any(example.key is None for example in left):
-                gone.append(id)
-                continue
-            change = RowUpdate(
-                id,
-                key=np.mean([example.key for example in left], axis=0, dtype=np.float64).astype(np.float32),
-                count=len(left),
-                merged=left if len(left) > 1 else (),
-                rebuilt=True,
-            )
-            if self.sources[self.ids.index(id)] == source:
-                # The picture kept with the row was the source's.
-                change = replace(change, source=left[0].source, payload=None)
-            rebuilt.append(change)
-        self.store.replace(gone, [], update=rebuilt, settings={READERS_SETTING: None})
+        own = {id for id in touched if self.sources[self.ids.index(id)] == source}
+        forgotten = forget_in_store(self.store, touched, own, source)
         self.reload()
-        return Forgotten(gone, [change.id for change in rebuilt])
+        return forgotten
 
     def forget(self, ids: Iterable[int]) -> list[int]:
         """Delete rows for good; ids that are not there are ignored."""
@@ -316,3 +300,29 @@ class DurableMemory:
             self.ram.recount()
         self.classes = [label for label, here in zip(self.classes, present.tolist(), strict=True) if here]
         self._number = {label: number for number, label in enumerate(self.classes)}
+
+
+def forget_in_store(store: Store, touched: list[int], own: set[int], source: str) -> Forgotten:
+    """Of the rows that a source has touched, make anew those that others stand behind as well; the rest goes.
+
+    `own` are those whose first example was the source's.
+    """
+    examples, gone, rebuilt = store.merged_into(touched), [], []
+    for id in touched:
+        left = tuple(example for example in examples.get(id, ()) if example.source != source)
+        if not left or any(example.key is None for example in left):
+            gone.append(id)
+            continue
+        change = RowUpdate(
+            id,
+            key=np.mean([example.key for example in left], axis=0, dtype=np.float64).astype(np.float32),
+            count=len(left),
+            merged=left if len(left) > 1 else (),
+            rebuilt=True,
+        )
+        if id in own:
+            # The picture kept with the row was the source's.
+            change = replace(change, source=left[0].source, payload=None)
+        rebuilt.append(change)
+    store.replace(gone, [], update=rebuilt, settings={READERS_SETTING: None})
+    return Forgotten(gone, [change.id for change in rebuilt])

@@ -5,6 +5,10 @@ position there is a row's id. Of the classes it knows their names and counts, wh
 when the memory's generation has changed, so a lesson that another process was answered for is seen by the next
 question. Rows staged within a batch are held in RAM until they are committed, and recalled beside the others.
 
+Where the memory consolidates, a merge says which count it has seen; if another process was faster, it is worked out
+again from what the row is now, as a mean does not depend on the order. The readers' weights are those of whoever
+committed last.
+
 With a budget, the row that goes is the one most like the newcomer: of its class if the class is full, of all rows
 otherwise. (In RAM every row can be compared with every other; here that would be a question for each.)
 """
@@ -13,16 +17,33 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from apl.classifier.answers import Forgotten
+from apl.classifier.durable_memory import READERS_SETTING, forget_in_store
+from apl.consolidation import COUNT, ConsolidatingMemory
 from apl.learner import Learner
 from apl.memory import Neighbours
-from apl.store import Label, NewRow, Recalled, Row, RowUpdate, Store, StoreError
+from apl.novelty import Novelty
+from apl.readers import ClassStatistics, Pool
+from apl.store import (
+    Label,
+    MergedExample,
+    NewRow,
+    Recalled,
+    Row,
+    RowChanged,
+    RowUpdate,
+    Store,
+    StoreError,
+)
 
+TRIES = 10
+"""How often a merge is worked out again because another process was faster."""
 MOST_SAMPLED = 2000
 """Rows that are looked at where a statistic of all rows is wanted."""
 
@@ -75,6 +96,7 @@ class EngineRows:
         columns = {
             key: np.where(mask[..., None], found.keys, np.float32(0))[None],
             "label": np.where(mask, label, 0)[None],
+            COUNT: np.where(mask, found.counts, 0).astype(np.float32)[None],
         }
         distance = np.where(mask, found.distances, np.float32(0))[None]
         return Neighbours(columns, distance, mask[None], np.where(mask, found.ids, -1)[None])
@@ -100,14 +122,54 @@ class EngineRows:
         raise StoreError("rows on a server have no positions: forget them by their ids")
 
 
+class ConsolidatingEngineRows(EngineRows, ConsolidatingMemory):
+    """Those of a memory that consolidates: what the readers must know of classes are the totals that the store keeps."""
+
+    def __init__(self, memory: EngineMemory) -> None:
+        EngineRows.__init__(self, memory)
+        self.metric = "euclidean"
+        self.pool = Pool(memory.learner.readers, 1)
+        self.novelty = Novelty(1)
+
+    def statistics(self, way: int) -> ClassStatistics:
+        total, examples = self._memory.sums(way)
+        return ClassStatistics(total[None], examples[None])
+
+
+@dataclass(frozen=True)
+class PendingMerge:
+    """Examples that are to be merged into a row."""
+
+    base: Row
+    """The row as it was recalled."""
+    added: tuple[MergedExample, ...]
+
+    def result(self) -> Row:
+        key, count = self.base.key, self.base.count
+        for example in self.added:
+            count += 1
+            key = key + (example.key - key) / np.float32(count)
+        return replace(self.base, key=key.astype(np.float32), count=count)
+
+    def update(self) -> RowUpdate:
+        result = self.result()
+        # The first example of a row is noted when it is no longer alone: its key is then no longer the row's.
+        first = (MergedExample(self.base.source, self.base.key.copy()),) if self.base.count == 1 else ()
+        return RowUpdate(
+            self.base.id,
+            key=result.key,
+            count=result.count,
+            merged=(*first, *self.added),
+            seen_count=self.base.count,
+        )
+
+
 class EngineMemory:
     """One memory of one learner of embeddings (see `Learner.on_embeddings`)."""
 
     def __init__(
         self, learner: Learner, store: Store, max_rows: int | None = None, max_rows_per_class: int | None = None
     ) -> None:
-        if learner.consolidates:
-            raise StoreError("a memory that consolidates is searched in RAM: open it with recall='ram'")
         if len(learner.key_widths) != 1 or learner.config.metric != "euclidean" or learner.config.hops != 1:
             raise StoreError("this model recalls in ways that a server cannot: open the memory with recall='ram'")
         self.learner = learner
@@ -117,13 +179,16 @@ class EngineMemory:
         self.ids = RowIds(store)
         self.sources: dict[int, str | None] = {}
         """Of the rows that were recalled last."""
-        self.ram = EngineRows(self)
+        self.ram = ConsolidatingEngineRows(self) if learner.consolidates else EngineRows(self)
+        self._near: dict[int, Row] = {}
         self.reload()
 
     def reload(self) -> None:
         """Forget what was staged, and see which classes there are."""
         self._staged: dict[int, NewRow] = {}
         self._dropped: list[int] = []
+        self._merges: dict[int, PendingMerge] = {}
+        self._taught = False
         self._read_classes()
 
     def follow(self) -> None:
@@ -131,7 +196,16 @@ class EngineMemory:
 
     def _read_classes(self) -> None:
         self.generation = self.store.generation()
-        counts = self.store.class_counts()
+        if self.learner.consolidates:
+            totals = self.store.totals()
+            counts = {total.label: (total.rows, total.examples) for total in totals}
+            self._total = np.array([total.total for total in totals]).reshape(len(totals), self.store.width)
+            self._examples = np.array([float(total.examples) for total in totals])
+            kept = self.store.settings().get(READERS_SETTING) or {}
+            self.ram.pool = Pool.from_dict(self.ram.pool.readers, kept.get("pool"))
+            self.ram.novelty = Novelty.from_dict(kept.get("novelty"))
+        else:
+            counts = self.store.class_counts()
         self.classes: list[Label] = list(counts)
         self._rows = [rows for rows, _ in counts.values()]
         self._number = {label: number for number, label in enumerate(self.classes)}
@@ -149,6 +223,21 @@ class EngineMemory:
     def counts(self) -> dict[Label, int]:
         return dict(zip(self.classes, self._rows, strict=True))
 
+    def sums(self, way: int) -> tuple[np.ndarray, np.ndarray]:
+        """The sums of the keys of the classes, and how many examples they have."""
+        more = max(0, way - len(self._total))
+        total, examples = np.pad(self._total, ((0, more), (0, 0))), np.pad(self._examples, (0, more))
+        return total[:way].astype(np.float32), examples[:way].astype(np.float32)
+
+    def _add(self, row: Row | NewRow, sign: int) -> None:
+        if self.learner.consolidates:
+            number = self._number[row.label]
+            more = max(0, number + 1 - len(self._total))
+            self._total = np.pad(self._total, ((0, more), (0, 0)))
+            self._examples = np.pad(self._examples, (0, more))
+            self._total[number] += sign * row.count * np.asarray(row.key, np.float64)
+            self._examples[number] += sign * row.count
+
     def keys(self) -> Float[np.ndarray, "row embed"]:
         """Of some rows, where a statistic of all is wanted; of all, if they are few."""
         kept = self.store.oldest(MOST_SAMPLED).keys
@@ -161,20 +250,21 @@ class EngineMemory:
         return np.array([self._number.get(label, -1) for label in labels], np.int64)
 
     def recall(self, asked: Float[np.ndarray, "query embed"], k: int) -> Recalled:
-        found = self.store.recall(asked, k + len(self._dropped))
-        if self._staged or self._dropped:
+        found = self.store.recall(asked, k + len(self._dropped) + len(self._merges))
+        if self._staged or self._dropped or self._merges:
             found = self._with_staged(found, asked, k)
+        self._near = {row.id: row for query in range(len(asked)) for row in found.rows(query)}
         sources = itertools.chain.from_iterable(found.sources)
         self.sources = dict(zip(found.ids.ravel().tolist(), sources, strict=True))
         return found
 
     def _with_staged(self, found: Recalled, asked: np.ndarray, k: int) -> Recalled:
-        dropped = set(self._dropped)
-        staged = [
+        other = {*self._dropped, *self._merges}
+        staged = [merge.result() for merge in self._merges.values()] + [
             Row(row.id, row.label, np.asarray(row.key, np.float32), 0.0, 0.0, row.source, None, row.count)
             for row in self._staged.values()
         ]
-        rows = [[*(row for row in found.rows(query) if row.id not in dropped), *staged] for query in range(len(asked))]
+        rows = [[*(row for row in found.rows(query) if row.id not in other), *staged] for query in range(len(asked))]
         return Recalled.of(rows, asked, k)
 
     # --- writing --------------------------------------------------------------------------------------------------
@@ -189,13 +279,35 @@ class EngineMemory:
         evicted = self._make_room(embedding, row.label)
         self._rows[self._number[row.label]] += 1
         self._staged[id] = replace(row, id=id)
+        self._add(row, 1)
         return id, evicted
+
+    def merge(self, embedding: Float[np.ndarray, " embed"], position: int, source: str | None) -> int:
+        """Merge an example into a row that was recalled for it. Returns the row's id."""
+        example = MergedExample(source, np.array(embedding, np.float32))
+        if position in self._staged:
+            row = self._staged[position]
+            base = Row(position, row.label, np.asarray(row.key, np.float32), 0.0, 0.0, row.source, None, row.count)
+            change = PendingMerge(base, (example,))
+            key, count = change.result().key, change.result().count
+            merged = (*row.merged, *change.update().merged)
+            self._staged[position] = replace(row, key=key, count=count, merged=merged)
+        else:
+            earlier = self._merges.get(position)
+            base, added = (earlier.base, earlier.added) if earlier else (self._near[position], ())
+            self._merges[position] = PendingMerge(base, (*added, example))
+        self._add(replace(base, key=example.key, count=1), 1)
+        return position
+
+    def taught(self) -> None:
+        """The readers were weighed: `commit` makes that last too."""
+        self._taught = True
 
     def _make_room(self, embedding: np.ndarray, label: Label) -> list[int]:
         of_class = self.max_rows_per_class is not None and self._rows[self._number[label]] >= self.max_rows_per_class
         if not of_class and (self.max_rows is None or len(self) < self.max_rows):
             return []
-        if self._staged:
+        if self._staged or self._merges:
             raise StoreError("a budget on a server is kept one lesson at a time: commit before the next")
         wanted = 1
         while True:
@@ -204,6 +316,7 @@ class EngineMemory:
                 if not of_class or row.label == label:
                     self._dropped.append(row.id)
                     self._rows[self._number[row.label]] -= 1
+                    self._add(row, -1)
                     return [row.id]
             if not found.mask.all():
                 return []
@@ -217,16 +330,33 @@ class EngineMemory:
         self, settings: Mapping[str, Any] | None = None, receipts: Mapping[str, Any] | None = None
     ) -> dict[int, int]:
         """Make what was staged durable, settings and receipts with it, all of it or nothing. Returns the ids written."""
-        if not (self._staged or self._dropped or settings or receipts):
+        settings = dict(settings or {})
+        if self._taught:
+            settings[READERS_SETTING] = {"pool": self.ram.pool.to_dict(), "novelty": self.ram.novelty.to_dict()}
+        if not (self._staged or self._dropped or self._merges or settings or receipts):
             return {}
-        rows, dropped = list(self._staged.values()), self._dropped
+        rows, dropped, merges = list(self._staged.values()), self._dropped, self._merges
         # Whether or not it succeeds: what was not acknowledged has never been.
-        self._staged, self._dropped = {}, []
-        try:
-            self.store.replace(dropped, rows, settings=settings, receipts=receipts)
-        finally:
-            self.generation = -1
+        self._staged, self._dropped, self._merges, self._taught = {}, [], {}, False
+        self.generation = -1
+        for left in reversed(range(TRIES)):
+            try:
+                update = [merge.update() for merge in merges.values()]
+                self.store.replace(dropped, rows, update=update, settings=settings, receipts=receipts)
+                break
+            except RowChanged:
+                if not left:
+                    raise
+                merges = {id: replace(merge, base=self.store.row(id)) for id, merge in merges.items()}
         return {row.id: row.id for row in rows}
+
+    def forget_source(self, source: str) -> Forgotten:
+        """Leave no trace of a source, as `DurableMemory` does."""
+        own = set(self.store.ids_of_source(source))
+        touched = sorted({*own, *self.store.merged_from(source)})
+        forgotten = forget_in_store(self.store, touched, own, source) if touched else Forgotten([], [])
+        self._read_classes()
+        return forgotten
 
     def forget(self, ids: Iterable[int]) -> list[int]:
         gone = self.store.delete(ids)
