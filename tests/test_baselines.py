@@ -317,6 +317,13 @@ def test_the_running_covariance_of_streaming_lda_is_the_scatter_within_classes()
     torch.testing.assert_close(method.covariance * method.count, scatter, atol=1e-3, rtol=1e-3)
 
 
+def test_logistic_regression_learns_among_many_classes_too():
+    x, y = clusters(400, seed=1, spread=0.1, drawings=2)
+    method = LogisticBaseline(10.0)
+    method.adapt(x[::2], y[::2], 400)
+    assert float((method.predict(x[1::2]).log_probs.argmax(1) == y[1::2]).float().mean()) > 0.5
+
+
 def test_places_are_dealt_to_classes_alike_in_context_and_queries():
     x, y = clusters(8, seed=8)
     generator = torch.Generator().manual_seed(0)
