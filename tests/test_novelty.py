@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apl.novelty import Novelty, best_three, left_out, log_odds_of_share, nearness
+from apl.novelty import Novelty, left_out, log_odds_of_share, nearness
 from apl.readers import Readings
 
 
@@ -16,7 +16,7 @@ def readings(nearest: list[float], mean: list[float], known: list[bool] | None =
 
 
 def test_nearness_is_the_best_of_each_reader_and_its_lead_over_the_next_class():
-    found = nearness(best_three(readings([0.2, 0.9, 0.5, 1.0], [0.1, 0.3, 0.8, 1.0], [True, True, True, False])))
+    found = nearness(readings([0.2, 0.9, 0.5, 1.0], [0.1, 0.3, 0.8, 1.0], [True, True, True, False]).best)
     assert found[0, 0] == pytest.approx([1, 0.9, 0.8, 0.4, 0.5])
 
 
@@ -25,8 +25,8 @@ def test_leaving_a_class_out_leaves_what_the_others_would_say():
     for truth in range(4):
         others = [n for n in range(4) if n != truth]
         scores = seen.scores[..., others, :]
-        expected = nearness(best_three(Readings(scores, np.ones((1, 3), bool))))
-        without = nearness(left_out(best_three(seen), seen, np.array([[truth]])))
+        expected = nearness(Readings(scores, np.ones((1, 3), bool)).best)
+        without = nearness(left_out(seen.best, seen, np.array([[truth]])))
         assert without == pytest.approx(expected)
 
 

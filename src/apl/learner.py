@@ -263,7 +263,9 @@ class Learner:
         memory.learn(prediction.readings, truth)
         explained = explaining_row(prediction.neighbours, truth)
         merged = np.where(self.controller.merge(chosen, explained >= 0), explained, -1)
-        row = self.write(memory, prediction.embedding, y, merged < 0)
+        row = np.full(merged.shape, -1)
+        if (merged < 0).any():
+            row = self.write(memory, prediction.embedding, y, merged < 0)
         memory.merge(self.networks.array(prediction.embedding), merged)
         return Observation(prediction, surprise, row, merged)
 

@@ -48,14 +48,14 @@ class Novelty:
 
     def logit(self, readings: Readings) -> Float[np.ndarray, "episode query"]:
         """Log odds of "new" against "known"; infinite where nothing is known."""
-        numbers = nearness(best_three(readings))
+        numbers = nearness(readings.best)
         logit = np.einsum("eqn,en->eq", self._standardised(numbers), self.weight)
         return np.where(readings.known.any(1)[:, None], logit, np.inf)
 
     def learn(self, readings: Readings, truth: Int[np.ndarray, "episode query"]) -> None:
         known = np.take_along_axis(readings.known, truth, 1)
         number = readings.known.sum(1)[:, None]
-        best = best_three(readings)
+        best = readings.best
         as_seen, without = nearness(best), nearness(left_out(best, readings, truth))
         for query in range(truth.shape[1]):
             new = ~known[:, query]
@@ -106,15 +106,6 @@ class Novelty:
         for name, value in (kept or {}).items():
             setattr(novelty, name, np.array([value]))
         return novelty
-
-
-def best_three(readings: Readings) -> Float[np.ndarray, "episode query 2 3"]:
-    """The best three scores of known classes by nearest row and by class mean, the best first; -inf where there are
-    fewer."""
-    scores = np.where(readings.known[:, None, None], readings.scores[..., :2].swapaxes(-1, -2), -np.inf)
-    if scores.shape[-1] < 3:
-        scores = np.pad(scores, ((0, 0), (0, 0), (0, 0), (0, 3 - scores.shape[-1])), constant_values=-np.inf)
-    return np.sort(np.partition(scores, -3, -1)[..., -3:], -1)[..., ::-1]
 
 
 def left_out(

@@ -72,6 +72,15 @@ class Readings:
     """As they come; meaningless for classes that are not known. A decoder that was not asked has no part in them."""
     known: Bool[np.ndarray, "episode class"]
 
+    @cached_property
+    def best(self) -> Float[np.ndarray, "episode query 2 3"]:
+        """The best three scores of known classes by nearest row and by class mean, the best first; -inf where there are
+        fewer."""
+        scores = np.where(self.known[:, None, None], self.scores[..., :2].swapaxes(-1, -2), -np.inf)
+        if scores.shape[-1] < 3:
+            scores = np.pad(scores, ((0, 0), (0, 0), (0, 0), (0, 3 - scores.shape[-1])), constant_values=-np.inf)
+        return np.sort(np.partition(scores, -3, -1)[..., -3:], -1)[..., ::-1]
+
 
 def recalled_directions(
     rows: Float[np.ndarray, "episode query neighbours embed"], centre: Float[np.ndarray, "episode embed"]
@@ -178,6 +187,8 @@ class Pool:
         self.weight = np.tile(self._prior, (self.episodes, 1))
         self.precision = np.tile(self.prior.precision * np.eye(count), (self.episodes, 1, 1))
         self.variance, self.lessons = np.zeros((self.episodes, count)), np.zeros(self.episodes)
+        self._latest: tuple[Any, ...] | None = None
+        """The readings asked about last and what came of them: a lesson usually follows its question."""
 
     @cached_property
     def prior(self) -> Prior:
@@ -201,8 +212,10 @@ class Pool:
 
     def log_probs(self, readings: Readings) -> Float[np.ndarray, "episode query class"]:
         """Among the known classes; -inf elsewhere."""
-        scores, _ = self.standardised(readings)
-        return self._shared(scores, readings.known)
+        scores, variance = self.standardised(readings)
+        log_probs = self._shared(scores, readings.known)
+        self._latest = (readings, scores, variance, log_probs)
+        return log_probs
 
     def needs(self, reader: str) -> bool:
         """Whether a reader that is dear to ask is worth it. One that was found to say nothing is left alone until
@@ -226,8 +239,11 @@ class Pool:
         taught = taught & np.take_along_axis(readings.known, truth, 1) & (readings.known.sum(1) > 1)[:, None]
         if not taught.any():
             return
-        scores, variance = self.standardised(readings)
-        share = np.exp(self._shared(scores, readings.known)) * taught[..., None]
+        if self._latest is None or self._latest[0] is not readings:
+            self.log_probs(readings)
+        _, scores, variance, log_probs = self._latest
+        self._latest = None
+        share = np.exp(log_probs) * taught[..., None]
         mean = np.einsum("eqc,eqcr->eqr", share, scores)
         true = np.take_along_axis(scores, truth[..., None, None], 2)[:, :, 0] * taught[..., None]
         weighted = scores * share[..., None]
@@ -240,9 +256,12 @@ class Pool:
         pulled += (1 - kept)[:, None] * (self.prior.precision * self._prior)
         # A reader that was not asked is last: it neither gains nor loses by this lesson.
         absent = len(self.readers) - scores.shape[-1]
-        self.precision = precision + np.pad(curvature, ((0, 0), (0, absent), (0, absent)))
+        missed = (true - mean).sum(1)
+        if absent:
+            curvature = np.pad(curvature, ((0, 0), (0, absent), (0, absent)))
+            missed = np.pad(missed, ((0, 0), (0, absent)))
+        self.precision = precision + curvature
         weight = np.linalg.solve(precision, pulled[..., None])[..., 0]
-        missed = np.pad((true - mean).sum(1), ((0, 0), (0, absent)))
         self.weight = weight + np.linalg.solve(self.precision, missed[..., None])[..., 0]
         usual = self.variance[:, scores.shape[-1] :] / self.lessons.clip(1e-9)[:, None]
         varied = np.concatenate([(variance * taught[..., None]).sum(1), usual * lessons[:, None]], 1)
