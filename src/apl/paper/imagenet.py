@@ -35,8 +35,9 @@ from apl.paper.plot import OTHER, OURS, QUIET, THIRD, figure, smooth
 from apl.paper.results import figure_path, load_rows, save_rows
 
 SEED = 0
-BATCH = 16
-EPISODES = {20: 100, 100: 20, 1000: 5}
+EPISODES = {20: 25, 100: 5, 1000: 5}
+BATCH = {20: 16, 100: 16, 1000: 64}
+"""Photographs shown at a time; none of them helps to answer the others."""
 ENCODERS = {"lite0": "EfficientNet-Lite0", "lite2": "EfficientNet-Lite2", "inception": "Inception-ResNet-v2"}
 
 
@@ -57,13 +58,13 @@ def any_n_learner(width: int) -> Learner:
 def watch_episodes(
     learner: Learner, keys: Float[Tensor, "photo embed"], data: PhotoFeatures, way: int, episodes: int
 ) -> Watched:
-    """Every photograph of the drawn classes, sixteen at a time."""
+    """Every photograph of the drawn classes."""
     sampler = EpisodeSampler(torch.from_numpy(data.labels), torch.Generator().manual_seed(SEED))
     right = torch.from_numpy(data.named == data.labels)
     results, named = [], []
     for _ in range(episodes):
         drawn = sampler.online(way, None, 1)
-        results.append(watch(learner, keys, drawn, BATCH))
+        results.append(watch(learner, keys, drawn, BATCH.get(way, 16)))
         named.append(right[drawn.example])
     length = min(result.correct.shape[1] for result in results)
     cut = [
@@ -82,6 +83,7 @@ def row(method: str, encoder: str, data: PhotoFeatures, watched: Watched, **more
         "way": result.way,
         "episodes": len(result.correct),
         "photographs": result.correct.shape[1],
+        "batch": BATCH.get(result.way, 16),
         "seed": SEED,
         "split": "imagenet val",
         "split_hash": data.identity,
@@ -117,7 +119,7 @@ def measure(encoder: str, rows: list[dict[str, object]], quick: bool) -> Iterato
     data, kept = photo_features(encoder, "val"), load_rows("imagenet", quick)
     keys = {"seen": torch.from_numpy(data.features)}
     if isinstance(maker := photo_encoder(encoder), PhotoEncoder):
-        keys["seen and named"] = torch.from_numpy(maker.keys(data.features))
+        keys = {"seen and named": torch.from_numpy(maker.keys(data.features)), **keys}
     for name, key in keys.items():
         for way, episodes in EPISODES.items():
             count = max(1, episodes // 10) if quick else episodes
