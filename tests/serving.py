@@ -93,9 +93,9 @@ def alike(found: Any, expected: Any, tolerance: float = 1e-4) -> bool:
 
 
 @contextmanager
-def running(settings: Settings, learner: Learner | None = None) -> Iterator[httpx.Client]:
-    """A live server in a thread of this process."""
-    app = create_app(settings, learner or small_learner())
+def running(settings: Settings, learner: Learner | None = None, bundled: bool = False) -> Iterator[httpx.Client]:
+    """A live server in a thread of this process; of the small model, unless another or the settings' own is wanted."""
+    app = create_app(settings, learner if learner or bundled else small_learner())
     server = uvicorn.Server(server_config(app, settings))
     thread = threading.Thread(target=server.run)
     thread.start()

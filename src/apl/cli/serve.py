@@ -7,7 +7,7 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from apl.cli.options import TrainedModel, arg
 
@@ -27,6 +27,8 @@ class Command:
     """0 takes any free port and prints which."""
     workers: Annotated[int, arg(metavar="THREADS")] = 1
     """Threads that embed pictures side by side. A memory has one writer, so there is always one process."""
+    recall: Literal["ram", "engine"] = "ram"
+    """Where memories are searched: here, or by the database they live on, which several services may then share."""
     max_rows: Annotated[int | None, arg(metavar="ROWS")] = None
     """A budget of rows per memory; beyond it, the row that matters least goes."""
     tokens: Annotated[Path | None, arg(metavar="FILE")] = None
@@ -61,6 +63,7 @@ class Command:
                 host="0.0.0.0" if self.share and self.host == "127.0.0.1" else self.host,
                 port=self.port,
                 workers=self.workers,
+                recall=self.recall,
                 max_rows=self.max_rows,
                 tokens=None if self.tokens is None else str(self.tokens),
                 share=self.share,

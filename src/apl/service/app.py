@@ -17,19 +17,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
-from apl.config import WITHOUT_WEIGHTS, ImageConfig
-from apl.exported import load_for_use
 from apl.learner import Learner
 from apl.service import responses
 from apl.service.guard import Guard, Refused
-from apl.service.memories import FIRST
+from apl.service.memories import FIRST, away
 from apl.service.requests import MODELS
 from apl.service.routes import router
+from apl.service.served_model import ServedModel
 from apl.service.settings import Settings
 from apl.service.state import ServiceState
 from apl.service.telemetry import Metrics, log
 from apl.service.tokens import Tokens, make_token
-from apl.store import StoreError
+from apl.store import StoreAway, StoreError
 
 PAGE = Path(__file__).parent / "page"
 ABOUT = (
@@ -40,11 +39,7 @@ ABOUT = (
 
 def create_app(settings: Settings, learner: Learner | None = None) -> FastAPI:
     """The service as an ASGI application. What it opens, it opens when it is started."""
-    learner = load_for_use(settings.model) if learner is None else learner
-    if not isinstance(learner.config.encoder, ImageConfig):
-        raise ValueError(f"{settings.model} does not take pictures: the service needs a model that does")
-    if learner.config.decoder.labels == "fixed" and learner.config.decoder.kind not in WITHOUT_WEIGHTS:
-        raise ValueError(f"{settings.model} knows a fixed number of classes: take one with neighbourhood labels")
+    model = ServedModel.open(settings, learner)
     tokens = None if settings.tokens is None else Tokens.load(settings.tokens)
     owner_token = None
     if settings.share and tokens is None:
@@ -56,7 +51,7 @@ def create_app(settings: Settings, learner: Learner | None = None) -> FastAPI:
     @asynccontextmanager
     async def running(app: FastAPI) -> AsyncIterator[None]:
         try:
-            app.state.parts = await ServiceState.open(settings, learner, metrics, tokens)
+            app.state.parts = await ServiceState.open(settings, model, metrics, tokens)
         except Refused as refusal:
             app.state.failure = refusal.message
             raise
@@ -101,10 +96,13 @@ def _add_health(app: FastAPI, metrics: Metrics) -> None:
 
     @app.get("/readyz", response_model=responses.Status, responses={503: {"model": responses.Status}}, tags=["service"])
     async def ready(request: Request) -> Response:
-        """The model is loaded, the memories are open, and no stop has been asked for."""
+        """The model is loaded, the memories answer, and no stop has been asked for."""
         parts: ServiceState | None = getattr(request.app.state, "parts", None)
-        is_ready = parts is not None and not parts.stopping
-        return _json({"status": "ready" if is_ready else "stopping"}, 200 if is_ready else 503)
+        if parts is None or parts.stopping:
+            return _json({"status": "stopping"}, 503)
+        if not await parts.memories.are_there():
+            return _json({"status": "the memories do not answer"}, 503)
+        return _json({"status": "ready"}, 200)
 
     @app.get("/metrics", response_class=Response, tags=["service"], responses={200: {"content": {"text/plain": {}}}})
     async def show_metrics(request: Request) -> Response:
@@ -130,6 +128,8 @@ async def _http(request: Request, error: Any) -> Response:
 
 
 async def _storage(request: Request, error: Any) -> Response:
+    if isinstance(error, StoreAway):
+        return await _refused(request, away(error))
     log.error("storage", extra={"fields": {"path": request.url.path, "message": str(error)}})
     return _error(507, "storage", f"nothing was written: {error}")
 

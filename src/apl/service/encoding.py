@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float, UInt8
+from jaxtyping import Float
 
-from apl.learner import Learner
 from apl.service.guard import Refused
+from apl.service.served_model import ServedModel
 from apl.service.telemetry import Metrics
 
 AT_ONCE = 64
@@ -23,15 +25,15 @@ AT_ONCE = 64
 
 @dataclass
 class _Waiting:
-    images: UInt8[np.ndarray, "image 1 side side"]
+    examples: Sequence[Any]
     done: asyncio.Future[np.ndarray]
 
 
 class BatchedEncoder:
     """The encoder, shared by all requests. To be used from one event loop."""
 
-    def __init__(self, learner: Learner, workers: int, most_waiting: int, metrics: Metrics) -> None:
-        self.learner, self.metrics = learner, metrics
+    def __init__(self, model: ServedModel, workers: int, most_waiting: int, metrics: Metrics) -> None:
+        self.model, self.metrics = model, metrics
         self.most_waiting = most_waiting
         self._queue: deque[_Waiting] = deque()
         self._waiting = 0
@@ -39,12 +41,13 @@ class BatchedEncoder:
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="encoder")
         self._running: set[asyncio.Task[None]] = set()
 
-    async def embed(self, images: UInt8[np.ndarray, "image 1 side side"]) -> Float[np.ndarray, "image embed"]:
-        if self._waiting + len(images) > self.most_waiting:
+    async def embed(self, examples: Sequence[Any]) -> Float[np.ndarray, "example embed"]:
+        """Examples as the model reads them (`ServedModel.read`)."""
+        if self._waiting + len(examples) > self.most_waiting:
             raise Refused(503, "busy", "too many examples are waiting: try again later", **{"retry-after": "1"})
-        waiting = _Waiting(images, asyncio.get_running_loop().create_future())
+        waiting = _Waiting(examples, asyncio.get_running_loop().create_future())
         self._queue.append(waiting)
-        self._waiting += len(images)
+        self._waiting += len(examples)
         self._start()
         return await waiting.done
 
@@ -62,12 +65,12 @@ class BatchedEncoder:
         try:
             while self._queue:
                 batch = self._next_batch()
-                joined = np.concatenate([waiting.images for waiting in batch])
+                joined = [example for waiting in batch for example in waiting.examples]
                 self.metrics.batch.observe(len(joined))
                 loop = asyncio.get_running_loop()
                 try:
                     embedded = await loop.run_in_executor(self._threads, self._embed, joined)
-                    parts = np.split(embedded, np.cumsum([len(waiting.images) for waiting in batch])[:-1])
+                    parts = np.split(embedded, np.cumsum([len(waiting.examples) for waiting in batch])[:-1])
                     for waiting, part in zip(batch, parts, strict=True):
                         if not waiting.done.done():
                             waiting.done.set_result(part)
@@ -80,12 +83,11 @@ class BatchedEncoder:
 
     def _next_batch(self) -> list[_Waiting]:
         batch, size = [], 0
-        while self._queue and (not batch or size + len(self._queue[0].images) <= AT_ONCE):
+        while self._queue and (not batch or size + len(self._queue[0].examples) <= AT_ONCE):
             batch.append(self._queue.popleft())
-            size += len(batch[-1].images)
+            size += len(batch[-1].examples)
         self._waiting -= size
         return batch
 
-    def _embed(self, images: np.ndarray) -> np.ndarray:
-        networks = self.learner.networks
-        return networks.array(networks.embed(images))
+    def _embed(self, examples: Sequence[Any]) -> np.ndarray:
+        return self.model.embed(examples)

@@ -8,14 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from apl.classifier.new_class import NewClassRule
 from apl.classifier.session import Session, open_memory
-from apl.learner import Learner
 from apl.service.guard import Refused
 from apl.service.memory_worker import MemoryWorker
+from apl.service.served_model import ServedModel
 from apl.service.settings import Settings
 from apl.service.telemetry import Metrics
-from apl.store import FingerprintMismatch, StoreBusy, delete_memory, list_memories
+from apl.store import FingerprintMismatch, StoreAway, StoreBusy, delete_memory, list_memories
 from apl.store.errors import StoreError
 from apl.store.rows import checked_name
 
@@ -39,10 +38,9 @@ class Listed:
 class OpenMemories:
     """To be used from one event loop."""
 
-    def __init__(self, settings: Settings, learner: Learner, metrics: Metrics) -> None:
-        self.settings, self.learner, self.metrics = settings, learner, metrics
-        self.fingerprint = learner.fingerprint()
-        self.rule = NewClassRule.of_model(settings.model)
+    def __init__(self, settings: Settings, model: ServedModel, metrics: Metrics) -> None:
+        self.settings, self.model, self.metrics = settings, model, metrics
+        self.fingerprint = model.fingerprint
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="memory")
         self._workers: dict[str, MemoryWorker] = {}
         self._known: dict[str, Listed] = {}
@@ -52,6 +50,8 @@ class OpenMemories:
         """Find the memories that are there, and make the first one if there is none of its name."""
         try:
             found = await self._in_thread(lambda: list_memories(self.settings.memory))
+        except StoreAway as error:
+            raise away(error) from None
         except StoreError:
             found = []  # a file that does not exist yet; if it is something worse, opening it says so
         for info in found:
@@ -77,6 +77,15 @@ class OpenMemories:
             return Listed(known.name, rows, known.created, known.usable)
 
         return [current(self._known[name]) for name in sorted(self._known)]
+
+    async def are_there(self) -> bool:
+        """Whether the home of the memories answers."""
+        try:
+            for worker in list(self._workers.values())[:1]:
+                await asyncio.wait_for(self._in_thread(worker.session.store.generation), 5)
+            return True
+        except (StoreError, TimeoutError):
+            return False
 
     async def worker(self, name: str) -> MemoryWorker:
         """An existing memory, open."""
@@ -128,13 +137,16 @@ class OpenMemories:
         if name not in self._workers:
             with plain_refusals():
                 session = await self._in_thread(lambda: self._open_memory(name))
-            self._workers[name] = MemoryWorker(session, self.threads, self.settings.limits.rows, self.metrics)
+            self._workers[name] = MemoryWorker(
+                session, self.model, self.threads, self.settings.limits.rows, self.metrics
+            )
         return self._workers[name]
 
     def _open_memory(self, name: str) -> Session:
         parameters = {
             "model": self.settings.model,
             "encoder": None,
+            "recall": self.settings.recall,
             "memory": self.settings.memory,
             "name": name,
             "read_only": False,
@@ -146,10 +158,14 @@ class OpenMemories:
             "k": None,
             "ink": "auto",
         }
-        return open_memory(parameters, self.learner, self.rule)
+        return open_memory(parameters, self.model.learner, self.model.rule, self.model.encoder)
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self.threads, work)
+
+
+def away(error: Exception) -> Refused:
+    return Refused(503, "memory_away", f"nothing was written: {error}", **{"retry-after": "1"})
 
 
 def valid_name(name: str) -> str:
@@ -171,5 +187,7 @@ class plain_refusals:
             raise Refused(409, "other_model", str(error)) from error
         if isinstance(error, StoreBusy):
             raise Refused(409, "memory_busy", f"the memory is being written by another program: {error}") from error
+        if isinstance(error, StoreAway):
+            raise away(error) from error
         if isinstance(error, StoreError):
             raise Refused(507, "storage", f"the memory could not be used: {error}") from error

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,6 +32,7 @@ from apl.service.guard import Refused
 from apl.service.idempotency import AnsweredRequest, hash_key
 from apl.service.requests import Example
 from apl.service.responses import answers, explained, taught
+from apl.service.served_model import ServedModel
 from apl.service.telemetry import Metrics
 from apl.store import AlreadyAnswered
 
@@ -76,8 +78,11 @@ class _Outcome:
 class MemoryWorker:
     """The only user of one memory's `Session`."""
 
-    def __init__(self, session: Session, threads: Executor, most_rows: int, metrics: Metrics) -> None:
-        self.session, self.threads, self.most_rows, self.metrics = session, threads, most_rows, metrics
+    def __init__(
+        self, session: Session, model: ServedModel, threads: Executor, most_rows: int, metrics: Metrics
+    ) -> None:
+        self.session, self.model, self.threads, self.metrics = session, model, threads, metrics
+        self.most_rows = most_rows
         self.curve = LearningCurve.read(session.store.settings())
         self.corrections = Corrections(session)
         self._waiting: deque[_Job] = deque()
@@ -181,7 +186,8 @@ class MemoryWorker:
                     else:
                         receipts = []
                         for embedding, example in zip(lesson.embeddings, lesson.examples, strict=True):
-                            receipts.append(world.learn(embedding, example.label, example.source, example.payload))
+                            kept = partial(self.model.payload, example.content)
+                            receipts.append(world.learn(embedding, example.label, example.source, kept))
                             curve = curve.after(receipts[-1], len(world.memory))
                         learnt.append((lesson, receipts))
                 staged = world.memory.staged

@@ -12,6 +12,7 @@ from apl.service.settings import BATCH, LABEL_CHARACTERS, MOST_TOP, SOURCE_CHARA
 NAME_PATTERN = "^[A-Za-z0-9._-]{1,64}$"
 Name = Annotated[str, Path(description="The memory's name.", json_schema_extra={"pattern": NAME_PATTERN})]
 Top = Annotated[int, Query(ge=1, le=MOST_TOP, description="How many of the likeliest classes to name.")]
+Anyway = Annotated[bool, Query(description="Take a photograph although the model knows drawings.")]
 RowId = Annotated[int, Path(ge=1, lt=2**63)]
 RetryKey = Annotated[
     str | None,

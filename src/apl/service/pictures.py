@@ -1,4 +1,4 @@
-"""Pictures from strangers: bytes or arrays to sheets (see `apl.classifier.images`), looking at the header before unpacking."""
+"""Pictures in JSON from strangers: base64 to bytes, lists of numbers to arrays."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ import binascii
 from typing import Any
 
 import numpy as np
-from jaxtyping import UInt8
 
-from apl.classifier.images import Ink, read_image
-from apl.image_file import open_image
 from apl.service.guard import Refused
 
 
@@ -30,14 +27,7 @@ def from_base64(text: str) -> bytes:
         raise unusable("image: not valid base64") from None
 
 
-def sheet_from_bytes(data: bytes, ink: Ink, most_pixels: int) -> UInt8[np.ndarray, "height width"]:
-    try:
-        return read_image(open_image(data, most_pixels), ink)
-    except (ValueError, TypeError) as error:
-        raise unusable(f"image: {error}") from None
-
-
-def sheet_from_pixels(rows: Any, ink: Ink, most_pixels: int) -> UInt8[np.ndarray, "height width"]:
+def array_from_pixels(rows: Any, most_pixels: int) -> np.ndarray:
     """Nothing is believed of them: sizes first, then the numbers, a row at a time so that others get their turn."""
     if type(rows) is not list or not rows or type(rows[0]) is not list or not rows[0]:
         raise unusable("pixels: rows of numbers, every row with the same number of pixels, at least one")
@@ -52,7 +42,4 @@ def sheet_from_pixels(rows: Any, ink: Ink, most_pixels: int) -> UInt8[np.ndarray
         lines.append(np.array(row))
     if any(line.dtype.kind not in "if" for line in lines):
         raise unusable("pixels: integers must lie in 0..255")
-    try:
-        return read_image(np.stack(lines), ink)
-    except (ValueError, TypeError) as error:
-        raise unusable(f"pixels: {error}") from None
+    return np.stack(lines)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
-import numpy as np
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -24,10 +23,11 @@ from pydantic_core import from_json
 from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 
-from apl.classifier.images import Ink, to_png
+from apl.classifier.images import Ink
 from apl.service.guard import Refused
-from apl.service.pictures import from_base64, sheet_from_bytes, sheet_from_pixels, unusable
-from apl.service.settings import BATCH, LABEL_CHARACTERS, SOURCE_CHARACTERS, Limits
+from apl.service.pictures import array_from_pixels, from_base64, unusable
+from apl.service.served_model import ServedModel, content_of
+from apl.service.settings import BATCH, LABEL_CHARACTERS, SOURCE_CHARACTERS, TEXT_CHARACTERS, Limits
 from apl.store import Label
 
 Text = Annotated[StrictStr, Field(min_length=1, max_length=LABEL_CHARACTERS)]
@@ -63,27 +63,30 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Picture(Strict):
-    """One picture: either `image` or `pixels`."""
+class Asked(Strict):
+    """One example: `image` or `pixels`, or `text` where sentences are served."""
 
     image: StrictStr | None = Field(
         None, description="A PNG, JPEG, WebP, GIF, BMP or TIFF in base64, or as a data: URL."
     )
     pixels: Pixels | None = Field(None, description="Grey rows: integers 0..255, or floats 0..1.")
+    text: Annotated[StrictStr, Field(min_length=1, max_length=TEXT_CHARACTERS)] | None = Field(
+        None, description="A sentence, for a service of sentences."
+    )
     ink: Literal["auto", "dark", "light"] = Field("auto", description="Darker or lighter than its ground?")
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> Picture:
-        if (self.image is None) == (self.pixels is None):
-            raise ValueError("give either image or pixels")
+    def _one_of_three(self) -> Asked:
+        if sum(what is not None for what in (self.image, self.pixels, self.text)) != 1:
+            raise ValueError("give image, pixels or text, one of them")
         return self
 
 
-class Question(Picture):
+class Question(Asked):
     """A picture to be named."""
 
 
-class Lesson(Picture):
+class Lesson(Asked):
     """A picture and its name."""
 
     label: LabelField
@@ -135,15 +138,11 @@ MANY: dict[type[BaseModel], type[BaseModel]] = {Questions: Question, Lessons: Le
 
 @dataclass(frozen=True)
 class Example:
-    """A checked picture, and what is said of it."""
+    """A checked picture or text in the encoder's own form, and what is said of it."""
 
-    sheet: np.ndarray
+    content: Any
     label: Label | None = None
     source: str | None = None
-
-    def payload(self) -> bytes:
-        """What a row keeps of it."""
-        return to_png(self.sheet)
 
 
 async def read_json(request: Request, kind: type[Body], most_bytes: int = 100_000) -> Body:
@@ -217,17 +216,17 @@ class JsonBody:
 Unread = JsonBody | list[Form]
 
 
-def decode(unread: Unread, limits: Limits) -> list[Example]:
-    """Bodies to sheets. Takes a while: not for the event loop."""
+def decode(unread: Unread, model: ServedModel, limits: Limits, anyway: bool = False) -> list[Example]:
+    """Bodies to examples. Takes a while: not for the event loop."""
     if isinstance(unread, JsonBody):
         parsed: Any = parse(unread.kind, unread.content)
-        pictures: Sequence[Picture | Form] = parsed.examples if unread.kind in MANY else [parsed]
+        pictures: Sequence[Asked | Form] = parsed.examples if unread.kind in MANY else [parsed]
     else:
         pictures = unread
     examples = []
     for number, picture in enumerate(pictures):
         try:
-            examples.append(_decode(picture, limits))
+            examples.append(_decode(picture, model, limits, anyway))
         except Refused as refusal:
             if len(pictures) == 1:
                 raise
@@ -239,24 +238,30 @@ def digest(examples: Sequence[Example]) -> str:
     """Tells whether a repeated request says the same thing, whatever form it comes in."""
     total = hashlib.sha256()
     for example in examples:
-        for part in (repr(example.sheet.shape), repr(example.label), repr(example.source)):
+        content = content_of(example.content)
+        for part in (repr(len(content)), repr(example.label), repr(example.source)):
             total.update(part.encode() + b"\0")
-        total.update(example.sheet.tobytes())
+        total.update(content)
     return total.hexdigest()
 
 
-def _decode(picture: Picture | Form, limits: Limits) -> Example:
-    label, source = getattr(picture, "label", None), getattr(picture, "source", None)
+def _decode(asked: Asked | Form, model: ServedModel, limits: Limits, anyway: bool) -> Example:
+    label, source = getattr(asked, "label", None), getattr(asked, "source", None)
     for text, what in ((label, "label"), (source, "source")):
         if text is not None:
             check_text(text, what)
-    if isinstance(picture, Form):
-        sheet = sheet_from_bytes(picture.data, picture.ink, limits.image_pixels)
-    elif picture.pixels is not None:
-        sheet = sheet_from_pixels(picture.pixels, picture.ink, limits.image_pixels)
+    if isinstance(asked, Form):
+        what, content = "image", asked.data
+    elif asked.text is not None:
+        what, content = "text", asked.text
+    elif asked.pixels is not None:
+        what, content = "pixels", array_from_pixels(asked.pixels, limits.image_pixels)
     else:
-        sheet = sheet_from_bytes(from_base64(picture.image or ""), picture.ink, limits.image_pixels)
-    return Example(sheet, label, source)
+        what, content = "image", from_base64(asked.image or "")
+    try:
+        return Example(model.read(content, asked.ink, limits.image_pixels, anyway), label, source)
+    except (ValueError, TypeError) as error:
+        raise unusable(f"{what}: {error}") from None
 
 
 def check_text(text: str | int, what: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -123,7 +123,10 @@ class RowRecord(Described):
     surprise_nats: float
     written_at: float
     examples: int = Field(description="How many examples stand behind it.")
-    image: str | None = Field(description="The kept picture, ink bright on black, as PNG in base64.")
+    image: str | None = Field(
+        description="The kept picture in base64: a drawing as PNG, ink bright on black, or a JPEG."
+    )
+    text: str | None = Field(description="The kept sentence.")
 
 
 class Rows(Described):
@@ -143,8 +146,9 @@ class Status(Described):
 class ServiceInfo(Described):
     version: str
     model: str
+    takes: Literal["drawing", "photo", "text"]
     fingerprint: str
-    image_size: int
+    image_size: int = Field(description="Pixels along a side that the model looks at; 0 for sentences.")
     client: str
     admin: bool = Field(description="Whether this client may make memories.")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -12,13 +13,12 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from apl.classifier.answers import Receipt
-from apl.classifier.images import fit
 from apl.service import bundle, responses, views
 from apl.service.episodes import as_events, play
 from apl.service.guard import Refused
 from apl.service.memories import valid_name
 from apl.service.memory_worker import MemoryWorker
-from apl.service.openapi import Name, RetryKey, RowId, Top, body, errors
+from apl.service.openapi import Anyway, Name, RetryKey, RowId, Top, body, errors
 from apl.service.requests import (
     Example,
     Forgetting,
@@ -53,9 +53,10 @@ async def service(request: Request) -> Response:
     return _json(
         {
             "version": parts.version,
-            "model": parts.model_name,
+            "model": parts.model.name,
+            "takes": parts.model.takes,
             "fingerprint": parts.memories.fingerprint,
-            "image_size": parts.image_size,
+            "image_size": parts.model.image_size,
             "client": client.name,
             "admin": client.may("admin", "*"),
         }
@@ -134,10 +135,10 @@ async def counts(request: Request, name: Name) -> Response:
     responses=errors(404, 409, 415, 507),
     tags=["examples"],
 )
-async def predict(request: Request, name: Name, top: Top = TOP) -> Response:
+async def predict(request: Request, name: Name, top: Top = TOP, anyway: Anyway = False) -> Response:
     """What is this? Scope: read."""
     worker = await _worker(request, "read", name)
-    _, embeddings = await _examples(request, many=False, labelled=False)
+    _, embeddings = await _examples(request, many=False, labelled=False, anyway=anyway)
     return _json((await worker.ask(embeddings, top))[0])
 
 
@@ -148,10 +149,10 @@ async def predict(request: Request, name: Name, top: Top = TOP) -> Response:
     responses=errors(404, 409, 415, 507),
     tags=["examples"],
 )
-async def predict_batch(request: Request, name: Name, top: Top = TOP) -> Response:
+async def predict_batch(request: Request, name: Name, top: Top = TOP, anyway: Anyway = False) -> Response:
     """The same for several pictures. Scope: read."""
     worker = await _worker(request, "read", name)
-    _, embeddings = await _examples(request, many=True, labelled=False)
+    _, embeddings = await _examples(request, many=True, labelled=False, anyway=anyway)
     return _json({"answers": await worker.ask(embeddings, top)})
 
 
@@ -162,10 +163,10 @@ async def predict_batch(request: Request, name: Name, top: Top = TOP) -> Respons
     responses=errors(404, 409, 415, 507),
     tags=["examples"],
 )
-async def explain(request: Request, name: Name, top: Top = TOP) -> Response:
+async def explain(request: Request, name: Name, top: Top = TOP, anyway: Anyway = False) -> Response:
     """What is this, and what would simpler readers of the same neighbours say? Scope: read."""
     worker = await _worker(request, "read", name)
-    _, embeddings = await _examples(request, many=False, labelled=False)
+    _, embeddings = await _examples(request, many=False, labelled=False, anyway=anyway)
     return _json(await worker.explain(embeddings[0], top))
 
 
@@ -176,9 +177,9 @@ async def explain(request: Request, name: Name, top: Top = TOP) -> Response:
     responses=errors(404, 409, 415, 507),
     tags=["examples"],
 )
-async def learn(request: Request, name: Name, key: RetryKey = None) -> Response:
+async def learn(request: Request, name: Name, key: RetryKey = None, anyway: Anyway = False) -> Response:
     """This is a …: predict, be told, remember it if it was surprising. Once answered, it lasts. Scope: learn."""
-    return _json((await _learn(request, name, key, many=False))[0])
+    return _json((await _learn(request, name, key, anyway=anyway, many=False))[0])
 
 
 @router.post(
@@ -188,14 +189,14 @@ async def learn(request: Request, name: Name, key: RetryKey = None) -> Response:
     responses=errors(404, 409, 415, 507),
     tags=["examples"],
 )
-async def learn_batch(request: Request, name: Name, key: RetryKey = None) -> Response:
+async def learn_batch(request: Request, name: Name, key: RetryKey = None, anyway: Anyway = False) -> Response:
     """The same for several pictures in their order; all of them last, or none. Scope: learn."""
-    return _json({"receipts": await _learn(request, name, key, many=True)})
+    return _json({"receipts": await _learn(request, name, key, anyway=anyway, many=True)})
 
 
-async def _learn(request: Request, name: str, key: str | None, *, many: bool) -> list[dict[str, Any]]:
+async def _learn(request: Request, name: str, key: str | None, *, anyway: bool, many: bool) -> list[dict[str, Any]]:
     worker = await _worker(request, "learn", name)
-    examples, embeddings = await _examples(request, many=many, labelled=True)
+    examples, embeddings = await _examples(request, many=many, labelled=True, anyway=anyway)
     return await worker.teach(embeddings, examples, key, digest(examples))
 
 
@@ -255,7 +256,7 @@ async def rows(
 ) -> Response:
     """The rows, oldest first. Scope: read."""
     worker = await _worker(request, "read", name)
-    return _json(await worker.run(lambda: views.rows(worker.session, after, limit, images)))
+    return _json(await worker.run(lambda: views.rows(worker, after, limit, images)))
 
 
 @router.get(
@@ -264,19 +265,20 @@ async def rows(
 async def row(request: Request, name: Name, row: RowId) -> Response:
     """One row with its picture. Scope: read."""
     worker = await _worker(request, "read", name)
-    return _json(await worker.run(lambda: views.row(worker.session, row, True)))
+    return _json(await worker.run(lambda: views.row(worker, row, True)))
 
 
 @router.get(
     "/memories/{name}/rows/{row}/image",
     response_class=Response,
     tags=["rows"],
-    responses={200: {"content": {"image/png": {}}}, **errors(404, 409, 507)},
+    responses={200: {"content": {"image/png": {}, "image/jpeg": {}}}, **errors(404, 409, 507)},
 )
 async def image(request: Request, name: Name, row: RowId) -> Response:
     """The kept picture of a row, ink bright on black. Scope: read."""
     worker = await _worker(request, "read", name)
-    return Response(await worker.run(lambda: views.picture(worker.session, row)), media_type="image/png")
+    picture = await worker.run(lambda: views.picture(worker, row))
+    return Response(picture, media_type=views.media_type_of(picture))
 
 
 @router.get(
@@ -328,7 +330,7 @@ async def import_(request: Request, name: Name) -> Response:
     "/episode",
     response_class=Response,
     tags=["service"],
-    responses={200: {"content": {"text/event-stream": {}}}, **errors()},
+    responses={200: {"content": {"text/event-stream": {}}}, **errors(409)},
 )
 async def episode(
     request: Request,
@@ -339,6 +341,8 @@ async def episode(
 ) -> Response:
     """An online episode on invented characters as server-sent events: `alphabet`, a `step` per drawing, `end`."""
     parts = _parts(request)
+    if parts.model.takes != "drawing":
+        raise Refused(409, "no_episode", "an episode needs a model of drawings")
     if parts.episodes_running >= parts.settings.limits.episodes:
         raise Refused(503, "busy", "enough episodes are running: try again in a minute", **{"retry-after": "10"})
     parts.episodes_running += 1
@@ -349,7 +353,7 @@ async def episode(
 
     async def events() -> Any:
         try:
-            steps = play(parts.learner, way, drawings, seed)
+            steps = play(parts.model.learner, way, drawings, seed)
             async for event in as_events(steps, pause_ms / 1000, parts.episode_thread, is_over):
                 yield event
         finally:
@@ -376,17 +380,14 @@ async def _worker(request: Request, scope: str, name: str) -> MemoryWorker:
     return await _parts(request).memories.worker(name)
 
 
-async def _examples(request: Request, *, many: bool, labelled: bool) -> tuple[list[Example], Any]:
-    """The pictures of a request, decoded beside the event loop and embedded with those of other requests."""
+async def _examples(request: Request, *, many: bool, labelled: bool, anyway: bool) -> tuple[list[Example], Any]:
+    """The examples of a request, decoded beside the event loop and embedded with those of other requests."""
     parts = _parts(request)
     unread = await read_examples(request, many=many, labelled=labelled)
 
-    def prepare() -> tuple[list[Example], Any]:
-        examples = decode(unread, parts.settings.limits)
-        return examples, fit([example.sheet for example in examples], parts.image_size)
-
-    examples, images = await asyncio.get_running_loop().run_in_executor(parts.pictures, prepare)
-    return examples, await parts.encoder.embed(images)
+    decoding = partial(decode, unread, parts.model, parts.settings.limits, anyway)
+    examples = await asyncio.get_running_loop().run_in_executor(parts.pictures, decoding)
+    return examples, await parts.encoder.embed([example.content for example in examples])
 
 
 def _json(content: Any, status: int = 200) -> Response:

@@ -12,6 +12,7 @@ TOP = 20
 MOST_TOP = 200
 LABEL_CHARACTERS = 200
 SOURCE_CHARACTERS = 1000
+TEXT_CHARACTERS = 20_000
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,8 @@ class Settings:
     port: int = 8000
     workers: int = 1
     """Threads that embed side by side. Memories have one writer, so there is always one process."""
+    recall: str = "ram"
+    """Where memories are searched: here, or by the server they live on ("engine"), which several services may share."""
     max_rows: int | None = None
     """A budget of rows per memory: beyond it, the row that matters least goes."""
     tokens: str | None = None

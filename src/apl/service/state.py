@@ -5,11 +5,10 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
-from apl.learner import Learner
 from apl.service.encoding import BatchedEncoder
 from apl.service.memories import OpenMemories
+from apl.service.served_model import ServedModel
 from apl.service.settings import Settings
 from apl.service.telemetry import Metrics
 from apl.service.tokens import Tokens
@@ -18,7 +17,7 @@ from apl.service.tokens import Tokens
 @dataclass
 class ServiceState:
     settings: Settings
-    learner: Learner
+    model: ServedModel
     memories: OpenMemories
     encoder: BatchedEncoder
     metrics: Metrics
@@ -31,21 +30,12 @@ class ServiceState:
     stopping: bool = False
     version: str = field(default_factory=lambda: _version())
 
-    @property
-    def model_name(self) -> str:
-        # Where a model lies on the server is nobody's business.
-        return Path(self.settings.model).name
-
-    @property
-    def image_size(self) -> int:
-        return self.learner.config.encoder.image_size
-
     @staticmethod
-    async def open(settings: Settings, learner: Learner, metrics: Metrics, tokens: Tokens | None) -> ServiceState:
-        memories = OpenMemories(settings, learner, metrics)
+    async def open(settings: Settings, model: ServedModel, metrics: Metrics, tokens: Tokens | None) -> ServiceState:
+        memories = OpenMemories(settings, model, metrics)
         await memories.open()
-        encoder = BatchedEncoder(learner, settings.workers, settings.limits.waiting, metrics)
-        return ServiceState(settings, learner, memories, encoder, metrics, tokens)
+        encoder = BatchedEncoder(model, settings.workers, settings.limits.waiting, metrics)
+        return ServiceState(settings, model, memories, encoder, metrics, tokens)
 
     async def close(self) -> None:
         """Every lesson that was accepted is written before this returns."""

