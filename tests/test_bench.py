@@ -91,7 +91,7 @@ def test_all_peers_answer_every_stream(monkeypatch) -> None:
     random = np.random.default_rng(0)
     labels = np.arange(6).repeat(20)
     vectors = (random.normal(size=(6, 8))[labels] + 0.2 * random.normal(size=(120, 8))).astype(np.float32)
-    rows = peers.compared("vectors", vectors, labels, 15, None)
+    rows = list(peers.compared("vectors", vectors, labels, 15, None))
     assert len(rows) == len(peers.ORDERS) * 6
     assert {row["method"]: row for row in rows if "random" in row["stream"]}["apl"]["accuracy_seen"] > 0.9
     assert all(row["rows"] <= row["examples"] for row in rows)

@@ -127,9 +127,9 @@ def test_probabilities_sum_to_one_and_are_the_same_one_by_one_or_together(classi
 
 def test_surprise_is_that_of_the_known_classes_and_at_least_of_two(learner: Learner, pictures) -> None:
     classifier = OnlineClassifier.from_pretrained(learner)
-    assert classifier.learn_one(pictures["bar"][0], "a").threshold_nats == pytest.approx(0.5 * math.log(2))
-    assert classifier.learn_one(pictures["beam"][0], "b").threshold_nats == pytest.approx(0.5 * math.log(2))
-    assert classifier.learn_one(pictures["box"][0], "c").threshold_nats == pytest.approx(0.5 * math.log(3))
+    assert classifier.learn_one(pictures["bar"][0], "a").threshold_nats == pytest.approx(0.75 * math.log(2))
+    assert classifier.learn_one(pictures["beam"][0], "b").threshold_nats == pytest.approx(0.75 * math.log(2))
+    assert classifier.learn_one(pictures["box"][0], "c").threshold_nats == pytest.approx(0.75 * math.log(3))
     before = classifier.predict_proba_one(pictures["box"][1])
     receipt = classifier.learn_one(pictures["box"][1], "c")
     assert receipt.surprise_nats == pytest.approx(-math.log(before["c"]), abs=1e-3)

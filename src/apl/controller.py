@@ -48,8 +48,6 @@ class ConsolidatingController(SurpriseController):
     `apl.consolidation.ConsolidatingMemory`, and is read by several readers (`apl.readers`).
     """
 
-    ratio: float = 0.5
-
     def merge(
         self,
         written: Bool[np.ndarray, "episode query"],

@@ -9,11 +9,12 @@ of BANKING77's test requests by MiniLM.
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -100,9 +101,11 @@ def watched(build: Callable[[], Method], stream: Stream, name: str) -> dict[str,
     }
 
 
-def compared(name: str, vectors: np.ndarray, labels: np.ndarray, per_class: int, model: str | None) -> list[dict]:
+def compared(
+    name: str, vectors: np.ndarray, labels: np.ndarray, per_class: int, model: str | None
+) -> Iterator[dict[str, Any]]:
     """All methods on all orders of one set."""
-    width, classes, rows = vectors.shape[1], len(np.unique(labels)), []
+    width, classes = vectors.shape[1], len(np.unique(labels))
     capacity = per_class * classes
     methods: dict[str, Callable[[], Method]] = {
         "apl": lambda: Ours(width, model, True),
@@ -129,17 +132,19 @@ def compared(name: str, vectors: np.ndarray, labels: np.ndarray, per_class: int,
             spread = np.std([score["accuracy_seen"] for score in found], ddof=1) if seeds > 1 else None
             ci95 = None if spread is None else float(1.96 * spread / np.sqrt(seeds))
             about = {"stream": f"{name}, {order}", "method": method, "seeds": seeds, "examples": capacity}
-            rows.append({**about, **row, "accuracy_seen_ci95": ci95, "bytes": row["rows"] * (4 * width + 8)})
-            report(rows[-1])
-    return rows
+            yield {**about, **row, "accuracy_seen_ci95": ci95, "bytes": row["rows"] * (4 * width + 8)}
 
 
 def run(model: str = "omniglot") -> Path:
     torch.set_num_threads(1)
     about = {"split": "paper", "part": "test", "seeds": SEEDS}
-    requests = intents("banking77")["test"]
-    rows = compared("BANKING77 requests", requests.vectors, requests.labels, 12, None)
-    save_result("peers", rows, model=model, **about)
-    characters = embedded(Learner.load(model), "test")
-    rows += compared("drawings", characters.embeddings.numpy(), characters.labels.numpy(), 6, model)
-    return save_result("peers", rows, model=model, **about)
+    characters, requests = embedded(Learner.load(model), "test"), intents("banking77")["test"]
+    rows = []
+    for row in itertools.chain(
+        compared("drawings", characters.embeddings.numpy(), characters.labels.numpy(), 6, model),
+        compared("BANKING77 requests", requests.vectors, requests.labels, 12, None),
+    ):
+        rows.append(row)
+        report(row)
+        path = save_result("peers", rows, model=model, **about)
+    return path
