@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from tyro.conf import arg
 
 
 @dataclass
 class Command:
     """Learn vectors of frozen encoders and write results/features.json. Needs ImageNet-mini and the intents (APL_DATA)."""
 
-    draws: int = 10
+    draws: Annotated[int, arg(metavar="N")] = 10
     """Draws of 20 classes."""
-    draws_of_all: int = 3
+    draws_of_all: Annotated[int, arg(metavar="N")] = 3
     """Draws of all classes."""
-    only: str = ""
+    only: Annotated[str, arg(metavar="TEXT")] = ""
     """Only the sets whose name contains this."""
 
     def run(self) -> None:
