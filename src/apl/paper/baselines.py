@@ -224,6 +224,7 @@ def save(rows: list[Row], about: dict[str, Any], quick: bool) -> None:
         "trial_seconds": TRIAL_SECONDS,
         "training_seconds": TRAINING_SECONDS,
         "training_classes": "mirror images of training characters that were kept from the encoder",
+        "not_yet_measured": [entry.name for entry in ENTRIES if entry.name not in about],
         "means": means(rows),
         "methods": about,
     }

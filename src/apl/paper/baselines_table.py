@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from apl.paper.plot import OTHER, OURS, figure
-from apl.paper.results import Row, load_rows
+from apl.paper.results import Row, load_rows, load_whole
 from apl.paper.table1 import PAPER
 
 OURS_NAME = "Ours"
@@ -107,6 +107,8 @@ def _table(columns: list[str]) -> str:
         if stream:
             values[KEPT], values[TIME] = f"{stream['kept']:.0f}", f"{stream['ms_per_example']:.2g}"
         lines.append(line(f"**{method}**" if method == OURS_NAME else method, values))
+    if missing := load_whole("baselines").get("not_yet_measured"):
+        lines += ["", f"Not yet measured (`apl reproduce baselines` goes on there): {', '.join(missing)}."]
     return "\n".join(lines)
 
 

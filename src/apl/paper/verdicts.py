@@ -247,7 +247,8 @@ def _baselines(rows: list[Row]) -> list[Finding]:
         if not ranked:
             continue
         best = ", ".join(f"{name} {100 * value:.2f}" for value, name in ranked[:4])
-        verdict: Verdict = "–" if OURS_NAME not in all_means else "yes" if ranked[0][1] == OURS_NAME else "no"
+        measured = all_means.get(OURS_NAME, {}).get(key) is not None
+        verdict: Verdict = "–" if not measured else "yes" if ranked[0][1] == OURS_NAME else "no"
         findings.append(
             Finding(f"{claim}, {words}", f"{len(ranked)} methods fill every cell; the best: {best}", verdict)
         )
