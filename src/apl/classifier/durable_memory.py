@@ -221,12 +221,9 @@ class DurableMemory:
     def forget_source(self, source: str) -> Forgotten:
         """Leave no trace of a source: its rows go, and rows into which it was merged are made anew without it. The
         readers' weights, which its examples helped to find, start over."""
-        touched = sorted({*self.ids_of(source=source), *self.store.merged_from(source)})
-        if not touched:
-            return Forgotten([], [])
-        own = {id for id in touched if self.sources[self.ids.index(id)] == source}
-        forgotten = forget_in_store(self.store, touched, own, source)
-        self.reload()
+        forgotten = forget_source(self.store, source)
+        if forgotten or forgotten.rebuilt:
+            self.reload()
         return forgotten
 
     def forget(self, ids: Iterable[int]) -> list[int]:
@@ -302,11 +299,12 @@ class DurableMemory:
         self._number = {label: number for number, label in enumerate(self.classes)}
 
 
-def forget_in_store(store: Store, touched: list[int], own: set[int], source: str) -> Forgotten:
-    """Of the rows that a source has touched, make anew those that others stand behind as well; the rest goes.
-
-    `own` are those whose first example was the source's.
-    """
+def forget_source(store: Store, source: str) -> Forgotten:
+    """Of the rows that a source has touched, make anew those that others stand behind as well; the rest goes."""
+    own = set(store.ids_of_source(source))
+    touched = sorted(own | set(store.merged_from(source)))
+    if not touched:
+        return Forgotten([], [])
     examples, gone, rebuilt = store.merged_into(touched), [], []
     for id in touched:
         left = tuple(example for example in examples.get(id, ()) if example.source != source)

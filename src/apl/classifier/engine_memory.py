@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from apl.classifier.answers import Forgotten
-from apl.classifier.durable_memory import READERS_SETTING, forget_in_store
+from apl.classifier.durable_memory import READERS_SETTING, forget_source
 from apl.consolidation import COUNT, ConsolidatingMemory
 from apl.learner import Learner
 from apl.memory import Neighbours
@@ -352,9 +352,7 @@ class EngineMemory:
 
     def forget_source(self, source: str) -> Forgotten:
         """Leave no trace of a source, as `DurableMemory` does."""
-        own = set(self.store.ids_of_source(source))
-        touched = sorted({*own, *self.store.merged_from(source)})
-        forgotten = forget_in_store(self.store, touched, own, source) if touched else Forgotten([], [])
+        forgotten = forget_source(self.store, source)
         self._read_classes()
         return forgotten
 

@@ -18,15 +18,15 @@ class Command:
     most 1.2 times an idle one.
     """
 
-    urls: Annotated[list[str], tyro.conf.Positional]
+    urls: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="URL")]
     """Servers, such as postgresql://… and milvus+http://…; memories named bench-… are made there."""
-    embeddings: Path
+    embeddings: Annotated[Path, tyro.conf.arg(metavar="FILE")]
     """Real embeddings: an .npz file with arrays x [rows, width] and y [rows]."""
-    rows: tuple[int, ...] = (100_000,)
+    rows: Annotated[tuple[int, ...], tyro.conf.arg(metavar="N")] = (100_000,)
     """Sizes of the memories."""
-    rounds: int = 20
+    rounds: Annotated[int, tyro.conf.arg(metavar="N")] = 20
     """Turns that each contender takes."""
-    output: Path = Path("results/bench_engine.json")
+    output: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("results/bench_engine.json")
     """Where the results are kept."""
     json: bool = False
     """Print the results as one JSON object."""

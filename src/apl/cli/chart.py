@@ -68,6 +68,8 @@ def beside(first: Image.Image, second: Image.Image) -> Image.Image:
     return sheet
 
 
-def _text(pen: ImageDraw.ImageDraw, where: tuple[float, float], text: str, colour: str, size: int, anchor: str) -> None:
+def _text(
+    pen: ImageDraw.ImageDraw, where: tuple[int | float, int | float], text: str, colour: str, size: int, anchor: str
+) -> None:
     shown, font = lettered(text, size)
     pen.text(where, shown, fill=colour, font=font, anchor=anchor)

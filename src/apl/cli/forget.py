@@ -26,8 +26,10 @@ class Command:
     json: JsonOption = False
 
     def run(self) -> int:
+        from apl.classifier.durable_memory import forget_source
         from apl.store import open_store
 
+        rebuilt: list[int] = []
         if sum(what is not None for what in (self.label, self.row, self.source)) != 1:
             raise ValueError("say what to forget: --label, --row or --source")
         with open_store(self.memory, self.name) as store:
@@ -38,11 +40,13 @@ class Command:
             elif self.row is not None:
                 gone = store.delete([self.row])
             else:
-                gone = store.delete_source(self.source)
+                forgotten = forget_source(store, self.source)
+                gone, rebuilt = list(forgotten), list(forgotten.rebuilt)
             left = store.count()
         if self.json:
-            print(json_format.dumps({"forgotten": gone, "rows": left}))
+            print(json_format.dumps({"forgotten": gone, "rebuilt": rebuilt, "rows": left}))
         else:
             again = "; `apl learn DIR --again` learns their pictures anew" if gone and self.row is None else ""
-            print(f"forgot {len(gone)} rows, {left} are left{again}")
-        return 0 if gone else 1
+            others = f", made {len(rebuilt)} anew without it" if rebuilt else ""
+            print(f"forgot {len(gone)} rows{others}, {left} are left{again}")
+        return 0 if gone or rebuilt else 1

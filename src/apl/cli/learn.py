@@ -111,7 +111,8 @@ class Command:
             print(f"{len(gone)} examples learnt from here are gone: --forget-gone forgets them", file=sys.stderr)
             return
         for source in gone:
-            result["forgotten"] += len(classifier.forget(source=source))
+            classifier.forget(source=source)
+        result["forgotten"] += len(gone)
         classifier.store.update_settings(seen.entry(dict.fromkeys(gone)))
 
     def _learn(
