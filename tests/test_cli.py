@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from letters import scribble
 
 from apl.checkpoint import write_json
 from apl.cli import COMMANDS, TWO_WORDS, main
@@ -39,7 +40,7 @@ def few_glyphs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     load = DataSource.load
 
     def load_few(source: DataSource, part: str, size: int) -> object:
-        return load(DataSource(source.name, source.split, source.rotations, glyph_classes=25), part, size)
+        return load(replace(source, glyph_classes=25), part, size)
 
     monkeypatch.setattr(DataSource, "load", load_few)
     monkeypatch.chdir(tmp_path)
@@ -198,6 +199,23 @@ def test_the_small_preset_makes_the_encoder_it_needs(
     made = (Path("runs/glyphs-encoder/encoder") / "model.json").stat().st_mtime_ns
     code, out, err = said(capsys, "train", "glyphs", "--steps", "1", "--directory", "other", "--encoder", "runs/glyphs")
     assert "first" not in err and (Path("runs/glyphs-encoder/encoder") / "model.json").stat().st_mtime_ns == made
+
+
+def test_an_encoder_and_a_decoder_are_trained_on_a_folder_of_ones_own(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in range(8):
+        for number in range(6):
+            scribble(tmp_path / "own" / f"class {name}" / f"{number}.png", 10 * name + number)
+    monkeypatch.setitem(PRESETS, "glyphs-encoder", replace(PRESETS["glyphs-encoder"], steps=1))
+    code, out, err = said(capsys, "train", "glyphs", "--data", "own", "--steps", "2", "--json")
+    assert code == 0, err
+    assert json.loads(out)["saved"] == "runs/glyphs/model" and json.loads(out)["split"] == "folder"
+    (tmp_path / "own" / "class 3" / "0.png").unlink()
+    code, out, err = said(capsys, "train", "glyphs-encoder", "--data", "own", "--directory", "again")
+    assert code == 2 and "class 3 holds fewer than 6 pictures" in err and not Path("again").exists()
+    code, out, err = said(capsys, "train", "omniglot-encoder-joint", "--data", "own")
+    assert code == 2 and "--data means nothing here" in err
 
 
 def helped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> str:

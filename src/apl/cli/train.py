@@ -7,7 +7,7 @@ import os
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -39,6 +39,9 @@ class Command:
     preset: Annotated[str, tyro.conf.Positional, arg(metavar="PRESET", help=preset_names())]
     directory: Annotated[Path | None, arg(metavar="DIR")] = None
     """Where checkpoints, log and the trained model go; runs/PRESET by default."""
+    data: Annotated[Path | None, arg(metavar="DIR")] = None
+    """Train on your own pictures instead: one folder per class, at least six classes of six pictures; some classes are
+    held out. In grey, whatever their colours."""
     resume: bool = False
     """Go on with the run in the directory."""
     minutes: Annotated[float | None, arg(metavar="MINUTES")] = None
@@ -84,6 +87,7 @@ class Command:
         config = preset(self.preset)
         changes = {"steps": self.steps, "seed": self.seed}
         config = replace(config, **{n: v for n, v in changes.items() if v is not None and hasattr(config, n)})
+        config = self._on_own_pictures(config)
         directory = self.directory or Path("runs") / self.preset
         options = RunOptions(directory, self.resume, self.minutes, self.tensorboard, device, self.precision)
         with process_group(device):
@@ -132,6 +136,22 @@ class Command:
                 for name, value in result.items():
                     print(f"{name}: {value}")
 
+    def _on_own_pictures(self, config: Any) -> Any:
+        """The same training on the pictures named with --data."""
+        from apl.data.folder import split_folder
+        from apl.data.source import DataSource
+
+        if self.data is None:
+            return config
+        if not hasattr(config, "data") or not hasattr(config, "steps"):
+            raise ValueError(f"{self.preset} names its own data: --data means nothing here")
+        folder = str(self.data.resolve())
+        classes = len(split_folder(folder).train)
+        config = replace(config, data=DataSource(name="folder", folder=folder, rotations=False))
+        if hasattr(config, "ways"):
+            config = replace(config, ways=tuple(sorted({min(way, classes) for way in config.ways})))
+        return config
+
     def _made_first(self, directory: Path, options: RunOptions) -> str:
         """The encoder this preset builds on: that of an earlier run, or one trained now, beside the run itself."""
         from apl.training.presets import preset
@@ -142,7 +162,10 @@ class Command:
         if not (place / "encoder").is_dir():
             if _is_first_process():
                 print(f"first {name}, into {place}", file=sys.stderr)
-            pretrain(preset(name), replace(options, directory=place, resume=(place / "state.json").exists()))
+            pretrain(
+                self._on_own_pictures(preset(name)),
+                replace(options, directory=place, resume=(place / "state.json").exists()),
+            )
         return str(place / "encoder")
 
 

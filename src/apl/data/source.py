@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from apl.data.folder import load_folder, split_folder
 from apl.data.glyphs import draw_glyphs
 from apl.data.labelled import LabelledImages
 from apl.data.mnist import mnist_part
@@ -24,19 +25,24 @@ fifth is kept from it, so that the decoder can be trained on classes the encoder
 class DataSource:
     """A data set with its split into training, validation and test classes."""
 
-    name: Literal["omniglot", "glyphs", "mnist"] = "omniglot"
+    name: Literal["omniglot", "glyphs", "mnist", "folder"] = "omniglot"
     split: Split = "paper"
     """Which characters of Omniglot are held out (ignored for generated glyphs)."""
     rotations: bool = True
     """Rotations by 90, 180 and 270 degrees count as further classes."""
     glyph_classes: int = 400
     """How many classes of generated glyphs to draw for each part."""
+    folder: str = ""
+    """The directory of one's own pictures, one folder per class (name "folder")."""
 
     def load(self, part: Part, size: int) -> LabelledImages:
         if self.name == "omniglot":
             return omniglot(self.split, part, self.rotations, size)
         if self.name == "mnist":
             return mnist_part("encoder" if part == "train" else part, size)
+        if self.name == "folder":
+            pictures = load_folder(self.folder, part, size)
+            return pictures.with_rotations() if self.rotations else pictures
         # Each part is drawn from a seed of its own: no class of one can be in another.
         seed = {"train": 1, "validation": 2, "test": 3}[part]
         drawn = draw_glyphs(self.glyph_classes, DRAWINGS_PER_GLYPH, np.random.default_rng(seed), size)
@@ -63,4 +69,6 @@ class DataSource:
             return split_classes(load_omniglot().class_names, self.split).hash
         if self.name == "mnist":
             return hashlib.sha256(b"mnist 45000 10000 5000 10000").hexdigest()[:16]
+        if self.name == "folder":
+            return split_folder(self.folder).hash
         return hashlib.sha256(f"glyphs {self.glyph_classes}".encode()).hexdigest()[:16]
