@@ -28,6 +28,8 @@ export function words(found) {
 // What the last lesson did, and why.
 export function lessonInWords(receipt) {
   if (receipt.new_label) return `“${receipt.label}” is a new name, and new names are always written: row ${receipt.row}.`;
-  const nats = `${receipt.surprise_nats.toFixed(2)} nats at “${receipt.label}”, ${receipt.written ? "more" : "less"} than the threshold of ${receipt.threshold_nats.toFixed(2)}`;
-  return receipt.written ? `${nats}: it was written as row ${receipt.row}.` : `${nats}: nothing was written.`;
+  const more = receipt.surprise_nats > receipt.threshold_nats ? "more" : "less";
+  const nats = `${receipt.surprise_nats.toFixed(2)} nats at “${receipt.label}”, ${more} than the threshold of ${receipt.threshold_nats.toFixed(2)}`;
+  if (receipt.written) return `${nats}: it was written as row ${receipt.row}.`;
+  return receipt.merged_into ? `${nats}: it was merged into row ${receipt.merged_into}.` : `${nats}: nothing was written.`;
 }

@@ -33,9 +33,9 @@ export async function call(path, { method = "GET", json, body, headers = {}, raw
 }
 
 async function refusal(response) {
-  let message = `the service answered ${response.status}`;
-  try { message = (await response.json()).error.message; } catch { /* not ours */ }
-  return Object.assign(new Error(message), { status: response.status });
+  let error = { message: `the service answered ${response.status}` };
+  try { ({ error } = await response.json()); } catch { /* not ours */ }
+  return Object.assign(new Error(error.message), { status: response.status, code: error.code });
 }
 
 // Server-sent events through fetch, because EventSource cannot show a token.

@@ -4,17 +4,19 @@ import { isNew, lessonInWords, shares, words } from "./answer.js";
 import { call, memoryPath, onTokenNeeded, useToken } from "./api.js";
 import { Batch } from "./batch.js";
 import { Camera } from "./camera.js";
-import { ask, el, percent, say, showBars } from "./elements.js";
+import { ask, count, el, percent, say, showBars } from "./elements.js";
 import { Episode } from "./episode.js";
-import { Gallery } from "./gallery.js";
+import { badge, Gallery, picture } from "./gallery.js";
 import { Guide } from "./guide.js";
 import { chosen, dropped, whyUnreadable } from "./pictures.js";
 import { setUpSharing } from "./share.js";
+import { Sentence } from "./sentence.js";
 import { Sheet, SENT } from "./sheet.js";
 
 const find = (id) => document.getElementById(id);
 const ASK_EVERY_MS = 110;
 const CHIPS = 24;
+const PHOTO_SENT = 448;
 
 // A link that was shared carries a token and the name of a memory.
 const invitation = new URLSearchParams(location.hash.slice(1));
@@ -27,6 +29,8 @@ let memory = invitation.get("memory") ?? localStorage.getItem("apl memory") ?? "
 let answer = null; // to the drawing on the sheet
 let known = [];
 let surely = false; // the pen is up: say it aloud too
+let insist = false; // the photograph on the sheet was remarked on: go on all the same
+let takes = "drawing";
 
 const failed = (error) => say(error.message);
 onTokenNeeded(() => ask({ title: "A token, please", text: "This service is open to those who have a token.", secret: true }));
@@ -43,35 +47,40 @@ function askSoon() {
     const asked = drawing;
     try {
       if (!sheet.empty) {
-        const found = await call(memoryPath(memory, "/predict"), { method: "POST", json: { image: sheet.toDataURL() } });
+        const found = await call(memoryPath(memory, `/predict${going()}`), { method: "POST", json: sheet.example() });
         if (asked === drawing && !sheet.empty) await showAnswer(found);
       }
     } catch (error) {
-      if (error.status !== 422) failed(error); // a first dot may not be ink enough
+      if (error.code === "photograph") { insist = again = true; say("This looks like a photograph, and drawings are known here: apl serve --model photo."); }
+      else if (error.status !== 422) failed(error); // a first dot may not be ink enough
     }
     asking = false;
     if (again) { again = false; askSoon(); }
   }, Math.max(0, ASK_EVERY_MS - (performance.now() - lastAsked)));
 }
 
-const sheet = new Sheet(find("sheet"), {
+const going = () => (insist ? "?anyway=true" : "");
+
+const watch = {
   began() { camera.stop(); },
   changed(penDown) {
     surely = !penDown;
     drawing += penDown && sheet.strokes.length === 1 && sheet.strokes[0].length === 1;
     for (const id of ["undo-stroke", "clear"]) find(id).disabled = sheet.empty;
     find("sheet-hint").hidden = !sheet.empty;
-    if (sheet.empty) { drawing++; forgetAnswer(); } else askSoon();
+    if (sheet.empty) { drawing++; insist = false; forgetAnswer(); } else askSoon();
   },
   lifted() { askSoon(); },
-});
+};
+let sheet = new Sheet(find("sheet"), watch);
 
 function forgetAnswer() {
   answer = null;
   showBars(find("bars"), []);
   find("judge").hidden = true;
   find("live").textContent = "";
-  find("verdict").textContent = known.length ? "Draw something." : "It knows nothing yet: draw something and name it.";
+  const what = { drawing: "draw something", photo: "show it a photograph", text: "write a sentence" }[takes];
+  find("verdict").textContent = known.length ? `${what[0].toUpperCase()}${what.slice(1)}.` : `It knows nothing yet: ${what} and name it.`;
   find("neighbours").replaceChildren(el("li", { class: "empty" }, "no neighbours yet"));
 }
 
@@ -91,12 +100,11 @@ async function showAnswer(found) {
 async function showNeighbours(neighbours) {
   if (!neighbours.length) return;
   const asked = drawing;
-  const pictures = await Promise.all(neighbours.map(({ row }) => gallery.picture(memory, row)));
+  const kept = await Promise.all(neighbours.map(({ row }) => gallery.of(memory, row)));
   if (asked !== drawing) return;
   find("neighbours").replaceChildren(...neighbours.map((neighbour, i) => {
-    const picture = pictures[i] ? el("img", { src: pictures[i], alt: "", class: "ink", width: 52, height: 52 }) : el("span", { class: "blank" });
-    const item = el("li", { title: `row ${neighbour.row}, weight ${percent(neighbour.weight)}` }, picture,
-      el("b", {}, String(neighbour.label)), el("span", {}, neighbour.distance.toFixed(1)));
+    const item = el("li", { class: kept[i].text ? "sentence" : "", title: `row ${neighbour.row}, weight ${percent(neighbour.weight)}, ${count(neighbour.examples, "example")}` },
+      picture(kept[i]), ...badge(neighbour.examples), el("b", {}, String(neighbour.label)), el("span", {}, neighbour.distance.toFixed(1)));
     item.style.setProperty("--weight", Math.max(0.25, Math.sqrt(neighbour.weight)).toFixed(2));
     return item;
   }));
@@ -105,11 +113,11 @@ async function showNeighbours(neighbours) {
 // --- teaching ---
 
 async function teach(label) {
-  if (sheet.empty || sheet.done) { say(sheet.done ? "You have taught this drawing: draw another." : "Draw something first."); return; }
-  const picture = sheet.toDataURL();
+  if (sheet.empty || sheet.done) { say(sheet.done ? "You have taught this one: take another." : "There is nothing to teach yet."); return; }
+  const example = sheet.example();
   try {
-    const receipt = await call(memoryPath(memory, "/learn"), {
-      method: "POST", json: { image: picture, label, source: "page" }, headers: { "Idempotency-Key": newKey() },
+    const receipt = await call(memoryPath(memory, `/learn${going()}`), {
+      method: "POST", json: { ...example, label, source: "page" }, headers: { "Idempotency-Key": newKey() },
     });
     sheet.taught();
     find("judge").hidden = true;
@@ -117,9 +125,9 @@ async function teach(label) {
     showSurprise(receipt);
     await refresh();
     askSoon();
-    guide.lesson(label, picture);
+    guide.lesson(label, example.image);
     if (receipt.written) say(`Learnt “${label}”, row ${receipt.row}.`, "Undo", () => forget({ row: receipt.row }, `row ${receipt.row}`));
-    else say(`No surprise: it knew “${label}” (${percent(receipt.probability)}), nothing was written.`);
+    else say(`No surprise: it knew “${label}” (${percent(receipt.probability)}), ${receipt.merged_into ? `merged into row ${receipt.merged_into}` : "nothing was written"}.`);
   } catch (error) { failed(error); }
 }
 
@@ -164,13 +172,13 @@ find("clear").addEventListener("click", () => sheet.clear());
 
 const camera = new Camera({
   failed,
-  frame: (picture) => sheet.frame(picture),
+  frame: (seen) => sheet.frame(seen),
   switched(on) {
     find("camera").setAttribute("aria-pressed", on);
     find("camera").textContent = on ? "Stop camera" : "Camera";
   },
 });
-const batch = new Batch({ memory: () => memory, side: () => SENT, taught: () => refresh() });
+const batch = new Batch({ memory: () => memory, side: () => (takes === "photo" ? PHOTO_SENT : SENT), photographs: () => takes === "photo", taught: () => refresh() });
 
 async function take(collected) {
   const [only] = collected.found;
@@ -310,10 +318,20 @@ const guide = new Guide({
 });
 new Episode({ failed });
 
+function suit(kind) {
+  takes = kind;
+  document.body.dataset.takes = kind;
+  if (kind === "text") sheet = new Sentence(find("sentence"), watch);
+  else sheet.photographs = kind === "photo";
+  find("draw-title").textContent = { drawing: "Draw", photo: "Photograph", text: "Write" }[kind];
+  if (kind === "photo") find("sheet-hint").textContent = "drop photographs or folders, or use the camera";
+}
+
 try {
+  suit((await call("/v1/service")).takes);
   await listMemories();
   const state = await choose(memory);
   if (location.hash === "#episode") select(find("tab-episode"));
-  else if (!state.rows && !localStorage.getItem("apl guide")) guide.start();
+  else if (takes === "drawing" && !state.rows && !localStorage.getItem("apl guide")) guide.start();
 } catch (error) { failed(error); }
 document.documentElement.dataset.ready = "true";

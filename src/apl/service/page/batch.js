@@ -11,8 +11,8 @@ const THUMBNAILS = 4;
 const find = (id) => document.getElementById(id);
 
 export class Batch {
-  constructor({ memory, side, taught }) {
-    Object.assign(this, { memory, side, taught });
+  constructor({ memory, side, photographs, taught }) {
+    Object.assign(this, { memory, side, photographs, taught });
     find("batch-form").addEventListener("submit", (event) => {
       event.preventDefault();
       if (this.groups) this.teach();
@@ -74,7 +74,7 @@ export class Batch {
       find("batch-text").textContent = this.stopped ? "Stopped." : "";
     } catch (error) { find("batch-text").textContent = `It stopped: ${error.message}`; }
     find("batch-title").textContent =
-      `Taught ${count(sum.seen, "picture")}: ${sum.written} written down, ${sum.seen - sum.written} were no surprise.`;
+      `Taught ${count(sum.seen, "picture")}: ${sum.written} written down, ${sum.seen - sum.written} did not surprise.`;
     find("batch-groups").replaceChildren();
     this.list();
     Object.assign(find("batch-go"), { disabled: false, textContent: "Close" });
@@ -88,7 +88,8 @@ export class Batch {
     for (const { file, label, path } of pictures) {
       try {
         const small = await shrunk(file, this.side());
-        examples.push({ image: small.toDataURL("image/png"), label, source: `page: ${path}`.slice(0, 1000) });
+        const image = this.photographs() ? small.toDataURL("image/jpeg", 0.92) : small.toDataURL("image/png");
+        examples.push({ image, label, source: `page: ${path}`.slice(0, 1000) });
       } catch { this.skipped.push({ name: path, why: whyUnreadable(file) }); }
     }
     while (examples.length) {

@@ -13,7 +13,7 @@ export class Gallery {
   constructor({ forget, rename }) {
     this.forget = forget;
     this.rename = rename;
-    this.pictures = new Map(); // row → data URL
+    this.kept = new Map(); // row → what is shown of it
   }
 
   async load(memory) {
@@ -30,7 +30,7 @@ export class Gallery {
       found.push(...part.rows);
       after = part.next;
     }
-    this.pictures = new Map(found.filter((row) => row.image).map((row) => [row.row, `data:image/png;base64,${row.image}`]));
+    this.kept = new Map(found.map((row) => [row.row, shown(row)]));
     return found;
   }
 
@@ -54,26 +54,36 @@ export class Gallery {
       el("h3", {}, String(label)), el("span", { class: "count" }, count(inAll, "row")),
       el("button", { class: "quiet rename", "aria-label": `Rename ${label}`, onclick: () => this.rename(label) }, "Rename"),
       el("button", { class: "quiet", "aria-label": `Forget everything about ${label}`, onclick: () => this.forget({ label }, `“${label}”`) }, "Forget"));
-    const pictures = rows.map((row) => el("li", {},
-      el("img", { src: this.pictures.get(row.row) ?? "icon.svg", alt: `${label}, row ${row.row}`, class: "ink", width: 52, height: 52 }),
+    const pictures = rows.map((row) => el("li", { class: row.text ? "sentence" : "" }, picture(this.kept.get(row.row), `${label}, row ${row.row}`),
+      ...badge(row.examples),
       el("button", {
-        class: "forget", "aria-label": `Forget row ${row.row}, ${label}`, title: `row ${row.row} · surprise ${row.surprise_nats.toFixed(2)} nats`,
+        class: "forget", "aria-label": `Forget row ${row.row}, ${label}`,
+        title: `row ${row.row} · ${count(row.examples, "example")} · surprise ${row.surprise_nats.toFixed(2)} nats`,
         onclick: () => this.forget({ row: row.row }, `row ${row.row}`),
       }, "×")));
     if (rows.length < inAll) pictures.push(el("li", { class: "more" }, `+${inAll - rows.length}`));
     return el("section", { class: "class", "data-label": String(label) }, head, el("ul", {}, ...pictures));
   }
 
-  async picture(memory, row) {
-    if (!this.pictures.has(row)) {
-      try {
-        const found = await call(memoryPath(memory, `/rows/${row}`), { quiet: true });
-        if (found.image) this.pictures.set(row, `data:image/png;base64,${found.image}`);
-      } catch { return null; }
+  async of(memory, row) {
+    if (!this.kept.has(row)) {
+      try { this.kept.set(row, shown(await call(memoryPath(memory, `/rows/${row}`), { quiet: true }))); } catch { return {}; }
     }
-    return this.pictures.get(row) ?? null;
+    return this.kept.get(row);
   }
 }
+
+const shown = (row) => ({ text: row.text, image: row.image && `data:image/${row.image.startsWith("/9j/") ? "jpeg" : "png"};base64,${row.image}` });
+
+export function picture(kept, alt = "") {
+  if (kept?.text) return el("q", {}, kept.text);
+  if (!kept?.image) return el("span", { class: "blank" });
+  const kind = kept.image.startsWith("data:image/jpeg") ? "photo" : "ink";
+  return el("img", { src: kept.image, alt, class: kind, width: 52, height: 52 });
+}
+
+// How many examples stand behind a row.
+export const badge = (examples) => (examples > 1 ? [el("span", { class: "badge", title: `${examples} examples stand behind this row` }, `×${examples}`)] : []);
 
 // 7 and "7" are different classes.
 const key = (label) => JSON.stringify(label);

@@ -16,6 +16,7 @@ export class Sheet {
     this.strokes = [];
     this.picture = null;
     this.done = false; // taught already: the next stroke begins a new drawing
+    this.photographs = false; // nothing is drawn then
     this.pen = null;
     this.pointer = null;
     canvas.addEventListener("pointerdown", (event) => this.down(event));
@@ -41,7 +42,7 @@ export class Sheet {
   }
 
   down(event) {
-    if (this.pointer !== null || event.button > 0) return;
+    if (this.pointer !== null || event.button > 0 || this.photographs) return;
     event.preventDefault();
     this.canvas.focus({ preventScroll: true });
     this.pointer = event.pointerId;
@@ -69,6 +70,7 @@ export class Sheet {
   }
 
   key(event) {
+    if (this.photographs) return;
     const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
     if (event.key in moves) {
       this.pen ??= { at: [0.5, 0.5], down: false };
@@ -135,7 +137,12 @@ export class Sheet {
     this.changed(false);
   }
 
-  // Dark ink on white, whatever the colours of the page.
+  // What is sent: a photograph as it is, a drawing as dark ink on white, whatever the colours of the page.
+  example() {
+    if (this.photographs) return { image: this.picture.toDataURL("image/jpeg", 0.92) };
+    return { image: this.toDataURL() };
+  }
+
   toDataURL() {
     const small = document.createElement("canvas");
     small.width = small.height = SENT;
