@@ -27,7 +27,7 @@ MOST_ROWS = 3
 
 
 @dataclass(frozen=True)
-class Asked:
+class Verdicts:
     """Answers to queries, half of them of classes that are not in memory."""
 
     log_none: Float[Tensor, " query"]
@@ -37,11 +37,11 @@ class Asked:
     correct: Bool[Tensor, " query"]
 
     @staticmethod
-    def join(parts: list[Asked]) -> Asked:
-        return Asked(*(torch.cat([getattr(p, name) for p in parts]) for name in Asked.__dataclass_fields__))
+    def join(parts: list[Verdicts]) -> Verdicts:
+        return Verdicts(*(torch.cat([getattr(p, name) for p in parts]) for name in Verdicts.__dataclass_fields__))
 
 
-def ask(learner: Learner, characters: Characters, known: int, queries: int, generator: torch.Generator) -> Asked:
+def ask(learner: Learner, characters: Characters, known: int, queries: int, generator: torch.Generator) -> Verdicts:
     """Fill a memory with `known` classes, 1 to 3 rows each, then ask about other drawings of known and new classes."""
     order = torch.randperm(characters.classes, generator=generator)
     inside, outside = order[:known].tolist(), order[known:].tolist()
@@ -65,7 +65,7 @@ def ask(learner: Learner, characters: Characters, known: int, queries: int, gene
     for part in asked.split(256):
         belief = world.believe(characters.embeddings[part].numpy())
         parts.append(
-            Asked(
+            Verdicts(
                 torch.from_numpy(belief.log_none),
                 known - torch.from_numpy(belief.neighbours.is_first[0].sum(1)),
                 torch.zeros(len(part), dtype=torch.bool),
@@ -73,9 +73,9 @@ def ask(learner: Learner, characters: Characters, known: int, queries: int, gene
                 classes[belief.best] == characters.labels[part],
             )
         )
-    whole = Asked.join(parts)
+    whole = Verdicts.join(parts)
     is_new = torch.arange(len(asked)) >= len(old)
-    return Asked(whole.log_none, whole.not_recalled, is_new, whole.confidence, whole.correct)
+    return Verdicts(whole.log_none, whole.not_recalled, is_new, whole.confidence, whole.correct)
 
 
 def calibration_error(confidence: Float[Tensor, " query"], correct: Bool[Tensor, " query"]) -> float:
@@ -97,7 +97,7 @@ def fit(model: str = "omniglot", seed: int = 0) -> NewClassRule:
     plain, turned = embedded(learner, "validation"), embedded(learner, "validation", rotations=True)
     asked = [ask(learner, plain, known, 400, generator) for known in (2, 5, 10, 20, 50, 80) for _ in range(3)]
     asked += [ask(learner, turned, known, 400, generator) for known in (100, 250) for _ in range(2)]
-    data = Asked.join(asked)
+    data = Verdicts.join(asked)
     rule = fit_rule(data.log_none.numpy(), data.not_recalled.numpy(), data.is_new.numpy())
     fitted_on = "Omniglot, validation characters of the paper's split; half of the queries of classes not in memory"
     write_json(Path(find_model(model)) / FILE, {**asdict(rule), "fitted_on": fitted_on, "queries": len(data.is_new)})
@@ -111,7 +111,7 @@ def run(model: str = "omniglot", seed: int = 1) -> Path:
     generator = torch.Generator().manual_seed(seed)
     rows = []
     for known, draws in ((5, 20), (20, 10), (100, 5), (300, 3)):
-        asked = Asked.join([ask(learner, characters, known, 500, generator) for _ in range(draws)])
+        asked = Verdicts.join([ask(learner, characters, known, 500, generator) for _ in range(draws)])
         p_new = torch.from_numpy(rule.probability(asked.log_none.numpy(), asked.not_recalled.numpy()))
         old = ~asked.is_new
         rows.append(

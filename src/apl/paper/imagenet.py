@@ -42,7 +42,7 @@ ENCODERS = {"lite0": "EfficientNet-Lite0", "lite2": "EfficientNet-Lite2", "incep
 
 
 @dataclass(frozen=True)
-class Watched:
+class PhotoEpisodes:
     """Episodes of one method, and whether the encoder itself named each photograph rightly."""
 
     result: OnlineResult
@@ -57,7 +57,7 @@ def any_n_learner(width: int) -> Learner:
 
 def watch_episodes(
     learner: Learner, keys: Float[Tensor, "photo embed"], data: PhotoFeatures, way: int, episodes: int
-) -> Watched:
+) -> PhotoEpisodes:
     """Every photograph of the drawn classes."""
     sampler = EpisodeSampler(torch.from_numpy(data.labels), torch.Generator().manual_seed(SEED))
     right = torch.from_numpy(data.named == data.labels)
@@ -71,10 +71,10 @@ def watch_episodes(
         OnlineResult(**{name: value[:, :length] for name, value in vars(result).items() if name != "way"}, way=way)
         for result in results
     ]
-    return Watched(OnlineResult.join(cut), torch.cat([part[:, :length] for part in named]))
+    return PhotoEpisodes(OnlineResult.join(cut), torch.cat([part[:, :length] for part in named]))
 
 
-def row(method: str, encoder: str, data: PhotoFeatures, watched: Watched, **more: object) -> dict[str, object]:
+def row(method: str, encoder: str, data: PhotoFeatures, watched: PhotoEpisodes, **more: object) -> dict[str, object]:
     result, quarter = watched.result, watched.named.shape[1] // 4
     accuracy, own = result.accuracy_last(quarter), Estimate.of(watched.named[:, -quarter:].float().mean(1))
     return {
@@ -114,7 +114,7 @@ def reproduce(quick: bool = False) -> None:
             print(f"{ENCODERS[encoder]} is left out: {error}", file=sys.stderr)
 
 
-def measure(encoder: str, rows: list[dict[str, object]], quick: bool) -> Iterator[tuple[str, Watched]]:
+def measure(encoder: str, rows: list[dict[str, object]], quick: bool) -> Iterator[tuple[str, PhotoEpisodes]]:
     """Every way to recall at every number of classes; rows are added and saved as they come."""
     data, kept = photo_features(encoder, "val"), load_rows("imagenet", quick)
     keys = {"seen": torch.from_numpy(data.features)}
@@ -138,7 +138,7 @@ def measure(encoder: str, rows: list[dict[str, object]], quick: bool) -> Iterato
         yield f"fixed labels, {kind}", watched
 
 
-def draw(axes: plt.Axes, name: str, watched: Watched) -> None:
+def draw(axes: plt.Axes, name: str, watched: PhotoEpisodes) -> None:
     """Accuracy and the share of photographs written, over five episodes as in the paper's figure."""
     correct, stored = watched.result.correct[:5].mean(0), watched.result.stored[:5].float().mean(0)
     colour = {"seen and named": OURS, "seen": THIRD}.get(name, OTHER)
