@@ -19,6 +19,8 @@ import apl.service
 import apl.service.encoding as encoding
 from apl.classifier.online import OnlineClassifier
 from apl.cli import main
+from apl.store import StoreAway
+from apl.store.ram import RamStore
 
 HOME = "/v1/memories/default"
 
@@ -295,3 +297,22 @@ def test_what_the_page_exports_the_command_line_imports_and_the_other_way_round(
             content = (tmp_path / name).read_bytes()
             answer = client.post(f"{HOME}/import", content=content, headers=zipped).json()
             assert answer == {"written": 3 - 3 * number, "already_there": 3 * number}
+
+
+def test_while_the_database_is_away_it_says_so_and_nothing_is_left_behind(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> None:
+        raise StoreAway("the server does not answer: try again soon")
+
+    with running(settings(None, model)) as client:
+        teach(client, 0)
+        with monkeypatch.context() as patched:
+            for verb in ("_write", "_generation"):
+                patched.setattr(RamStore, verb, away)
+            assert client.get("/readyz").status_code == 503 and client.get("/healthz").status_code == 200
+            refused = client.post(f"{HOME}/learn", json=lesson(1))
+            assert refused.status_code == 503 and refused.json()["error"]["code"] == "memory_away"
+        assert client.get("/readyz").status_code == 200
+        assert client.get(f"{HOME}/counts").json()["classes"] == [{"label": "sign 0", "rows": 1}]
+        teach(client, 1)
