@@ -15,7 +15,7 @@ COMMANDS = {
     "predict": "what pictures show",
     "explain": "why: the rows an answer rests on, as a picture",
     "forget": "a class, a row or a source",
-    "memory": "list, show, export, import, merge, verify, reembed",
+    "memory": "list, show, export, import, merge, backup, verify, reembed",
     "demo": "watch it learn 20 invented characters, then look at the curve",
     "train": "train an encoder or a learner from a named preset",
     "export": "a trained model as ONNX graphs, for use without torch",
