@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from apl.cli.options import TrainedModel, arg
+from apl.cli.options import arg
 
 
 @dataclass
 class Command:
     """Serve named memories over HTTP, and a page where anybody can teach by drawing."""
 
-    model: TrainedModel = "omniglot"
+    model: Annotated[str, arg(metavar="MODEL")] = "omniglot"
+    """A bundled model's name or a saved one's directory; `photo` for photographs, `text` for sentences."""
     memory: Annotated[str, arg(metavar="MEMORY")] = "apl-memories.apl"
     """Where the memories live: a file (made if needed), a URL, or `ram:` for memories that end with the process."""
     host: Annotated[str, arg(metavar="ADDRESS")] = "127.0.0.1"
