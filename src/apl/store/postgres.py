@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -490,6 +490,9 @@ class PostgresStore(Store):
             run.execute("DELETE FROM apl.memories WHERE id = %s", (self._memory,))
 
     def _close(self) -> None:
+        # The server notices a closed connection a moment later; who opens the memory next need not wait for that.
+        with suppress(psycopg.Error):
+            self._connection.execute("SELECT pg_advisory_unlock_all()")
         self._connection.close()
         if self._pool is not None:
             leave_pool(self._url)
