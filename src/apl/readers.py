@@ -79,7 +79,12 @@ class Readings:
         scores = np.where(self.known[:, None, None], self.scores[..., :2].swapaxes(-1, -2), -np.inf)
         if scores.shape[-1] < 3:
             scores = np.pad(scores, ((0, 0), (0, 0), (0, 0), (0, 3 - scores.shape[-1])), constant_values=-np.inf)
-        return np.sort(np.partition(scores, -3, -1)[..., -3:], -1)[..., ::-1]
+        best = []
+        for _ in range(3):
+            at = scores.argmax(-1)[..., None]
+            best.append(np.take_along_axis(scores, at, -1))
+            np.put_along_axis(scores, at, -np.inf, -1)
+        return np.concatenate(best, -1)
 
 
 def recalled_directions(

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from apl.classifier.eviction import distances
 from apl.config import DecoderConfig, IdentityConfig, LearnerConfig
 from apl.controller import ConsolidatingController, SurpriseController
 from apl.exported import ExportedNetworks
@@ -30,6 +31,7 @@ CONSOLIDATING_RATIO = 0.1
 drawings do, and more of them are worth a row."""
 ROWS_MEASURED = 512
 """The unit is the median over at most so many rows."""
+ROWS_AT_ONCE = 64
 
 
 class UnitKernelNetworks:
@@ -128,13 +130,14 @@ def measure_unit(keys: Float[np.ndarray, "row embed"], labels: Int[np.ndarray, "
     """The median distance to the nearest row of the same class; half of that to another class where there is none."""
     if len(keys) < 2:
         return None
-    reach = []
-    for row in np.linspace(0, len(keys) - 1, min(len(keys), ROWS_MEASURED)).round().astype(int):
-        distance = np.sqrt(np.square(keys - keys[row]).sum(1))
+    rows = np.linspace(0, len(keys) - 1, min(len(keys), ROWS_MEASURED)).round().astype(int)
+    reach = np.empty(len(rows), np.float32)
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        part = rows[start : start + ROWS_AT_ONCE]
+        distance = distances(keys[part], keys)
         distance[distance == 0] = np.inf
-        same = labels == labels[row]
-        within, between = distance[same].min(initial=np.inf), distance[~same].min(initial=np.inf)
-        reach.append(within if np.isfinite(within) else between / 2)
-    reach = np.array(reach)
+        same = labels[part][:, None] == labels
+        within, between = np.where(same, distance, np.inf).min(1), np.where(same, np.inf, distance).min(1)
+        reach[start : start + ROWS_AT_ONCE] = np.where(np.isfinite(within), within, between / 2)
     reach = np.sort(reach[np.isfinite(reach)])
     return float(reach[(len(reach) - 1) // 2]) if len(reach) else None

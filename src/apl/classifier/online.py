@@ -12,7 +12,7 @@ without either, vectors. An example is checked before anything changes, and a ca
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,12 +34,15 @@ from apl.classifier.examples import (
     sorted_order,
 )
 from apl.classifier.images import Ink, from_png
+from apl.classifier.open_world import Belief
 from apl.classifier.parameters import check_new_above
 from apl.classifier.session import EXAMPLES_AT_ONCE, Session, open_session, recorded_parameters
 from apl.encoders import FrozenEncoder, open_encoder, plugged_encoder
 from apl.learner import Learner
 from apl.store import Label, NewRow, Store, StoreError
 
+BELIEFS_AT_ONCE = 1 << 20
+"""Probabilities worked out together: with very many classes fewer examples at a time."""
 _OPENING = threading.RLock()
 """Held while a classifier opens its memory: threads whose first examples come at once must find the same one."""
 
@@ -225,9 +228,8 @@ class OnlineClassifier(Estimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable known class of each."""
-        # One look at the memory: with another thread learning, the classes may be others a moment later.
-        believed = self._believe(X)
-        return believed.classes[believed.known.argmax(1)]
+        believed = self._believe(X, lambda belief, order: belief.known[:, order].argmax(1))
+        return believed.classes[believed.known]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the known classes, in the order of `classes_`; rows sum to 1."""
@@ -370,7 +372,11 @@ class OnlineClassifier(Estimator):
             raise ValueError(f"{len(examples)} examples and {len(labels)} labels")
         return examples, labels
 
-    def _believe(self, X: Any) -> Believed:
+    def _believe(self, X: Any, of_known: Callable[[Belief, list[int]], np.ndarray] | None = None) -> Believed:
+        """One look at the memory: with another thread learning, the classes may be others a moment later.
+
+        `of_known` says what is wanted of the probabilities of known classes, if not all of them.
+        """
         if not self.__sklearn_is_fitted__():
             raise not_fitted("nothing is known yet: learn an example before asking for predictions")
         if self._takes_vectors() and hasattr(self, "n_features_in_"):
@@ -379,13 +385,17 @@ class OnlineClassifier(Estimator):
         session = self._session(examples)
         embeddings = session.embed(examples)
         with session.alone() as world:
-            parts = range(0, len(embeddings), EXAMPLES_AT_ONCE)
-            beliefs = [world.believe(embeddings[start : start + EXAMPLES_AT_ONCE]) for start in parts]
             order = sorted_order(world.memory.classes)
             classes = label_array([world.memory.classes[i] for i in order])
-        known = np.concatenate([np.zeros((0, len(order))), *(belief.known[:, order] for belief in beliefs)])
-        new = np.concatenate([np.zeros(0), *(belief.new for belief in beliefs)])
-        return Believed(classes, known, new)
+            at_once = max(1, min(EXAMPLES_AT_ONCE, BELIEFS_AT_ONCE // len(order)))
+            known, new = [], []
+            for start in range(0, len(embeddings), at_once):
+                belief = world.believe(embeddings[start : start + at_once])
+                known.append(belief.known[:, order] if of_known is None else of_known(belief, order))
+                new.append(belief.new)
+        if not known:
+            return Believed(classes, np.zeros((0, len(order)) if of_known is None else 0, int), np.zeros(0))
+        return Believed(classes, np.concatenate(known), np.concatenate(new))
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._current is not None and len(self) > 0
