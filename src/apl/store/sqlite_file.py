@@ -28,6 +28,8 @@ TRANSACTION_WAIT_SECONDS = 10.0
 """How long a write waits while another memory of the same file is being written."""
 CHECKPOINT_SECONDS = 1.0
 """At least so often, if anything was written, the write-ahead log is brought into the file."""
+LOOKED_AT_AGAIN_SECONDS = (0.02, 0.1, 0.3)
+"""Before a file is called damaged."""
 SMALLEST_PAGE = 512
 """SQLite takes a file of a few bytes for an empty one, and would write over it."""
 Answer = TypeVar("Answer")
@@ -47,7 +49,7 @@ class SqliteFile:
         self._checkpointed = float("-inf")
         self._timer: threading.Timer | None = None
         with plain_errors(path):
-            _refuse_foreign(path, self.real, create)
+            _refuse_foreign_patiently(path, self.real, create)
             self._may_write = _may_write(path, self.real, read_only)
             self._connect(create)
 
@@ -248,6 +250,17 @@ def _open(real: Path, mode: str) -> sqlite3.Connection:
         isolation_level=None,
         check_same_thread=False,
     )
+
+
+def _refuse_foreign_patiently(path: Path, real: Path, create: bool) -> None:
+    """Looked at without locks, a file into which somebody is just bringing the log may seem cut: it is looked at again."""
+    for wait in (*LOOKED_AT_AGAIN_SECONDS, None):
+        try:
+            return _refuse_foreign(path, real, create)
+        except StoreDamaged:
+            if wait is None:
+                raise
+        time.sleep(wait)
 
 
 def _refuse_foreign(path: Path, real: Path, create: bool) -> None:
