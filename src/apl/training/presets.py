@@ -82,8 +82,8 @@ PRESETS: dict[str, Preset] = {
     "lake-encoder": LAKE,
     "lake-encoder-finer": replace(LAKE, encoder=FINER_ENCODER, seed=1),
     "lake": JoinConfig(("runs/lake-encoder/encoder", "runs/lake-encoder-finer/encoder"), data=DataSource(split="lake")),
-    "paper-encoder": DistilConfig(
-        student=ConvConfig(), pen_share=0.0, steps=4000, learning_rate=2e-3, warmup_steps=200, decay_share=0.7
+    "paper-encoder": PretrainConfig(
+        mirrored="for_encoder", steps=11_000, learning_rate=2e-3, decay_share=0.6, weight_decay=5e-2
     ),
     "paper-20way": TrainConfig(
         learner=LearnerConfig(decoder=DecoderConfig(labels="fixed", way=20)),
