@@ -20,7 +20,7 @@ from PIL import Image
 
 from apl.classifier.answers import Receipt
 from apl.cli import COMMANDS, TWO_WORDS
-from apl.image_file import open_image
+from apl.pictures.image_file import open_image
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])

@@ -9,8 +9,8 @@ from PIL import Image
 from apl import encoders
 from apl.encoders import EncoderError, MissingExtraError, open_encoder, read_many
 from apl.encoders.photo import NAMING, PhotoEncoder
-from apl.encoders.photographs import middle_square, read_photo, reduced, to_jpeg
 from apl.encoders.torch_weights import read_torch_weights
+from apl.pictures.photographs import middle_square, read_photo, reduced, to_jpeg
 
 SIZES = {"lite0": 224, "lite2": 260}
 
@@ -98,6 +98,7 @@ def test_a_torch_tensor_has_its_colours_first():
     torch = pytest.importorskip("torch")
     values = torch.from_numpy(np.asarray(_scene()).copy()).permute(2, 0, 1)
     assert _apart(read_photo(values), _scene()) == 0
+    assert _apart(read_photo((values.float() / 255).bfloat16()), _scene()) < 1
 
 
 @pytest.mark.parametrize(
@@ -106,7 +107,7 @@ def test_a_torch_tensor_has_its_colours_first():
         (b"not a picture", "not a picture"),
         ("no/such/file.jpg", "no/such/file.jpg.*no such file"),
         (np.zeros((9, 9, 7), np.uint8), "H×W"),
-        (np.zeros((0, 4), np.uint8), "H×W"),
+        (np.zeros((0, 4), np.uint8), "empty"),
         (np.full((4, 4), 300), "0..255"),
         (np.full((4, 4), 2.0), "0..1"),
         (np.full((4, 4), np.nan), "NaN"),

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 import apl
-from apl.image_file import FORMATS, open_image
+from apl.pictures.image_file import FORMATS, open_image
 
 EPS = b"""%!PS-Adobe-3.0 EPSF-3.0
 %%BoundingBox: 0 0 20 20

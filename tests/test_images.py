@@ -10,8 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-from apl.classifier.images import SHEET_SIDE, fit, from_png, looks_like_a_photograph, read_image, read_images, to_png
-from apl.image_file import open_image
+from apl.pictures.drawings import SHEET_SIDE, fit, from_png, looks_like_a_photograph, read_image, read_images, to_png
+from apl.pictures.image_file import open_image
 
 
 @pytest.fixture

@@ -27,9 +27,9 @@ import numpy as np
 import torch
 
 from apl.bench.http_load import Load, Sent, load, run
-from apl.classifier.images import to_png
 from apl.data.glyphs import draw_glyphs
 from apl.learner import Learner
+from apl.pictures.drawings import to_png
 
 CLIENTS = (1, 8, 32)
 CLASSES, DRAWINGS = 40, 20

@@ -10,14 +10,15 @@ import numpy as np
 from jaxtyping import Num
 
 from apl.classifier.encoded import EncodedExamples
-from apl.classifier.images import as_array, fit, is_tensor, read_image, read_images, to_png
+from apl.pictures.drawings import fit, read_image, read_images, to_png
+from apl.pictures.pixels import as_array, is_tensor
 from apl.store import Label
 from apl.store.rows import checked_label
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """Sheets (see `apl.classifier.images`)."""
+    """Sheets (see `apl.pictures.drawings`)."""
 
     sheets: Sequence[np.ndarray]
 

@@ -5,7 +5,7 @@
     clf.predict_one(another)
 
 Verbs that end in `_one` take one example and speak river's language; the others take a batch and speak
-scikit-learn's. Examples are drawings (see `apl.classifier.images`), what a plugged-in encoder takes (see `apl.encoders`) or,
+scikit-learn's. Examples are drawings (see `apl.pictures.drawings`), what a plugged-in encoder takes (see `apl.encoders`) or,
 without either, vectors. An example is checked before anything changes, and a call that fails leaves the memory as it was.
 """
 
@@ -33,12 +33,12 @@ from apl.classifier.examples import (
     plain_labels,
     sorted_order,
 )
-from apl.classifier.images import Ink, from_png
 from apl.classifier.open_world import Belief
 from apl.classifier.parameters import check_new_above
 from apl.classifier.session import EXAMPLES_AT_ONCE, Session, open_session, recorded_parameters
 from apl.encoders import FrozenEncoder, open_encoder, plugged_encoder
 from apl.learner import Learner
+from apl.pictures.drawings import Ink, from_png
 from apl.store import Label, NewRow, Store, StoreError
 
 BELIEFS_AT_ONCE = 1 << 20

@@ -75,7 +75,7 @@ def pictured(picture: Image.Image, kind: str, ink: str) -> Image.Image:
     """What the model sees of a picture: a photograph as it is, a drawing as dark ink on white."""
     from PIL import Image
 
-    from apl.classifier.images import read_image
+    from apl.pictures.drawings import read_image
 
     return Image.fromarray(255 - read_image(picture, ink)) if kind == "drawing" else picture.convert("RGB")
 
@@ -84,7 +84,7 @@ def kept(payload: bytes | None, kind: str) -> Image.Image | None:
     """The picture kept with a row, if there is one."""
     from PIL import ImageOps
 
-    from apl.image_file import open_image
+    from apl.pictures.image_file import open_image
 
     if payload is None:
         return None

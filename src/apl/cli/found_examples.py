@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
-from apl.classifier.images import looks_like_a_photograph
 from apl.cli.text_table import is_text_table, read_text_table
-from apl.image_file import SUFFIXES, open_image
+from apl.pictures.drawings import looks_like_a_photograph
+from apl.pictures.image_file import SUFFIXES, open_image
 
 if TYPE_CHECKING:
     from apl.classifier.online import OnlineClassifier

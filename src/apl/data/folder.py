@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 from apl.data.files import DataError
 from apl.data.labelled import LabelledImages
 from apl.data.omniglot import Part, SplitClasses
-from apl.image_file import SUFFIXES, open_image
+from apl.pictures.image_file import SUFFIXES, open_image
 
 FEWEST_CLASSES = 6
 FEWEST_PICTURES = 6

@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from apl.data.files import DataError
-from apl.image_file import SUFFIXES
+from apl.pictures.image_file import SUFFIXES
 
 CLASSES = 1000
 PER_CLASS = {"train": 20, "val": 50}

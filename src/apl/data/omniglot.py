@@ -21,7 +21,7 @@ from PIL import Image, ImageChops
 
 from apl.data.files import PublishedFile, damaged, find_file, parsed_once
 from apl.data.labelled import LabelledImages
-from apl.image_file import open_image
+from apl.pictures.image_file import open_image
 from apl.progress import progress_bar
 
 Split = Literal["paper", "vinyals", "lake"]

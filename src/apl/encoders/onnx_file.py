@@ -22,7 +22,7 @@ from PIL import Image
 
 from apl.encoders.contract import EncoderError, checked_vectors
 from apl.encoders.onnx_session import digest, onnx_session
-from apl.encoders.photographs import middle_square, read_photo, reduced, to_jpeg
+from apl.pictures.photographs import middle_square, read_photo, reduced, to_jpeg
 
 _AT_ONCE = 8
 

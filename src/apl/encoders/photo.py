@@ -19,8 +19,8 @@ from PIL import Image
 
 from apl.encoders.contract import EncoderError
 from apl.encoders.onnx_session import GRAPHS, digest, installed_folder, onnx_session
-from apl.encoders.photographs import middle_square, read_photo, reduced, to_jpeg
 from apl.encoders.torch_weights import read_torch_weights
+from apl.pictures.photographs import middle_square, read_photo, reduced, to_jpeg
 
 _SIZE = {"lite0": 224, "lite2": 260}
 _AT_ONCE = 8

@@ -10,8 +10,8 @@ from jaxtyping import Float
 from PIL import Image
 
 from apl.encoders.contract import EncoderError, EncoderKind, checked_vectors
-from apl.encoders.photographs import reduced, to_jpeg
-from apl.image_file import open_image
+from apl.pictures.image_file import open_image
+from apl.pictures.photographs import reduced, to_jpeg
 
 _THUMBNAIL = 224
 

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from PIL import Image
 
 from apl.encoders import MissingExtraError
-from apl.encoders.photographs import middle_square, read_photo, reduced
+from apl.pictures.photographs import middle_square, read_photo, reduced
 
 NAME = "inception_resnet_v2.tf_in1k"
 SIZE, WIDTH = 299, 1536

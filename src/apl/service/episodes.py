@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from apl.classifier.images import to_png
 from apl.data.glyphs import draw_glyphs
 from apl.learner import Learner, Observation
+from apl.pictures.drawings import to_png
 
 SHOWN = 8
 """Classes of the posterior that are sent with each step."""

@@ -23,7 +23,7 @@ from pydantic_core import from_json
 from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 
-from apl.classifier.images import Ink
+from apl.pictures.drawings import Ink
 from apl.service.guard import Refused
 from apl.service.pictures import array_from_pixels, from_base64, unusable
 from apl.service.served_model import ServedModel, content_of

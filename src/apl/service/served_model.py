@@ -10,13 +10,13 @@ from typing import Any, Literal
 import numpy as np
 
 from apl.classifier.features import feature_learner
-from apl.classifier.images import fit, looks_like_a_photograph, read_image, to_png
 from apl.classifier.new_class import NewClassRule
 from apl.config import WITHOUT_WEIGHTS, ImageConfig
 from apl.encoders import FrozenEncoder, open_encoder, plugged_encoder
 from apl.exported import load_for_use
-from apl.image_file import open_image
 from apl.learner import Learner
+from apl.pictures.drawings import fit, looks_like_a_photograph, read_image, to_png
+from apl.pictures.image_file import open_image
 from apl.service.guard import Refused
 from apl.service.settings import Settings
 

@@ -6,8 +6,7 @@ whether one picture or a batch is meant, never a guess from the shape:
     one     PIL · H×W · H×W×C · C×H×W
     batch   a list of the above · N×H×W · N×H×W×C · N×C×H×W
 
-(C is 1, 2, 3 or 4: grey, grey + alpha, RGB, RGBA. Where both ends could be C, numpy has it last and torch first.)
-Integers run from 0 to 255 (uint16 to 65535), floats from 0 to 1.
+(C as in `apl.pictures.pixels`.)
 
 `read_image` makes a *sheet*: polarity settled, contrast stretched, at most `SHEET_SIDE` pixels. It is what a memory
 keeps as a row's payload, and every key is computed from it, so that keys can be made anew bit by bit.
@@ -16,7 +15,6 @@ keeps as a row's payload, and every key is computed from it, so that keys can be
 from __future__ import annotations
 
 import struct
-import sys
 import zlib
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -25,7 +23,8 @@ import numpy as np
 from jaxtyping import Float, UInt8
 from PIL import Image
 
-from apl.image_file import LARGEST_PIXELS, open_image
+from apl.pictures.image_file import open_image
+from apl.pictures.pixels import channels_last, is_tensor
 
 Ink = Literal["auto", "dark", "light"]
 
@@ -76,7 +75,7 @@ def read_image(image: Any, ink: str = "auto") -> UInt8[np.ndarray, "height width
     """The sheet of one picture: grey, ink 255 on 0, its longer side at most `SHEET_SIDE`."""
     if ink not in ("auto", "dark", "light"):
         raise ValueError(f"ink is 'auto', 'dark' or 'light', got {ink!r}")
-    grey = _reduced(_grey(_channels_last(image)))
+    grey = _reduced(_grey(channels_last(image)))
     return np.round(_ink(grey, ink) * 255).astype(np.uint8)
 
 
@@ -87,7 +86,7 @@ def looks_like_a_photograph(image: Any) -> bool:
     in a drawing, much of it in a photograph. Shadows and the light of a lamp are wide and do not count. Measured on
     pictures that were not used to choose the limits (docs/LOG.md): 0 of 1,800 drawings, 94 % of 2,000 photographs.
     """
-    grey = _reduced(_grey(_channels_last(image)))
+    grey = _reduced(_grey(channels_last(image)))
     away = np.abs(grey - _ground(grey))
     strongest = float(away.max())
     if ((away > 0.15 * strongest) & (away < 0.85 * strongest)).mean() < CLEARLY_DRAWN:
@@ -124,77 +123,7 @@ def from_png(png: bytes) -> UInt8[np.ndarray, "height width"]:
     return np.asarray(open_image(png).convert("L"))
 
 
-def is_tensor(x: Any) -> bool:
-    """Whether this is a torch tensor; torch is not imported to find out."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(x, torch.Tensor)
-
-
-def as_array(tensor: Any) -> np.ndarray:
-    """A torch tensor as an array; numpy does not know the short floats (bfloat16)."""
-    tensor = tensor.detach().cpu()
-    short = tensor.is_floating_point() and tensor.element_size() < 4
-    return (tensor.float() if short else tensor).numpy()
-
-
 # --- one form ---------------------------------------------------------------------------------------------------
-
-
-def _channels_last(image: Any) -> Float[np.ndarray, "height width channels"]:
-    """Values 0..1, with 1, 2, 3 or 4 channels."""
-    torch_like = is_tensor(image)
-    if isinstance(image, Image.Image):
-        _check_pixels(image.width, image.height)
-        if image.mode in ("I", "F") or image.mode.startswith("I;"):
-            image = np.asarray(image)
-            image = image.astype(np.uint16) if image.dtype.kind in "iu" else image
-        elif image.mode in ("1", "L", "LA", "RGB", "RGBA"):
-            image = np.asarray(image.convert("L") if image.mode == "1" else image)
-        else:
-            image = np.asarray(image.convert("RGBA"))
-    elif torch_like:
-        image = as_array(image)
-    elif isinstance(image, (list, tuple)):
-        image = np.asarray(image)
-    elif not isinstance(image, np.ndarray):
-        raise TypeError(f"an image is a PIL image, a numpy array or a torch tensor, got {type(image).__name__}")
-    if image.ndim == 3:
-        first, last = image.shape[0] <= 4, image.shape[2] <= 4
-        if first and (torch_like or not last):
-            image = image.transpose(1, 2, 0)
-        elif not last:
-            raise ValueError(f"expected one image H×W, H×W×C or C×H×W, got shape {list(image.shape)}")
-    elif image.ndim == 2:
-        image = image[:, :, None]
-    else:
-        raise ValueError(f"expected one image H×W, H×W×C or C×H×W, got shape {list(image.shape)}")
-    _check_pixels(image.shape[1], image.shape[0])
-    return _unit_range(image)
-
-
-def _check_pixels(width: int, height: int) -> None:
-    if width * height == 0:
-        raise ValueError(f"the image is empty ({height}×{width} pixels)")
-    if width * height > LARGEST_PIXELS:
-        raise ValueError(f"the image has {width * height:,} pixels, the most is {LARGEST_PIXELS:,}: reduce it first")
-
-
-def _unit_range(image: np.ndarray) -> Float[np.ndarray, "..."]:
-    if image.dtype == np.bool_:
-        return image.astype(np.float32)
-    if image.dtype.kind in "iu":
-        top = 65535 if image.dtype == np.uint16 else 255
-        if image.min() < 0 or image.max() > top:
-            raise ValueError(f"integer pixels must lie in 0..{top}, found {image.min()}..{image.max()}")
-        return image.astype(np.float32) / top
-    if image.dtype.kind != "f":
-        raise TypeError(f"pixels must be numbers, got {image.dtype}")
-    image = image.astype(np.float32)
-    if not np.isfinite(image).all():
-        raise ValueError("the image contains NaN or infinity")
-    if image.min() < -1e-3 or image.max() > 1 + 1e-3:
-        raise ValueError(f"float pixels must lie in 0..1, found {image.min():g}..{image.max():g}: divide them first")
-    return image.clip(0, 1)
 
 
 def _grey(image: Float[np.ndarray, "height width channels"]) -> Float[np.ndarray, "height width"]:
