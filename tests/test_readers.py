@@ -30,7 +30,7 @@ def said(scene: dict[str, np.ndarray], **changes: np.ndarray) -> Readings:
     shape = (1, 2, len(scene["rows"]))
     rows = np.broadcast_to(scene["rows"], (*shape, WIDTH))
     label, count = (np.broadcast_to(scene[name], shape) for name in ("label", "count"))
-    statistics = ClassStatistics(scene["total"], scene["examples"])
+    statistics = ClassStatistics.of(scene["total"], scene["examples"])
     return read(scene["query"], rows, label, np.ones(shape, bool), count, statistics)
 
 
@@ -47,8 +47,8 @@ def test_the_nearest_row_and_the_class_mean_are_cosines_seen_from_the_centre(sce
             own = scene["rows"][scene["label"] == number]
             nearest = max(cosine(moved, row - centre) for row in own)
             mean = scene["total"][0, number] / scene["examples"][0, number]
-            assert readings.scores[0, query, number, 0] == pytest.approx(nearest, abs=1e-5)
-            assert readings.scores[0, query, number, 1] == pytest.approx(cosine(moved, mean - centre), abs=1e-5)
+            assert readings.scores[0, query, 0, number] == pytest.approx(nearest, abs=1e-5)
+            assert readings.scores[0, query, 1, number] == pytest.approx(cosine(moved, mean - centre), abs=1e-5)
     assert readings.known.tolist() == [[True, True, True, False]]
 
 
@@ -64,7 +64,7 @@ def test_local_regression_is_kernel_ridge_regression_of_the_labels(scene):
         near = np.exp((rows @ (moved / np.linalg.norm(moved)) - 1) / readers.KERNEL_WIDTH)
         share = near @ np.linalg.solve(kernel, told)
         expected = np.log(np.clip(share, 0, None) + readers.FLOOR)
-        assert readings.scores[0, query, :, 2] == pytest.approx(expected, abs=1e-4)
+        assert readings.scores[0, query, 2] == pytest.approx(expected, abs=1e-4)
 
 
 def test_rows_that_were_not_recalled_say_nothing(scene):
@@ -74,7 +74,7 @@ def test_rows_that_were_not_recalled_say_nothing(scene):
     rows[..., :12, :] = scene["rows"]
     label, count, mask = np.zeros(shape, int), np.zeros(shape, np.float32), np.zeros(shape, bool)
     label[..., :12], count[..., :12], mask[..., :12] = scene["label"], scene["count"], True
-    statistics = ClassStatistics(scene["total"], scene["examples"])
+    statistics = ClassStatistics.of(scene["total"], scene["examples"])
     padded = read(scene["query"], rows, label, mask, count, statistics)
     assert padded.scores == pytest.approx(alone.scores, abs=1e-5)
 
@@ -85,8 +85,8 @@ def lessons(good: int, count: int, seed: int = 0) -> list[tuple[Readings, np.nda
     taught = []
     for _ in range(count):
         truth = random.integers(0, 5, (1, 1))
-        scores = random.normal(size=(1, 1, 5, 3))
-        scores[0, 0, truth[0, 0], good] += 4
+        scores = random.normal(size=(1, 1, 3, 5))
+        scores[0, 0, good, truth[0, 0]] += 4
         taught.append((Readings(scores, np.ones((1, 5), bool)), truth))
     return taught
 
@@ -110,7 +110,7 @@ def test_a_stream_that_drifts_changes_its_reader():
 
 def test_answers_are_probabilities_of_the_known_classes_alone():
     known = np.array([[True, False, True, True]])
-    scores = np.random.default_rng(0).normal(size=(1, 3, 4, 3))
+    scores = np.random.default_rng(0).normal(size=(1, 3, 3, 4))
     log_probs = Pool(readers.READERS).log_probs(Readings(scores, known))
     assert np.exp(log_probs).sum(-1) == pytest.approx(1)
     assert np.isneginf(log_probs[..., 1]).all()
@@ -147,7 +147,7 @@ def test_a_decoder_that_was_found_to_say_nothing_is_left_alone_for_a_while():
         asked.append(pool.needs(readers.DECODER))
         scores = readings.scores
         if asked[-1]:
-            scores = np.concatenate([scores, random.normal(size=(1, 1, 5, 1))], -1)
+            scores = np.concatenate([scores, random.normal(size=(1, 1, 1, 5))], 2)
         pool.learn(Readings(scores, readings.known), truth, np.ones((1, 1), bool))
     assert all(asked[: readers.TRIAL_LESSONS])
     assert sum(asked) < 250

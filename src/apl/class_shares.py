@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from apl.memory import Neighbours
 from apl.posterior import IMPOSSIBLE, Array
@@ -34,26 +34,15 @@ class Elsewhere:
     @staticmethod
     def of(neighbours: Neighbours, stored: Int[np.ndarray, " episode"], way: int) -> Elsewhere:
         """`stored`: how many of the `way` classes have rows."""
-        recalled = neighbours.is_first.sum(-1)
-        new = np.broadcast_to((way - stored)[:, None], recalled.shape)
-        overlooked = stored[:, None] - recalled
+        new, overlooked = (way - stored)[:, None], stored[:, None] - neighbours.is_first.sum(-1)
         mass = (1 - OVERLOOKED) * (new > 0) + OVERLOOKED * (overlooked > 0)
+        shared = np.maximum(mass, 1e-9)
 
         def each(share: float, classes: np.ndarray) -> np.ndarray:
-            return np.log(share / (mass.clip(1e-9) * classes.clip(1))).astype(np.float32)
+            return np.log(share / (shared * np.maximum(classes, 1))).astype(np.float32)
 
-        log_mass = np.where(mass > 0, np.log(mass.clip(1e-9)), IMPOSSIBLE).astype(np.float32)
+        log_mass = np.where(mass > 0, np.log(shared), IMPOSSIBLE).astype(np.float32)
         return Elsewhere(log_mass, each(1 - OVERLOOKED, new), each(OVERLOOKED, overlooked))
-
-
-def classes_stored(
-    label: Int[np.ndarray, "episode row"], counts: Int[np.ndarray, " episode"], way: int
-) -> Bool[np.ndarray, "episode way"]:
-    """Which of the classes 0..way-1 have rows in memory."""
-    found = np.zeros((len(counts), way), bool)
-    for episode, rows in enumerate(counts.tolist()):
-        found[episode, label[episode, :rows]] = True
-    return found
 
 
 def place(log_class: Array, log_none: Array, part: Array, neighbours: Neighbours) -> Array:

@@ -39,7 +39,12 @@ class ConsolidatingMemory(RamMemory):
     def statistics(self, way: int) -> ClassStatistics:
         """Of the classes 0..way-1."""
         self._make_class_room(way)
-        return ClassStatistics(self._total[:, :way], self._examples[:, :way])
+        everything = self._everything.astype(np.float32)
+        return ClassStatistics(self._total[:, :way], self._examples[:, :way], everything, self._square[:, :way])
+
+    def classes_stored(self, way: int) -> Bool[np.ndarray, "episode way"]:
+        self._make_class_room(way)
+        return self._examples[:, :way] > 0
 
     def learn(self, readings: Readings, truth: Int[np.ndarray, "episode query"]) -> None:
         """Weigh the readers, and the rule for new classes, by how well they foresaw the truth."""
@@ -105,21 +110,27 @@ class ConsolidatingMemory(RamMemory):
         count = sign * self._columns[COUNT][episode, row]
         key = measured(self._columns[name][episode, row], self.metric)
         self._make_class_room(int(label.max()) + 1)
-        np.add.at(self._exact_total, (episode, label), key.astype(np.float64) * count[:, None])
+        key = key * count[:, None].astype(np.float64)
+        np.add.at(self._exact_total, (episode, label), key)
+        np.add.at(self._everything, episode, key)
         np.add.at(self._examples, (episode, label), count)
-        self._total[episode, label] = self._exact_total[episode, label]
+        total = self._exact_total[episode, label]
+        self._total[episode, label] = total
+        self._square[episode, label] = np.einsum("rd,rd->r", total, total)
 
     def _clear_sums(self) -> None:
         (name,) = self.keys
         # In double precision, so that it makes no difference how often rows were merged and in what order.
         self._exact_total = np.zeros((self.episodes, 0, *self.spec[name].shape))
+        self._everything = np.zeros((self.episodes, *self.spec[name].shape))
         self._total = np.zeros(self._exact_total.shape, np.float32)
         self._examples = np.zeros((self.episodes, 0), np.float32)
+        self._square = np.zeros((self.episodes, 0), np.float32)
 
     def _make_class_room(self, classes: int) -> None:
         room = self._total.shape[1]
         if classes > room:
-            more = max(classes, 2 * room) - room
-            self._exact_total = np.pad(self._exact_total, ((0, 0), (0, more), (0, 0)))
+            more = ((0, 0), (0, max(classes, 2 * room) - room))
+            self._exact_total = np.pad(self._exact_total, (*more, (0, 0)))
             self._total = self._exact_total.astype(np.float32)
-            self._examples = np.pad(self._examples, ((0, 0), (0, more)))
+            self._examples, self._square = np.pad(self._examples, more), np.pad(self._square, more)

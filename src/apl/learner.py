@@ -17,7 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from apl.class_shares import Elsewhere, classes_stored, place
+from apl.class_shares import Elsewhere, place
 from apl.config import WITHOUT_WEIGHTS, LearnerConfig
 from apl.consolidation import COUNT, ConsolidatingMemory
 from apl.controller import ConsolidatingController, Controller, SurpriseController
@@ -135,8 +135,7 @@ class Learner:
         """Step 2: k neighbours by each key column."""
         asked = self.networks.array(embedding)
         widths = self.networks.key_widths
-        slices = np.split(asked, np.cumsum(list(widths.values()))[:-1], axis=-1)
-        found = [memory.nearest(key, part, self.config.k) for key, part in zip(widths, slices, strict=True)]
+        found = [memory.nearest(key, part, self.config.k) for key, part in self._keys(asked).items()]
         neighbours = Neighbours.join(found, list(widths.values()))
         if "embedding" not in neighbours.columns:
             whole = np.concatenate([neighbours.columns[key] for key in widths], -1)
@@ -144,6 +143,13 @@ class Learner:
         if self.config.hops > 1 and len(memory):
             neighbours = self._recall_further(memory, asked, neighbours)
         return neighbours
+
+    def _keys(self, embedding: Float[np.ndarray, "episode query embed"]) -> dict[str, np.ndarray]:
+        """An embedding cut into the key columns."""
+        widths = self.networks.key_widths
+        if len(widths) == 1:
+            return dict.fromkeys(widths, embedding)
+        return dict(zip(widths, np.split(embedding, np.cumsum(list(widths.values()))[:-1], axis=-1), strict=True))
 
     def _recall_further(
         self, memory: RamMemory, asked: Float[np.ndarray, "episode query embed"], first: Neighbours
@@ -176,7 +182,7 @@ class Learner:
         fixed_way = self.config.decoder.way if self.config.decoder.labels == "fixed" else None
         if fixed_way is not None and fixed_way != way:
             raise ValueError(f"this decoder was made for {fixed_way} classes and cannot answer for {way}")
-        stored = classes_stored(memory.column("label"), memory.counts, way)
+        stored = memory.classes_stored(way)
         elsewhere = Elsewhere.of(neighbours, stored.sum(1), way)
         queries = embedding.reshape(-1, embedding.shape[-1])
         said = self.networks.decode(queries, neighbours, elsewhere.log_mass)
@@ -217,15 +223,15 @@ class Learner:
         readings = read(query, rows, label, neighbours.mask, count, memory.statistics(way), decoded)
         among_known = memory.pool.log_probs(readings)
         logit = memory.novelty.logit(readings)
-        odds = logit + log_odds_of_share(readings.known)[:, None]
+        odds = logit + log_odds_of_share(readings.number, way)[:, None]
         log_new, log_known = -np.logaddexp(0, -odds), -np.logaddexp(0, odds)
-        unseen = (way - readings.known.sum(1)).clip(1)[:, None]
+        unseen = np.maximum(way - readings.number, 1)[:, None]
         log_probs = np.where(
             readings.known[:, None], log_known[..., None] + among_known, (log_new - np.log(unseen))[..., None]
         )
         if weight is None:
             weight = np.where(neighbours.mask, np.exp(-neighbours.distance), 0)
-            weight = weight / weight.sum(-1, keepdims=True).clip(1e-9)
+            weight = weight / np.maximum(weight.sum(-1, keepdims=True), 1e-9)
         tensor = self.networks.tensor
         return Prediction(
             tensor(log_probs.astype(np.float32)),
@@ -277,9 +283,7 @@ class Learner:
 
     def write(self, memory: Memory, embedding: Array, y: Any, chosen: Any) -> Int[np.ndarray, "episode query"]:
         """Step 5: put these examples into the memory, without gradient."""
-        widths = self.networks.key_widths
-        slices = np.split(self.networks.array(embedding), np.cumsum(list(widths.values()))[:-1], axis=-1)
-        rows = {**dict(zip(widths, slices, strict=True)), "label": np.asarray(y)}
+        rows = {**self._keys(self.networks.array(embedding)), "label": np.asarray(y)}
         if isinstance(memory, ConsolidatingMemory):
             rows[COUNT] = np.ones(rows["label"].shape, np.float32)
         return memory.write(rows, np.asarray(chosen))

@@ -117,6 +117,9 @@ class Memory(Protocol):
     def column(self, name: str) -> np.ndarray:
         """One column, `[episode, rows, *cell]`; rows beyond an episode's count are meaningless."""
 
+    def classes_stored(self, way: int) -> Bool[np.ndarray, "episode way"]:
+        """Which of the classes 0..way-1 have rows."""
+
 
 class RamMemory:
     """Rows of named columns for several parallel episodes, searchable by any of the key columns.
@@ -159,6 +162,12 @@ class RamMemory:
 
     def column(self, name: str) -> np.ndarray:
         return self._columns[name][:, : self._longest]
+
+    def classes_stored(self, way: int) -> Bool[np.ndarray, "episode way"]:
+        found = np.zeros((self.episodes, way), bool)
+        for episode, rows in enumerate(self.counts.tolist()):
+            found[episode, self._columns["label"][episode, :rows]] = True
+        return found
 
     def clear(self) -> None:
         """Forget everything; the space stays."""

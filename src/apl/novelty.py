@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from apl.readers import Readings
 
@@ -24,6 +24,7 @@ FORGETTING = 0.995
 PRIOR = np.array([0.0, -0.8, -0.8, -0.4, -0.2])
 """Weights of standardised numbers before any case; the first is the constant. Chosen on validation data."""
 PRIOR_PRECISION = 2.0
+EYE = np.eye(len(PRIOR))
 LEAST_SPREAD = 0.01
 """Standard deviation below which a number is not trusted to be standardised by."""
 LEAST_CURVATURE = 0.02
@@ -48,26 +49,24 @@ class Novelty:
 
     def logit(self, readings: Readings) -> Float[np.ndarray, "episode query"]:
         """Log odds of "new" against "known"; infinite where nothing is known."""
-        numbers = nearness(readings.best)
-        logit = np.einsum("eqn,en->eq", self._standardised(numbers), self.weight)
-        return np.where(readings.known.any(1)[:, None], logit, np.inf)
+        logit = (self._standardised(nearness(readings.best)) @ self.weight[..., None])[..., 0]
+        return np.where((readings.number > 0)[:, None], logit, np.inf)
 
     def learn(self, readings: Readings, truth: Int[np.ndarray, "episode query"]) -> None:
-        known = np.take_along_axis(readings.known, truth, 1)
-        number = readings.known.sum(1)[:, None]
-        best = readings.best
-        as_seen, without = nearness(best), nearness(left_out(best, readings, truth))
+        """Each query makes up to two cases: as it was seen, and with its own class left out."""
+        number = readings.number
+        as_seen, without = nearness(readings.best), nearness(left_out(readings, truth))
         for query in range(truth.shape[1]):
-            new = ~known[:, query]
-            self._step(as_seen[:, query], new, ((number > 1) | (new[:, None] & (number > 0)))[:, 0])
-            self._step(without[:, query], np.ones_like(new), ~new & (number > 1)[:, 0])
+            new = ~readings.known[np.arange(len(truth)), truth[:, query]]
+            self._step(as_seen[:, query], new, (number > 1) | (new & (number > 0)))
+            self._step(without[:, query], np.ones_like(new), ~new & (number > 1))
 
     def _standardised(self, numbers: np.ndarray) -> np.ndarray:
         """`[episode, query, 5]`, the constant first."""
-        cases = self.cases.clip(1e-9)[:, None]
+        cases = np.maximum(self.cases, 1e-9)[:, None]
         mean = self.total / cases
-        spread = np.sqrt((self.square / cases - np.square(mean)).clip(LEAST_SPREAD**2))
-        mean, spread = (np.where(self.cases[:, None] > 0, a, b) for a, b in ((mean, 0.0), (spread, 1.0)))
+        spread = np.sqrt(np.maximum(self.square / cases - np.square(mean), LEAST_SPREAD**2))
+        spread[self.cases == 0] = 1
         numbers = (numbers - mean[:, None]) / spread[:, None]
         numbers[..., 0] = 1
         return numbers
@@ -80,16 +79,16 @@ class Novelty:
         self.square = kept[:, None] * self.square + taught[:, None] * np.square(numbers)
         self.cases = kept * self.cases + taught
         x = self._standardised(numbers[:, None])[:, 0] * taught[:, None]
-        prior = PRIOR_PRECISION * np.eye(len(PRIOR))
-        precision = kept[:, None, None] * self.precision + (1 - kept)[:, None, None] * prior
-        pulled = kept[:, None] * np.einsum("enm,em->en", self.precision, self.weight)
+        pulled = kept[:, None] * (self.precision @ self.weight[..., None])[..., 0]
         pulled += (1 - kept)[:, None] * (PRIOR_PRECISION * PRIOR)
-        weight = np.linalg.solve(precision, pulled[..., None])[..., 0]
-        expected = sigmoid(np.einsum("en,en->e", x, weight))
-        curvature = (expected * (1 - expected)).clip(LEAST_CURVATURE)
+        precision = kept[:, None, None] * self.precision + (1 - kept)[:, None, None] * (PRIOR_PRECISION * EYE)
+        # One system for the pulled weights and the direction of the step: a case changes the precision by x xᵀ alone.
+        weight, along = np.linalg.solve(precision, np.stack([pulled, x], -1)).transpose(2, 0, 1)
+        expected = sigmoid((x * weight).sum(1))
+        curvature = np.maximum(expected * (1 - expected), LEAST_CURVATURE)
         self.precision = precision + curvature[:, None, None] * x[:, :, None] * x[:, None, :]
-        error = ((is_new - expected)[:, None] * x)[..., None]
-        self.weight = weight + np.linalg.solve(self.precision, error)[..., 0]
+        step = (is_new - expected) / (1 + curvature * (x * along).sum(1))
+        self.weight = weight + step[:, None] * along
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -108,33 +107,32 @@ class Novelty:
         return novelty
 
 
-def left_out(
-    best: Float[np.ndarray, "episode query 2 3"], readings: Readings, truth: Int[np.ndarray, "episode query"]
-) -> Float[np.ndarray, "episode query 2 3"]:
+def left_out(readings: Readings, truth: Int[np.ndarray, "episode query"]) -> Float[np.ndarray, "episode query 2 3"]:
     """The best three without the true class, where it is one of the first two."""
-    own = np.take_along_axis(readings.scores[..., :2], truth[..., None, None], 2)[:, :, 0, :, None]
-    place = np.where(own == best, np.arange(3), 3).min(-1, keepdims=True)
-    rest = np.where(np.arange(3) >= place, np.roll(best, -1, -1), best)
-    return np.concatenate([rest[..., :2], np.full_like(rest[..., :1], -np.inf)], -1)
+    episode, query = np.indices(truth.shape)
+    own = readings.scores[episode, query, :2, truth][..., None]
+    best = readings.best
+    # From where the true class stood on, each place is taken by the next.
+    moved = (own == best).cumsum(-1) > 0
+    rest = np.full_like(best, -np.inf)
+    rest[..., :2] = np.where(moved[..., :2], best[..., 1:], best[..., :2])
+    return rest
 
 
 def nearness(best: Float[np.ndarray, "episode query 2 3"]) -> Float[np.ndarray, "episode query 5"]:
     """1, the nearest row, the nearest class mean, and how far each is ahead of the next class."""
-    first, second = best[..., 0], best[..., 1]
-    several = np.isfinite(second)
-    first = np.where(np.isfinite(first), first, 0)
-    gap = np.where(several, first - np.where(several, second, 0), 0)
-    return np.concatenate([np.ones((*first.shape[:2], 1)), first, gap], -1)
+    there = np.isfinite(best[..., :2])
+    first, second = np.moveaxis(np.where(there, best[..., :2], 0), -1, 0)
+    numbers = np.ones((*first.shape[:2], 5))
+    numbers[..., 1:3], numbers[..., 3:] = first, np.where(there[..., 1], first - second, 0)
+    return numbers
 
 
 def sigmoid(logit: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-np.clip(logit, -30, 30)))
 
 
-def log_odds_of_share(
-    seen: Bool[np.ndarray, "episode class"],
-) -> Float[np.ndarray, " episode"]:
-    """How much more likely "new" is before looking, when the classes are announced and some were not seen yet."""
-    number = seen.sum(1)
+def log_odds_of_share(seen: Int[np.ndarray, " episode"], way: int) -> Float[np.ndarray, " episode"]:
+    """How much more likely "new" is before looking, when `way` classes are announced and so many were seen."""
     with np.errstate(divide="ignore"):
-        return np.log(seen.shape[1] - number) - np.log(number)
+        return np.log(way - seen) - np.log(seen)

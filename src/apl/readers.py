@@ -58,43 +58,48 @@ class ClassStatistics:
 
     total: Float[np.ndarray, "episode class embed"]
     examples: Float[np.ndarray, "episode class"]
+    everything: Float[np.ndarray, "episode embed"]
+    """The sum of all totals."""
+    square: Float[np.ndarray, "episode class"]
+    """Of each total: the square of its length."""
 
+    @staticmethod
+    def of(total: Float[np.ndarray, "episode class embed"], examples: np.ndarray) -> ClassStatistics:
+        return ClassStatistics(total, examples, total.sum(1), np.einsum("ecd,ecd->ec", total, total))
+
+    @cached_property
     def centre(self) -> Float[np.ndarray, "episode embed"]:
         """The mean of everything, drawn a little towards zero, so that a single example is not its own centre."""
-        return self.total.sum(1) / (self.examples.sum(1)[:, None] + 1)
+        return self.everything / (self.examples.sum(1)[:, None] + 1)
 
 
 @dataclass(frozen=True)
 class Readings:
     """What each reader makes of each query."""
 
-    scores: Float[np.ndarray, "episode query class reader"]
+    scores: Float[np.ndarray, "episode query reader class"]
     """As they come; meaningless for classes that are not known. A decoder that was not asked has no part in them."""
     known: Bool[np.ndarray, "episode class"]
+
+    @cached_property
+    def number(self) -> Int[np.ndarray, " episode"]:
+        """How many classes are known."""
+        return self.known.sum(1)
 
     @cached_property
     def best(self) -> Float[np.ndarray, "episode query 2 3"]:
         """The best three scores of known classes by nearest row and by class mean, the best first; -inf where there are
         fewer."""
-        scores = np.where(self.known[:, None, None], self.scores[..., :2].swapaxes(-1, -2), -np.inf)
-        if scores.shape[-1] < 3:
-            scores = np.pad(scores, ((0, 0), (0, 0), (0, 0), (0, 3 - scores.shape[-1])), constant_values=-np.inf)
-        best = []
-        for _ in range(3):
-            at = scores.argmax(-1)[..., None]
-            best.append(np.take_along_axis(scores, at, -1))
-            np.put_along_axis(scores, at, -np.inf, -1)
-        return np.concatenate(best, -1)
-
-
-def recalled_directions(
-    rows: Float[np.ndarray, "episode query neighbours embed"], centre: Float[np.ndarray, "episode embed"]
-) -> Float[np.ndarray, "episode query neighbours embed"]:
-    return unit(rows - centre[:, None, None])
+        scores = np.where(self.known[:, None, None], self.scores[..., :2, :], -np.inf)
+        best = np.full((*scores.shape[:-1], 3), -np.inf)
+        found = min(3, scores.shape[-1])
+        scores.partition(scores.shape[-1] - found, -1)
+        best[..., :found] = np.sort(scores[..., -found:])[..., ::-1]
+        return best
 
 
 def unit(vectors: Float[np.ndarray, "*any embed"]) -> Float[np.ndarray, "*any embed"]:
-    return vectors / np.sqrt(np.einsum("...d,...d->...", vectors, vectors))[..., None].clip(1e-12)
+    return vectors / np.maximum(np.sqrt(np.einsum("...d,...d->...", vectors, vectors)), 1e-12)[..., None]
 
 
 def read(
@@ -107,50 +112,50 @@ def read(
     decoded: Float[np.ndarray, "episode query class"] | None = None,
 ) -> Readings:
     """All readers at once: they share the centred directions. `examples` says how many stand behind each row."""
-    centre = classes.centre()
-    moved = query - centre[:, None]
-    asked, recalled = unit(moved), recalled_directions(rows, centre)
-    similarity = np.where(mask, np.einsum("eqkd,eqd->eqk", recalled, asked), -1)
-    slot = np.where(mask, label, classes.examples.shape[1])
-    scores = [
-        nearest_row(similarity, slot, mask, classes.examples.shape[1]),
-        class_mean(asked, centre, classes),
-        local_regression(recalled, similarity, slot, mask, examples, classes.examples.shape[1]),
-    ]
+    way = classes.examples.shape[1]
+    asked, recalled = unit(query - classes.centre[:, None]), unit(rows - classes.centre[:, None, None])
+    similarity = np.where(mask, (recalled @ asked[..., None])[..., 0], -1)
+    # What was not recalled goes to a place of its own behind the classes.
+    slot = np.where(mask, label, way)
+    scores = np.empty((*query.shape[:2], 3 if decoded is None else 4, way))
+    scores[..., 0, :] = nearest_row(similarity, slot, mask, way)
+    scores[..., 1, :] = class_mean(asked, classes)
+    scores[..., 2, :] = local_regression(recalled, similarity, slot, mask, examples, way)
     if decoded is not None:
-        scores.append(np.maximum(decoded, LEAST_LOG))
-    return Readings(np.stack(scores, -1), classes.examples > 0)
+        np.maximum(decoded, LEAST_LOG, out=scores[..., 3, :])
+    return Readings(scores, classes.examples > 0)
 
 
 def nearest_row(
     similarity: Float[np.ndarray, "episode query neighbours"],
     slot: Int[np.ndarray, "episode query neighbours"],
     mask: Bool[np.ndarray, "episode query neighbours"],
-    classes: int,
+    way: int,
 ) -> Float[np.ndarray, "episode query class"]:
     """A class is as near as its nearest row; one that was not recalled, as the farthest row that was."""
-    farthest = np.where(mask, similarity, np.inf).min(-1)
-    nearest = np.repeat(np.where(np.isfinite(farthest), farthest, 0)[..., None], classes + 1, -1)
-    order = similarity.argsort(-1)
-    # The last of several values put into one place stays: the most similar.
-    np.put_along_axis(nearest, np.take_along_axis(slot, order, -1), np.take_along_axis(similarity, order, -1), -1)
-    return nearest[..., :classes]
+    farthest = np.where(mask, similarity, 1).min(-1, initial=1)
+    nearest = np.empty((*slot.shape[:2], way + 1))
+    nearest[:] = np.where(mask.any(-1), farthest, 0)[..., None]
+    np.maximum.at(nearest.reshape(-1), _places(slot, way), similarity)
+    return nearest[..., :way]
+
+
+def _places(slot: Int[np.ndarray, "episode query neighbours"], way: int) -> Int[np.ndarray, "episode query neighbours"]:
+    """Where each neighbour's class is in an array of all queries and `way + 1` classes laid out flat."""
+    queries = slot.shape[0] * slot.shape[1]
+    return slot + ((way + 1) * np.arange(queries)).reshape(*slot.shape[:2], 1)
 
 
 def class_mean(
-    asked: Float[np.ndarray, "episode query embed"],
-    centre: Float[np.ndarray, "episode embed"],
-    classes: ClassStatistics,
+    asked: Float[np.ndarray, "episode query embed"], classes: ClassStatistics
 ) -> Float[np.ndarray, "episode query class"]:
     """The cosine between the query and the mean of everything ever merged into the class, both seen from the centre."""
-    examples = classes.examples.clip(1)
-    beside = np.concatenate([asked, centre[:, None]], 1).astype(np.float32)
-    product = classes.total @ beside.transpose(0, 2, 1) / examples[..., None]
-    inner, off_centre = product[..., :-1], product[..., -1]
-    length = np.einsum("ecd,ecd->ec", classes.total, classes.total) / np.square(examples)
-    square = length - 2 * off_centre + np.square(centre).sum(-1)[:, None]
-    along = np.einsum("eqd,ed->eq", asked, centre)
-    return (inner.transpose(0, 2, 1) - along[..., None]) / np.sqrt(square.clip(1e-12))[:, None]
+    centre, examples = classes.centre[:, None], np.maximum(classes.examples, 1)[:, None]
+    beside = np.concatenate([asked, centre], 1)
+    product = (beside @ classes.total.swapaxes(1, 2)) / examples
+    inner, off_centre = product[:, :-1], product[:, -1:]
+    square = classes.square[:, None] / np.square(examples) - 2 * off_centre + np.square(centre).sum(-1, keepdims=True)
+    return (inner - asked @ centre.swapaxes(1, 2)) / np.sqrt(np.maximum(square, 1e-12))
 
 
 def local_regression(
@@ -159,20 +164,21 @@ def local_regression(
     slot: Int[np.ndarray, "episode query neighbours"],
     mask: Bool[np.ndarray, "episode query neighbours"],
     examples: Float[np.ndarray, "episode query neighbours"],
-    classes: int,
+    way: int,
 ) -> Float[np.ndarray, "episode query class"]:
     """Kernel ridge regression of the labels on the recalled rows alone: discriminative, as logistic regression is."""
-    among = recalled @ recalled.swapaxes(-1, -2)
-    both = mask[..., None] & mask[..., None, :]
-    kernel = np.where(both, np.exp((among - 1) / KERNEL_WIDTH), 0)
+    kernel = np.exp((recalled @ recalled.swapaxes(-1, -2) - 1) / KERNEL_WIDTH)
+    near = np.exp((similarity - 1) / KERNEL_WIDTH)
+    noise = NOISE / np.maximum(examples, 1)
+    if not mask.all():
+        kernel, near = np.where(mask[..., None] & mask[..., None, :], kernel, 0), np.where(mask, near, 0)
+        noise = np.where(mask, noise, 1)
     place = np.arange(kernel.shape[-1])
-    kernel[..., place, place] += np.where(mask, NOISE / examples.clip(1), 1)
-    weight = np.linalg.solve(kernel, np.where(mask, np.exp((similarity - 1) / KERNEL_WIDTH), 0)[..., None])[..., 0]
-    many = slot.reshape(-1, slot.shape[-1])
-    index = many + (classes + 1) * np.arange(len(many))[:, None]
-    share = np.bincount(index.ravel(), weight.ravel(), minlength=len(many) * (classes + 1))
-    share = share.reshape(*slot.shape[:2], classes + 1)[..., :classes]
-    return np.log(share.clip(0) + FLOOR)
+    kernel[..., place, place] += noise
+    weight = np.linalg.solve(kernel, near[..., None])
+    shape = (*slot.shape[:2], way + 1)
+    share = np.bincount(_places(slot, way).ravel(), weight.ravel(), minlength=shape[0] * shape[1] * shape[2])
+    return np.log(np.maximum(share.reshape(shape)[..., :way], 0) + FLOOR)
 
 
 @dataclass
@@ -205,15 +211,14 @@ class Pool:
 
     def standardised(self, readings: Readings) -> tuple[np.ndarray, np.ndarray]:
         """Scores around their mean over the known classes, in units of how much they usually vary; and their variance."""
-        known = readings.known[:, None, :, None]
-        number = readings.known.sum(1).clip(1)[:, None, None]
-        scores = np.where(known, readings.scores, 0)
-        scores = np.where(known, scores - scores.sum(2, keepdims=True) / number[..., None], 0)
-        variance = np.square(scores).sum(2) / number
-        asked = scores.shape[-1]
-        usual = self.variance[:, :asked] / self.lessons.clip(1e-9)[:, None]
-        usual = np.where(self.lessons[:, None, None] > 0, usual[:, None], variance)
-        return scores / np.sqrt(usual.clip(1e-12))[:, :, None], variance
+        known, number = readings.known[:, None, None], np.maximum(readings.number, 1)[:, None, None]
+        mean = np.where(known, readings.scores, 0).sum(-1) / number
+        scores = np.where(known, readings.scores - mean[..., None], 0)
+        variance = np.einsum("eqrc,eqrc->eqr", scores, scores) / number
+        usual = self.variance[:, None, : scores.shape[2]] / np.maximum(self.lessons, 1e-9)[:, None, None]
+        usual = np.where(self.lessons[:, None, None] > 0, usual, variance)
+        scores /= np.sqrt(np.maximum(usual, 1e-12))[..., None]
+        return scores, variance
 
     def log_probs(self, readings: Readings) -> Float[np.ndarray, "episode query class"]:
         """Among the known classes; -inf elsewhere."""
@@ -231,17 +236,17 @@ class Pool:
         return bool(((weight >= NEGLIGIBLE) | (self.lessons < TRIAL_LESSONS)).any())
 
     def _shared(self, scores: np.ndarray, known: np.ndarray) -> np.ndarray:
-        logits = np.where(
-            known[:, None], np.einsum("eqcr,er->eqc", scores, self.weight[:, : scores.shape[-1]]), -np.inf
-        )
-        top = logits.max(-1, keepdims=True, initial=LEAST_LOG)
-        return logits - top - np.log(np.exp(logits - top).sum(-1, keepdims=True).clip(1e-30))
+        logits = (self.weight[:, None, None, : scores.shape[2]] @ scores)[:, :, 0]
+        logits = np.where(known[:, None], logits, -np.inf)
+        logits -= logits.max(-1, keepdims=True, initial=LEAST_LOG)
+        return logits - np.log(np.maximum(np.exp(logits).sum(-1, keepdims=True), 1e-30))
 
     def learn(
         self, readings: Readings, truth: Int[np.ndarray, "episode query"], taught: Bool[np.ndarray, "episode query"]
     ) -> None:
         """One Newton step towards the weights under which the truth was most likely. `taught`: which queries count."""
-        taught = taught & np.take_along_axis(readings.known, truth, 1) & (readings.known.sum(1) > 1)[:, None]
+        episode, query = np.indices(truth.shape)
+        taught = taught & readings.known[episode, truth] & (readings.number > 1)[:, None]
         if not taught.any():
             return
         if self._latest is None or self._latest[0] is not readings:
@@ -249,26 +254,24 @@ class Pool:
         _, scores, variance, log_probs = self._latest
         self._latest = None
         share = np.exp(log_probs) * taught[..., None]
-        mean = np.einsum("eqc,eqcr->eqr", share, scores)
-        true = np.take_along_axis(scores, truth[..., None, None], 2)[:, :, 0] * taught[..., None]
-        weighted = scores * share[..., None]
-        curvature = np.einsum("eqcr,eqcs->ers", weighted, scores) - np.einsum("eqr,eqs->ers", mean, mean)
-        lessons = taught.sum(1)
-        kept = np.power(FORGETTING, lessons)
-        prior = self.prior.precision * np.eye(len(self.readers))
-        precision = kept[:, None, None] * self.precision + (1 - kept)[:, None, None] * prior
-        pulled = kept[:, None] * np.einsum("ers,es->er", self.precision, self.weight)
-        pulled += (1 - kept)[:, None] * (self.prior.precision * self._prior)
+        mean = (scores @ share[..., None])[..., 0]
+        missed = (scores[episode, query, :, truth] * taught[..., None] - mean).sum(1)
+        curvature = ((scores * share[:, :, None]) @ scores.swapaxes(-1, -2)).sum(1) - mean.swapaxes(1, 2) @ mean
         # A reader that was not asked is last: it neither gains nor loses by this lesson.
-        absent = len(self.readers) - scores.shape[-1]
-        missed = (true - mean).sum(1)
+        absent = len(self.readers) - scores.shape[2]
         if absent:
             curvature = np.pad(curvature, ((0, 0), (0, absent), (0, absent)))
             missed = np.pad(missed, ((0, 0), (0, absent)))
-        self.precision = precision + curvature
+        lessons = taught.sum(1)
+        kept = np.power(FORGETTING, lessons)
+        pulled = kept[:, None] * (self.precision @ self.weight[..., None])[..., 0]
+        pulled += (1 - kept)[:, None] * (self.prior.precision * self._prior)
+        prior = self.prior.precision * np.eye(len(self.readers))
+        precision = kept[:, None, None] * self.precision + (1 - kept)[:, None, None] * prior
         weight = np.linalg.solve(precision, pulled[..., None])[..., 0]
+        self.precision = precision + curvature
         self.weight = weight + np.linalg.solve(self.precision, missed[..., None])[..., 0]
-        usual = self.variance[:, scores.shape[-1] :] / self.lessons.clip(1e-9)[:, None]
+        usual = self.variance[:, scores.shape[2] :] / np.maximum(self.lessons, 1e-9)[:, None]
         varied = np.concatenate([(variance * taught[..., None]).sum(1), usual * lessons[:, None]], 1)
         self.variance = kept[:, None] * self.variance + varied
         self.lessons = kept * self.lessons + lessons

@@ -100,16 +100,17 @@ class SearchIndex:
         doubled = asked * np.float32(-2)
         if len(asked) == 1:
             keys = self.keys[0, :slots]
-            score = (keys @ doubled[0, 0])[None] if queries == 1 else doubled[0] @ keys.T
+            # Row by row is as fast as BLAS from the cache, and twice as fast when the keys have to come from RAM.
+            score = np.vecdot(keys, doubled[0])[None] if queries == 1 else doubled[0] @ keys.T
         else:
             score = np.matmul(doubled, self.keys[:, :slots].transpose(0, 2, 1)).reshape(-1, slots)
         score += self.square_norms[episode, :slots]
         place = smallest(score, take)
         place.sort(axis=1)
-        found, distance = self._ranked(flat, episode, place, k, score)
+        best = score[np.arange(len(score))[:, None], place]
+        found, distance = self._ranked(flat, episode, place, k, best)
         if take == rows or take <= k:
             return found, distance
-        best = np.take_along_axis(score, place, 1)
         worst_of_k = np.partition(best, k - 1, 1)[:, k - 1]
         with np.errstate(invalid="ignore"):
             unsure = ((best.max(1) <= worst_of_k + rounding) & np.isfinite(worst_of_k)).nonzero()[0]
@@ -131,12 +132,12 @@ class SearchIndex:
         return np.einsum("qkd,qkd->qk", rows, rows)
 
     def _ranked(
-        self, query: np.ndarray, episode: np.ndarray, place: np.ndarray, k: int, score: np.ndarray
+        self, query: np.ndarray, episode: np.ndarray, place: np.ndarray, k: int, best: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """The nearest of candidates that come oldest first; a stable sort breaks ties by age."""
         square = self._square_distances(query, episode, place)
         lines = np.arange(len(place))[:, None]
-        square[~np.isfinite(score[lines, place])] = np.inf
+        square[np.isinf(best)] = np.inf
         order = square.argsort(1, kind="stable")[:, :k]
         return place[lines, order], np.sqrt(square[lines, order])
 

@@ -168,7 +168,7 @@ class DurableMemory:
         """Merge an example into the row at this position. Returns the row's id."""
         id = self.ids[position]
         examples = self._merged.setdefault(id, [])
-        if self.examples[position] == 1:
+        if self.ram.column(COUNT)[0, position] == 1:
             # The first example of a row is noted when it is no longer alone: its key is then no longer the row's.
             examples.append(MergedExample(self.sources[position], self.keys()[position].copy()))
         examples.append(MergedExample(source, embedding))
@@ -204,13 +204,13 @@ class DurableMemory:
         """Rows to be added and rows to be changed, as what was merged into them leaves them."""
         if not self._merged:
             return list(self._staged.values()), []
-        place = {id: position for position, id in enumerate(self.ids) if id in self._merged}
-        keys, counts, changed = self.keys(), self.examples, []
+        keys, counts, changed = self.keys(), self.ram.column(COUNT)[0], []
         staged = dict(self._staged)
         for id, examples in self._merged.items():
-            if id not in place:
+            place = self._position(id)
+            if place is None:
                 continue
-            key, count = keys[place[id]].copy(), int(counts[place[id]])
+            key, count = keys[place].copy(), int(counts[place])
             if id in staged:
                 merged = (*staged[id].merged, *examples)
                 staged[id] = replace(staged[id], key=key, count=count, merged=merged)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from apl.classifier.answers import Forgotten
 from apl.classifier.durable_memory import READERS_SETTING, forget_source
@@ -86,6 +86,9 @@ class EngineRows:
             raise StoreError(f"the column {name!r} of a memory on a server is not loaded")
         return np.arange(len(self._memory.classes))[None]
 
+    def classes_stored(self, way: int) -> Bool[np.ndarray, "episode way"]:
+        return np.arange(way)[None] < len(self._memory.classes)
+
     def nearest(self, key: str, query: Float[np.ndarray, "episode query embed"], k: int) -> Neighbours:
         found = self._memory.recall(np.ascontiguousarray(query[0], np.float32), k)
         # A class that somebody else began since the classes were read is not part of this answer.
@@ -133,7 +136,7 @@ class ConsolidatingEngineRows(EngineRows, ConsolidatingMemory):
 
     def statistics(self, way: int) -> ClassStatistics:
         total, examples = self._memory.sums(way)
-        return ClassStatistics(total[None], examples[None])
+        return ClassStatistics.of(total[None], examples[None])
 
 
 @dataclass(frozen=True)

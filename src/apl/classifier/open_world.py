@@ -228,8 +228,8 @@ class OpenWorld:
     def _opinions(self, belief: Belief) -> tuple[ReaderOpinion, ...]:
         if belief.readings is None or not belief.classes:
             return ()
-        pool, scores = self.memory.ram.pool, belief.readings.scores[0, 0, : belief.classes]
-        favourite = scores.argmax(0).tolist()
+        pool, scores = self.memory.ram.pool, belief.readings.scores[0, 0, :, : belief.classes]
+        favourite = scores.argmax(1).tolist()
         return tuple(
             ReaderOpinion(reader, float(weight), self.memory.classes[best])
             for reader, weight, best in zip(pool.readers, pool.weight[0], favourite, strict=False)
