@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from absent_torch import APL, WITHOUT_TORCH, without_torch
 
 from apl.checkpoint import CheckpointError, find_model
 from apl.config import ConvConfig, DecoderConfig, Group, LearnerConfig
@@ -23,14 +24,6 @@ TINY = LearnerConfig(
     decoder=DecoderConfig(hidden=16, blocks=1, heads=2, label_width=8, compare=True, class_means=True),
     k=4,
 )
-WITHOUT_TORCH = """
-import sys
-class Absent:
-    def find_spec(self, name, *_):
-        if name.partition(".")[0] in ("torch", "sklearn", "matplotlib"):
-            raise ModuleNotFoundError(name, name=name.partition(".")[0])
-sys.meta_path.insert(0, Absent())
-"""
 
 
 def stream(seed: int, shape: tuple[int, ...], classes: int, examples: int) -> tuple[np.ndarray, np.ndarray]:
@@ -116,13 +109,6 @@ def test_missing_weights_are_named(tiny: Path, tmp_path: Path) -> None:
         _ = load_exported(tmp_path / "bare").networks._decoder
 
 
-def without_torch(code: str, *arguments: str, cwd: Path | None = None) -> str:
-    command = [sys.executable, "-c", WITHOUT_TORCH + code, *arguments]
-    said = subprocess.run(command, capture_output=True, text=True, cwd=cwd)
-    assert said.returncode == 0, said.stderr
-    return said.stdout
-
-
 def test_a_lesson_a_question_and_an_explanation_need_no_torch(tmp_path: Path) -> None:
     code = """
 import sys, numpy as np, apl
@@ -143,7 +129,7 @@ print(clf.predict([[0.9, 0.1, 0]]))
 
 
 def test_the_demonstration_and_the_commands_need_no_torch(tmp_path: Path) -> None:
-    code = "from apl.cli import main; sys.exit(main())"
+    code = APL
     picture = tmp_path / "demo.png"
     said = without_torch(code, "demo", "--way", "3", "--drawings", "3", "--picture", str(picture), "--json")
     assert json.loads(said)["examples"] == 9 and picture.exists()

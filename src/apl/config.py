@@ -38,6 +38,8 @@ class ConvConfig:
     """Which block of a group carries the stride. The paper does not say; "last" costs about twice as much."""
     skip: bool = True
     """Add the input of a block to its output wherever the two have the same shape."""
+    channels: int = field(default=1, repr=False)
+    """1 sees grey, 3 sees colours. Not part of the name a fingerprint is made of: the weights tell the two apart."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,10 @@ class JointConfig:
     @property
     def image_size(self) -> int:
         return self.parts[0].image_size
+
+    @property
+    def channels(self) -> int:
+        return self.parts[0].channels
 
 
 @dataclass(frozen=True)

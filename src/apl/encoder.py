@@ -42,7 +42,9 @@ class ConvEncoder(nn.Module):
     def __init__(self, config: ConvConfig) -> None:
         super().__init__()
         self.config = config
-        self.stem = nn.Conv2d(1, config.stem_channels, config.stem_kernel, config.stem_stride, config.stem_kernel // 2)
+        self.stem = nn.Conv2d(
+            config.channels, config.stem_channels, config.stem_kernel, config.stem_stride, config.stem_kernel // 2
+        )
         blocks, channels = [], config.stem_channels
         for group in config.groups:
             strided = 0 if config.stride_on == "first" else group.blocks - 1
@@ -59,10 +61,10 @@ class ConvEncoder(nn.Module):
             side = math.ceil(side / group.stride)
         return side
 
-    def forward(self, images: Float[Tensor, "image 1 height width"]) -> Float[Tensor, "image embed"]:
-        size = self.config.image_size
-        if images.ndim != 4 or tuple(images.shape[1:]) != (1, size, size):
-            raise ValueError(f"expected images of shape [any, 1, {size}, {size}], got {list(images.shape)}")
+    def forward(self, images: Float[Tensor, "image channel height width"]) -> Float[Tensor, "image embed"]:
+        shape = (self.config.channels, self.config.image_size, self.config.image_size)
+        if images.ndim != 4 or tuple(images.shape[1:]) != shape:
+            raise ValueError(f"expected images of shape [any, {', '.join(map(str, shape))}], got {list(images.shape)}")
         h = self.stem(images.contiguous(memory_format=torch.channels_last))
         for block in self.blocks:
             h = block(h)
@@ -76,18 +78,20 @@ class JointEncoder(nn.Module):
 
     def __init__(self, config: JointConfig) -> None:
         super().__init__()
-        if len({part.image_size for part in config.parts}) != 1:
-            raise ValueError("encoders can be joined that look at images of the same size")
+        if len({(part.image_size, part.channels) for part in config.parts}) != 1:
+            raise ValueError(
+                "encoders can be joined that look at images of the same size, all in grey or all in colour"
+            )
         self.config = config
         self.parts = nn.ModuleList(ConvEncoder(part) for part in config.parts)
         self.project = nn.Linear(sum(part.width for part in self.parts), config.width, bias=False)
         self.width = config.width
 
-    def forward(self, images: Float[Tensor, "image 1 height width"]) -> Float[Tensor, "image embed"]:
+    def forward(self, images: Float[Tensor, "image channel height width"]) -> Float[Tensor, "image embed"]:
         h = self.project(self.side_by_side(images))
         return F.normalize(h, dim=1) * self.width**0.5
 
-    def side_by_side(self, images: Float[Tensor, "image 1 height width"]) -> Float[Tensor, "image all"]:
+    def side_by_side(self, images: Float[Tensor, "image channel height width"]) -> Float[Tensor, "image all"]:
         return torch.cat([part(images) for part in self.parts], 1)
 
 
@@ -125,12 +129,14 @@ class PairEncoder(nn.Module):
 
 def flat_width(config: ConvConfig | IdentityConfig) -> int:
     """Numbers in one input of this encoder."""
-    return config.image_size**2 if isinstance(config, ConvConfig) else config.width
+    return config.channels * config.image_size**2 if isinstance(config, ConvConfig) else config.width
 
 
 def unflatten(inputs: Tensor, config: ConvConfig | IdentityConfig) -> Tensor:
     """Flat vectors as the encoder wants them: images get their shape back."""
-    return inputs.view(-1, 1, config.image_size, config.image_size) if isinstance(config, ConvConfig) else inputs
+    if isinstance(config, IdentityConfig):
+        return inputs
+    return inputs.view(-1, config.channels, config.image_size, config.image_size)
 
 
 def build_encoder(config: EncoderConfig) -> nn.Module:

@@ -37,6 +37,7 @@ from apl.classifier.open_world import Belief
 from apl.classifier.parameters import check_new_above
 from apl.classifier.session import EXAMPLES_AT_ONCE, Session, open_session, recorded_parameters
 from apl.encoders import FrozenEncoder, open_encoder, plugged_encoder
+from apl.encoders.trained import trained_encoder
 from apl.learner import Learner
 from apl.pictures.drawings import Ink, from_png
 from apl.store import Label, NewRow, Store, StoreError
@@ -84,7 +85,7 @@ class OnlineClassifier(Estimator):
     """
 
     _current: Session | None = None
-    _opened_encoder: FrozenEncoder | None = None
+    _opened_encoder: tuple[FrozenEncoder | None] | None = None
 
     def __init__(
         self,
@@ -332,10 +333,13 @@ class OnlineClassifier(Estimator):
     # --- inside --------------------------------------------------------------------------------------------------
 
     def _encoder(self) -> FrozenEncoder | None:
-        """The encoder that was plugged in, opened when first needed."""
-        if self._opened_encoder is None and (asked := plugged_encoder(self.model, self.encoder)) is not None:
-            self._opened_encoder = open_encoder(asked)
-        return self._opened_encoder
+        """The encoder that was plugged in, or that of a model that sees colours; opened when first needed."""
+        if self._takes_vectors():
+            return None
+        if self._opened_encoder is None:
+            asked = plugged_encoder(self.model, self.encoder)
+            self._opened_encoder = (trained_encoder(self.model) if asked is None else open_encoder(asked),)
+        return self._opened_encoder[0]
 
     def _takes_vectors(self) -> bool:
         return self.model is None and self.encoder is None

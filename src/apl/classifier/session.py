@@ -25,6 +25,7 @@ from apl.classifier.parameters import check_parameters
 from apl.config import WITHOUT_WEIGHTS
 from apl.controller import ConsolidatingController, SurpriseController
 from apl.encoders import FrozenEncoder, encoder_name, plugged_encoder
+from apl.encoders.trained import TrainedEncoder
 from apl.exported import load_for_use
 from apl.learner import Learner
 from apl.store import Label, Store, StoreError, is_on_postgresql, open_store
@@ -126,7 +127,8 @@ def open_session(parameters: dict[str, Any], width: int | None, encoder: FrozenE
     model = parameters["model"]
     check_parameters(**{name: parameters[name] for name in ADJUSTABLE})
     rule = NewClassRule()
-    if model is None or encoder is not None:
+    own = isinstance(encoder, TrainedEncoder)
+    if model is None or (encoder is not None and not own):
         width = parameters["width"] or width or (encoder.width if encoder else None)
         if width is None:
             raise ValueError("how wide are the vectors? Give width=, or learn an example first")
@@ -136,11 +138,13 @@ def open_session(parameters: dict[str, Any], width: int | None, encoder: FrozenE
         else:
             learner = trained_feature_learner(_model(decoder_of), width)
     else:
-        learner = _model(model)
+        learner = encoder.learner if own else _model(model)
         if learner.config.decoder.labels == "fixed" and learner.config.decoder.kind not in WITHOUT_WEIGHTS:
             raise ValueError("this model's decoder knows a fixed number of classes: take one with neighbourhood labels")
         if not isinstance(model, Learner):
             rule = NewClassRule.of_model(model)
+        if own:
+            learner = learner.on_embeddings()
     return open_memory(parameters, learner, rule, encoder)
 
 

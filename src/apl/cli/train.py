@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from apl.cli.options import JsonOption, arg
-from apl.config import DecoderKind, DeviceName
+from apl.config import ConvConfig, DecoderKind, DeviceName, LearnerConfig
 
 if TYPE_CHECKING:
     from apl.training.run import RunOptions
@@ -41,7 +41,9 @@ class Command:
     """Where checkpoints, log and the trained model go; runs/PRESET by default."""
     data: Annotated[Path | None, arg(metavar="DIR")] = None
     """Train on your own pictures instead: one folder per class, at least six classes of six pictures; some classes are
-    held out. In grey, whatever their colours."""
+    held out. Taken as drawings, in grey, unless --colour is given."""
+    colour: bool = False
+    """With --data: take the pictures as photographs, and let the encoder see their colours."""
     resume: bool = False
     """Go on with the run in the directory."""
     minutes: Annotated[float | None, arg(metavar="MINUTES")] = None
@@ -138,16 +140,33 @@ class Command:
 
     def _on_own_pictures(self, config: Any) -> Any:
         """The same training on the pictures named with --data."""
-        from apl.data.folder import split_folder
+        from apl.data.folder import has_colours, split_folder
         from apl.data.source import DataSource
+        from apl.training.episodic import TrainConfig
+        from apl.training.pretrain import PretrainConfig
 
         if self.data is None:
+            if self.colour:
+                raise ValueError("--colour belongs to pictures of your own: name their directory with --data")
             return config
         if not hasattr(config, "data") or not hasattr(config, "steps"):
             raise ValueError(f"{self.preset} names its own data: --data means nothing here")
         folder = str(self.data.resolve())
         classes = len(split_folder(folder).train)
-        config = replace(config, data=DataSource(name="folder", folder=folder, rotations=False))
+        config = replace(config, data=DataSource(name="folder", folder=folder, rotations=False, colour=self.colour))
+        if self.colour:
+            match config:
+                case PretrainConfig(encoder=ConvConfig()):
+                    config = replace(config, encoder=replace(config.encoder, channels=3))
+                case TrainConfig(learner=LearnerConfig(encoder=ConvConfig())):
+                    learner = replace(config.learner, encoder=replace(config.learner.encoder, channels=3))
+                    config = replace(config, learner=learner)
+                case _:
+                    raise ValueError(f"{self.preset} learns from a model of drawings: --colour means nothing here")
+        elif _is_first_process() and has_colours(folder):
+            print(
+                "most of these pictures have colours, which are left out: --colour lets them be seen", file=sys.stderr
+            )
         if hasattr(config, "ways"):
             config = replace(config, ways=tuple(sorted({min(way, classes) for way in config.ways})))
         return config

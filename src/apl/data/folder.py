@@ -1,7 +1,8 @@
 """A folder of one's own pictures, one folder per class, as a data set to train on.
 
-Pictures of any size and colour become square and grey, the ground dark. Whole classes are held out: one in six to validate
-on, one in six to test on, chosen by the hash of their names, so that a class stays on its side when others are added.
+Pictures of any kind are prepared as the classifier will prepare them: as drawings in grey, or as photographs in colour. Whole
+classes are held out: one in six to validate on, one in six to test on, chosen by the hash of their names, so that a class
+stays on its side when others are added.
 """
 
 from __future__ import annotations
@@ -11,19 +12,22 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
 
 from apl.data.files import DataError
 from apl.data.labelled import LabelledImages
 from apl.data.omniglot import Part, SplitClasses
+from apl.pictures.drawings import fit, read_image
 from apl.pictures.image_file import SUFFIXES, open_image
+from apl.pictures.photographs import fit_coloured, read_coloured
 
 FEWEST_CLASSES = 6
 FEWEST_PICTURES = 6
 """Of each class: five to know it by and one to ask about."""
+COLOURED = 8
+"""How far, of 255, the channels of a coloured picture lie from their mean."""
 
 
-def load_folder(directory: str, part: Part, size: int) -> LabelledImages:
+def load_folder(directory: str, part: Part, size: int, colour: bool = False) -> LabelledImages:
     """One part of the folder, its classes in the order of their names."""
     pictures = _pictures(Path(directory))
     chosen = getattr(split_folder(directory), part)
@@ -31,11 +35,21 @@ def load_folder(directory: str, part: Part, size: int) -> LabelledImages:
     for label, name in enumerate(chosen):
         for path in pictures[name]:
             try:
-                images.append(_square(open_image(path), size))
+                image = open_image(path)
+                images.append(
+                    fit_coloured([read_coloured(image, size)], size) if colour else fit([read_image(image)], size)
+                )
             except ValueError as error:
                 raise DataError(f"{path}: {error}") from None
             labels.append(label)
-    return LabelledImages(torch.from_numpy(np.stack(images)[:, None]), torch.tensor(labels), chosen)
+    return LabelledImages(torch.from_numpy(np.concatenate(images)), torch.tensor(labels), chosen)
+
+
+def has_colours(directory: str) -> bool:
+    """Whether most of its classes begin with a picture that is more than shades of one colour."""
+    first = [open_image(paths[0]).convert("RGB").resize((32, 32)) for paths in _pictures(Path(directory)).values()]
+    hues = [np.asarray(image, int) for image in first]
+    return sum(bool(np.abs(rgb - rgb.mean(2, keepdims=True)).mean() > COLOURED) for rgb in hues) * 2 > len(hues)
 
 
 def split_folder(directory: str) -> SplitClasses:
@@ -61,14 +75,3 @@ def _pictures(directory: Path) -> dict[str, list[Path]]:
     if len(found) < FEWEST_CLASSES:
         raise DataError(f"{directory} holds {len(found)} folders of pictures: training needs {FEWEST_CLASSES} classes")
     return found
-
-
-def _square(image: Image.Image, size: int) -> np.ndarray:
-    """Grey, a square of this size, the ground (what most of the border shows) dark."""
-    grey = image.convert("L")
-    pixels = np.asarray(grey)
-    border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
-    if np.median(border) > 127:
-        grey = ImageOps.invert(grey)
-    ground = int(min(np.median(border), 255 - np.median(border)))
-    return np.asarray(ImageOps.pad(grey, (size, size), Image.Resampling.LANCZOS, color=ground))

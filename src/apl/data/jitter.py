@@ -28,8 +28,8 @@ class JitterConfig:
 
 
 def jitter(
-    images: Float[Tensor, "image 1 height width"], config: JitterConfig, generator: torch.Generator
-) -> Float[Tensor, "image 1 height width"]:
+    images: Float[Tensor, "image channel height width"], config: JitterConfig, generator: torch.Generator
+) -> Float[Tensor, "image channel height width"]:
     """Each image deformed independently."""
     count = len(images)
 
@@ -49,8 +49,10 @@ def jitter(
         coarse = torch.randn(count, 2, 4, 4, generator=generator).to(images.device) * config.elastic
         smooth = F.interpolate(coarse, size=images.shape[2:], mode="bicubic", align_corners=True)
         grid = grid + smooth.permute(0, 2, 3, 1)
-    moved = F.grid_sample(images, grid, align_corners=False)
-    if config.thickness:
+    # Around a drawing there is its dark ground; around a photograph, more of what its edge shows.
+    beyond = "zeros" if images.shape[1] == 1 else "border"
+    moved = F.grid_sample(images, grid, padding_mode=beyond, align_corners=False)
+    if config.thickness and images.shape[1] == 1:
         moved = _vary_strokes(moved, config.thickness, generator)
     return moved
 

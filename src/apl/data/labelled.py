@@ -13,9 +13,9 @@ from apl.data.glyphs import Glyphs
 
 @dataclass(frozen=True)
 class LabelledImages:
-    """Grey images with ink bright on a dark ground (ink = 255), and the class of each."""
+    """Grey images with ink bright on a dark ground (ink = 255), or pictures in three colours, and the class of each."""
 
-    images: UInt8[Tensor, "image 1 height width"]
+    images: UInt8[Tensor, "image channel height width"]
     labels: Int[Tensor, " image"]
     """The class of each image, an index into `class_names`."""
     class_names: tuple[str, ...]

@@ -34,6 +34,8 @@ class DataSource:
     """How many classes of generated glyphs to draw for each part."""
     folder: str = ""
     """The directory of one's own pictures, one folder per class (name "folder")."""
+    colour: bool = False
+    """Take one's own pictures as photographs, in colour, and not as drawings."""
 
     def load(self, part: Part, size: int) -> LabelledImages:
         if self.name == "omniglot":
@@ -41,7 +43,7 @@ class DataSource:
         if self.name == "mnist":
             return mnist_part("encoder" if part == "train" else part, size)
         if self.name == "folder":
-            pictures = load_folder(self.folder, part, size)
+            pictures = load_folder(self.folder, part, size, self.colour)
             return pictures.with_rotations() if self.rotations else pictures
         # Each part is drawn from a seed of its own: no class of one can be in another.
         seed = {"train": 1, "validation": 2, "test": 3}[part]

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from PIL import Image, ImageOps
 
 from apl.pictures.image_file import open_image
 from apl.pictures.pixels import channels_last, check_pixels, is_deep
+
+KEPT_SIDE = 112
+"""Pixels of a picture's shorter side that a memory keeps, however few a small encoder looks at."""
 
 
 def read_photo(photo: Any) -> Image.Image:
@@ -69,3 +73,16 @@ def to_jpeg(photo: Image.Image) -> bytes:
     file = io.BytesIO()
     photo.save(file, "JPEG", quality=88)
     return file.getvalue()
+
+
+def read_coloured(photo: Any, size: int) -> Image.Image:
+    """A picture for a colour encoder of one's own that looks at `size` pixels: as much of it as is worth keeping."""
+    return reduced(read_photo(photo), max(size, KEPT_SIDE))
+
+
+def fit_coloured(photos: Sequence[Image.Image], size: int) -> UInt8[np.ndarray, "image 3 side side"]:
+    """What such an encoder looks at."""
+    squares = np.zeros((len(photos), size, size, 3), np.uint8)
+    for number, photo in enumerate(photos):
+        squares[number] = middle_square(photo, size)
+    return np.ascontiguousarray(squares.transpose(0, 3, 1, 2))

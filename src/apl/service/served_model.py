@@ -13,6 +13,7 @@ from apl.classifier.features import feature_learner
 from apl.classifier.new_class import NewClassRule
 from apl.config import WITHOUT_WEIGHTS, ImageConfig
 from apl.encoders import FrozenEncoder, open_encoder, plugged_encoder
+from apl.encoders.trained import trained_encoder
 from apl.exported import load_for_use
 from apl.learner import Learner
 from apl.pictures.drawings import fit, looks_like_a_photograph, read_image, to_png
@@ -50,7 +51,10 @@ class ServedModel:
             raise ValueError(f"{settings.model} does not take pictures: the service needs a model that does")
         if learner.config.decoder.labels == "fixed" and learner.config.decoder.kind not in WITHOUT_WEIGHTS:
             raise ValueError(f"{settings.model} knows a fixed number of classes: take one with neighbourhood labels")
-        return ServedModel(name, learner, NewClassRule.of_model(settings.model))
+        rule = NewClassRule.of_model(settings.model)
+        if (encoder := trained_encoder(learner)) is not None:
+            return ServedModel(name, learner.on_embeddings(), rule, encoder)
+        return ServedModel(name, learner, rule)
 
     @property
     def takes(self) -> Takes:

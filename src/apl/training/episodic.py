@@ -169,6 +169,11 @@ def next_episode_cap(cap: float, mastered_after: int | None, shown: int) -> floa
 def with_encoder_of(config: TrainConfig, name_or_dir: str | Path) -> TrainConfig:
     """The same training, started from (and shaped like) a saved encoder."""
     encoder = read_encoder(name_or_dir).config
+    seen = {1: "grey", 3: "colours"}[getattr(encoder, "channels", 1)]
+    if (seen == "colours") != config.data.colour:
+        raise ValueError(
+            f"the encoder {name_or_dir} sees {seen}: give --colour for one that sees colours, and only then"
+        )
     return replace(config, learner=replace(config.learner, encoder=encoder), encoder_from=str(name_or_dir))
 
 

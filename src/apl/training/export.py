@@ -76,7 +76,7 @@ def export_model(name_or_dir: str | Path, directory: Path | None = None) -> Path
     weights = learner.networks.state_dict()
     write_graph(
         EncoderGraph(learner.encoder),
-        {"images": torch.rand(3, 1, size, size)},
+        {"images": torch.rand(3, config.encoder.channels, size, size)},
         ("embedding",),
         target / ENCODER,
         weights,

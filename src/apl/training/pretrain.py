@@ -63,7 +63,7 @@ class CosineClassifier(nn.Module):
         self.directions = nn.Parameter(0.05 * torch.randn(classes, self.encoder.width))
         self.scale = config.scale
 
-    def forward(self, images: Float[Tensor, "image 1 height width"]) -> Float[Tensor, "image way"]:
+    def forward(self, images: Float[Tensor, "image channel height width"]) -> Float[Tensor, "image way"]:
         return self.scale * F.normalize(self.encoder(images), dim=1) @ F.normalize(self.directions, dim=1).T
 
 

@@ -1,0 +1,56 @@
+"""The encoder of a colour model of one's own (`apl train … --data DIR --colour`), as any other encoder of photographs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from PIL import Image
+
+from apl.checkpoint import find_model, learner_config
+from apl.exported import load_for_use
+from apl.learner import Learner
+from apl.pictures.photographs import fit_coloured, read_coloured, to_jpeg
+
+_AT_ONCE = 64
+
+
+class TrainedEncoder:
+    """Pictures → vectors by a learner's own encoder; the learner's decoder reads them."""
+
+    kind = "photo"
+
+    def __init__(self, learner: Learner) -> None:
+        self.learner = learner
+        self.size: int = learner.config.encoder.image_size
+        self.width: int = learner.networks.width
+        self.fingerprint = learner.fingerprint()
+
+    def read(self, example: Any) -> Image.Image:
+        return read_coloured(example, self.size)
+
+    def embed(self, examples: Sequence[Image.Image]) -> Float[np.ndarray, "example embed"]:
+        networks, parts = self.learner.networks, [np.zeros((0, self.width), np.float32)]
+        for start in range(0, len(examples), _AT_ONCE):
+            pixels = fit_coloured(examples[start : start + _AT_ONCE], self.size)
+            parts.append(networks.array(networks.embed(pixels)))
+        return np.concatenate(parts)
+
+    def payload(self, example: Image.Image) -> bytes:
+        return to_jpeg(example)
+
+    def from_payload(self, payload: bytes) -> Image.Image:
+        return self.read(payload)
+
+
+def trained_encoder(model: str | Path | Learner | None) -> TrainedEncoder | None:
+    """The model's encoder, if it sees colours. One of drawings has its place in the learner (`Learner.embed`)."""
+    if model is None:
+        return None
+    config = model.config if isinstance(model, Learner) else learner_config(find_model(model))
+    if getattr(config.encoder, "channels", 1) == 1:
+        return None
+    return TrainedEncoder(model if isinstance(model, Learner) else load_for_use(model))
