@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from apl.checkpoint import read_json
 from apl.config import ConvConfig, DecoderConfig, Group, IdentityConfig, LearnerConfig, PairConfig
 from apl.controller import WriteAll
 from apl.data.analogy import (
@@ -344,6 +345,16 @@ def test_a_saved_learner_answers_as_before(made_up: None, tmp_path: Path) -> Non
     drawn = sampler_width(learner).draw(2, 20)
     results = [watch(who.on_embeddings(), drawn.inputs, drawn.episodes) for who in (learner, again)]
     torch.testing.assert_close(results[0].probability, results[1].probability)
+
+
+def test_the_encoder_of_digits_may_be_taken_from_a_learner(made_up: None, tmp_path: Path) -> None:
+    first = Learner(SHORT.learner)
+    first.save(tmp_path / "first", {"encoders": {"digits": {"seconds": 7}}}, half=False)
+    learner = train_analogy(replace(SHORT, seed=5, digits_from=str(tmp_path / "first")), RunOptions(tmp_path / "run"))
+    for a, b in zip(learner.encoder.digit.parameters(), first.encoder.digit.parameters(), strict=True):
+        assert torch.equal(a, b)
+    provenance = read_json(tmp_path / "run" / "model" / "model.json")["provenance"]
+    assert provenance["encoders"] == {"digits": {"seconds": 7}}
 
 
 def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(made_up: None, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from apl.checkpoint import CheckpointError, find_model, from_json, read_json, to
 from apl.config import ConvConfig, DecoderConfig, EncoderConfig, Group, IdentityConfig, LearnerConfig
 from apl.learner import Learner
 from apl.training.presets import PRESETS, preset
-from apl.weights_file import load_weights, read_tensors, save_model, write_tensors
+from apl.weights_file import load_weights, read_tensors, read_weights, save_model, tensors_hash, write_tensors
 
 TINY = LearnerConfig(
     encoder=ConvConfig(image_size=8, stem_channels=4, groups=(Group(4, 1),)),
@@ -172,6 +172,14 @@ def test_a_model_that_shares_an_encoder_holds_its_decoder_alone(
     assert all(name.startswith("decoder.") for name in read_tensors(tmp_path / "sharing" / "model.safetensors"))
     again = Learner.load("sharing").networks.state_dict()
     assert all(torch.equal(again[name], tensor) for name, tensor in whole.networks.state_dict().items())
+
+
+def test_an_encoder_saved_alone_may_be_shared(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("apl.checkpoint.IN_CHECKOUT", tmp_path)
+    whole = Learner.load(saved)
+    save_model(tmp_path / "alone", whole.encoder, whole.encoder.config, {})
+    whole.save(tmp_path / "sharing", {}, encoder="alone")
+    assert tensors_hash(read_weights(tmp_path / "sharing")) == tensors_hash(read_weights(saved))
 
 
 def test_a_shared_encoder_that_has_changed_is_refused(

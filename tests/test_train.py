@@ -152,6 +152,13 @@ def test_composed_characters_are_classes_of_the_encoder_s_training(tmp_path: Pat
     assert more == plain + 3
 
 
+def test_composed_characters_are_classes_of_the_decoder_s_training(tmp_path: Path) -> None:
+    more = replace(TRAIN, ways=(20,), steps=1)  # of 12 training characters
+    with pytest.raises(ValueError, match="way must lie between 2 and the 12 classes"):
+        train(more, RunOptions(tmp_path / "too few"))
+    train(replace(more, composed=10), RunOptions(tmp_path / "enough"))
+
+
 def test_a_run_may_be_lengthened_when_resumed(tmp_path: Path) -> None:
     pretrain(replace(PRETRAIN, steps=2), RunOptions(tmp_path))
     pretrain(replace(PRETRAIN, steps=4), RunOptions(tmp_path, resume=True))

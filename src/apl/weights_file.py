@@ -57,7 +57,8 @@ def read_weights(directory: Path) -> dict[str, Tensor]:
     shared = described.get("encoder")
     if shared is None:
         return tensors
-    encoder = below("encoder.", read_weights(find_model(shared)))
+    whole = read_weights(find_model(shared))
+    encoder = below("encoder.", whole) or whole  # of a learner, or an encoder saved alone
     if tensors_hash(encoder) != described.get("encoder_hash"):
         raise CheckpointError(
             f"{directory} was trained with another encoder than {shared!r} holds now: train it again "

@@ -125,7 +125,7 @@ class Command:
                     config = with_encoder_of(config, self.encoder)
                 elif self.preset in MADE_FIRST:
                     config = with_encoder_of(config, self._made_first(directory, options))
-                elif config.freeze_encoder:
+                elif config.freeze_encoder and config.encoder_from is None:
                     raise ValueError(f"{self.preset} trains the decoder alone: name a trained encoder with --encoder")
                 train(config, options)
                 saved = directory / "model"

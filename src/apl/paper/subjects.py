@@ -22,6 +22,7 @@ from apl.device import CPU
 from apl.encoder import embed_all, scale_bytes
 from apl.learner import Learner
 from apl.paper.models import variant
+from apl.training.saved_encoder import read_encoder
 
 MODEL = "omniglot"
 TRAINED_DECODERS = {"relational": MODEL, "working_memory": "omniglot-working-memory", "lstm": "omniglot-lstm"}
@@ -92,7 +93,7 @@ def compute_on(device: torch.device) -> None:
 
 
 def encoder_of(model: str) -> nn.Module:
-    return Learner.load(model).to(_device[0]).encoder
+    return read_encoder(model).build().to(_device[0])
 
 
 QUICK_DRAWINGS = 10

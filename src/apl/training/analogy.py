@@ -23,7 +23,7 @@ from apl.learner import Learner
 from apl.training.episodic import in_precision, load_decoder
 from apl.training.run import Run, RunOptions
 from apl.training.schedule import plateau
-from apl.weights_file import load_weights, read_weights
+from apl.weights_file import below, load_weights, read_weights
 
 VALIDATION_EPISODES = 64
 
@@ -35,9 +35,9 @@ class AnalogyConfig:
     learner: LearnerConfig
     task: AnalogyTask = field(default_factory=AnalogyTask)
     digits_from: str | None = None
-    """Directory of the encoder of digits; it is not trained further."""
+    """An encoder of digits, or a learner of this task to take it from; it is not trained further."""
     symbols_from: str | None = None
-    """Directory of the encoder of symbols, where symbols are drawings."""
+    """The same for the encoder of symbols, where symbols are drawings."""
     decoder_from: str | None = None
     """A saved learner whose decoder to start from."""
     sigma_ratios: tuple[float, ...] = ()
@@ -139,6 +139,9 @@ def load_encoders(learner: Learner, config: AnalogyConfig) -> dict[str, object]:
         if source is None:
             continue
         directory = find_model(source)
-        load_weights(part, read_weights(directory), str(directory))
-        provenance[name] = read_json(directory / "model.json")["provenance"]
+        tensors, trained = read_weights(directory), read_json(directory / "model.json")["provenance"]
+        if of_learner := below(f"encoder.{name.removesuffix('s')}.", tensors):
+            tensors, trained = of_learner, trained["encoders"][name]
+        load_weights(part, tensors, str(directory))
+        provenance[name] = trained
     return provenance

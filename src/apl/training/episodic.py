@@ -18,6 +18,7 @@ from torch import Tensor
 
 from apl.checkpoint import find_model, is_named
 from apl.config import LearnerConfig
+from apl.data.compose import compose
 from apl.data.jitter import JitterConfig, jitter
 from apl.data.source import DataSource, Mirrored
 from apl.encoder import embed_all, scale_bytes
@@ -49,6 +50,8 @@ class TrainConfig:
     mirrored: Mirrored = "none"
     """`for_decoder`: train on mirror images the encoder was not trained on, so that neighbourhoods are as unclean
     as those of new classes will be."""
+    composed: int = 0
+    """How many characters composed of two training characters are classes too."""
     ways: tuple[int, ...] = (20,)
     """Numbers of classes; one is drawn for each round of episodes."""
     parallel: int = 8
@@ -83,6 +86,9 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
     if size is None:
         raise ValueError("training needs an encoder of images")
     shown = config.data.load_training(size, config.mirrored)
+    if config.composed:
+        parts = config.data.load("train", size)
+        shown = shown.joined(compose(parts, config.composed, torch.Generator().manual_seed(config.seed)))
     inputs, trained = shown.images, learner
     if config.learner.decoder.kind == "nearest" or (config.learner.decoder.kind == "kernel" and config.freeze_encoder):
         raise ValueError(f"there is nothing to train: the {config.learner.decoder.kind} decoder has no weights")

@@ -53,6 +53,36 @@ FROM_SCRATCH = replace(MIRRORED, steps=10_000, learning_rate=2e-3, warmup_steps=
 LAKE = replace(FROM_SCRATCH, data=DataSource(split="lake"))
 """Sees nothing but the 964 background characters, 126 of which are held out to choose by."""
 
+FIXED_LABELS = TrainConfig(
+    learner=LearnerConfig(decoder=DecoderConfig(labels="fixed", way=1000), sigma_ratio=0.2),
+    encoder_from="paper-encoder",
+    freeze_encoder=True,
+    mirrored="for_decoder",
+    composed=2000,
+    ways=(1000,),
+    longest_episode=6,
+    steps=1600,
+    learning_rate=5e-4,
+    decay=0.5,
+)
+"""The paper's decoder of 1000 labels, taught on classes its encoder was not taught."""
+
+
+def fewer_labels(way: int) -> TrainConfig:
+    """On from the decoder of 1000 labels, with the first of them alone."""
+    learner = replace(FIXED_LABELS.learner, decoder=replace(FIXED_LABELS.learner.decoder, way=way))
+    return replace(
+        FIXED_LABELS,
+        learner=learner,
+        decoder_from="runs/fixed-1000way/model",
+        ways=(way,),
+        longest_episode=10,
+        steps=300,
+        learning_rate=2e-4,
+        decay=0.1,
+    )
+
+
 Preset = PretrainConfig | JoinConfig | DistilConfig | TrainConfig | AnalogyConfig
 
 PRESETS: dict[str, Preset] = {
@@ -90,14 +120,10 @@ PRESETS: dict[str, Preset] = {
         parallel=1,
         steps=30_000,
     ),
-    "fixed-1000way": TrainConfig(
-        learner=LearnerConfig(decoder=DecoderConfig(labels="fixed", way=1000)),
-        freeze_encoder=True,
-        ways=(1000,),
-        longest_episode=6,
-        steps=1600,
-        learning_rate=5e-4,
-        decay=0.5,
+    "fixed-1000way": FIXED_LABELS,
+    **{f"fixed-{way}way": fewer_labels(way) for way in (5, 20, 423)},
+    "paper-architecture": replace(
+        fewer_labels(20), freeze_encoder=False, jitter=JitterConfig(), mirrored="none", composed=0, learning_rate=1e-4
     ),
     "glyphs-encoder": PretrainConfig(
         encoder=GLYPH_ENCODER, data=DataSource(name="glyphs"), steps=400, batch=64, warmup_steps=50
