@@ -31,7 +31,7 @@ from apl.evaluate import watch
 from apl.learner import Learner
 from apl.paper.analogy_facts import watch_with_facts
 from apl.paper.analogy_figures import shortest_proof
-from apl.training.analogy import AnalogyConfig, embedded_sampler, train_analogy
+from apl.training.analogy import AnalogyConfig, digits_shown, embedded_sampler, train_analogy
 from apl.training.run import RunOptions
 
 TINY = ConvConfig(stem_channels=4, stem_stride=4, groups=(Group(4, 1),))
@@ -104,6 +104,23 @@ def test_fixed_digits_keep_their_values_and_shuffled_ones_are_a_permutation() ->
     shuffled = sampler_of(AnalogyTask()).draw(3)
     assert torch.equal(shuffled.digit_value.sort(1).values, torch.arange(10).expand(3, 10))
     assert not torch.equal(shuffled.digit_value[0], shuffled.digit_value[1])
+
+
+def test_episodes_among_few_digits_and_symbols_show_all_their_combinations_and_no_others() -> None:
+    drawn = sampler_of(AnalogyTask(), 3).draw(20, among=4)
+    assert drawn.digit.shape[1] == 16
+    for digits, symbols in zip(drawn.digit.tolist(), drawn.symbol.tolist(), strict=True):
+        assert len(set(zip(digits, symbols, strict=True))) == 16
+        assert len(set(digits)) == len(set(symbols)) == 4
+    assert len(set(drawn.digit.flatten().tolist())) == DIGITS
+
+
+def test_a_curriculum_begins_with_three_digits_and_ends_with_up_to_ten() -> None:
+    config = AnalogyConfig(SHORT.learner, curriculum=0.5, steps=1000)
+    chance = generator(0)
+    assert {digits_shown(config, 0, chance) for _ in range(50)} == {3}
+    assert {digits_shown(config, 600, chance) for _ in range(300)} == set(range(3, 11))
+    assert digits_shown(replace(config, curriculum=0.0), 0, chance) is None
 
 
 def test_each_symbol_first_begins_with_one_of_each() -> None:

@@ -137,7 +137,8 @@ def _pens(rows: list[Row]) -> list[Finding]:
 
 
 def _decoders(rows: list[Row]) -> list[Finding]:
-    at = {row["decoder"]: row["accuracy_last_1000"] for row in rows if row["way"] == 423}
+    plain = [row for row in rows if row["way"] == 423 and row.get("rule", "plain") == "plain"]
+    at = {row["decoder"]: row["accuracy_last_1000"] for row in plain}
     text = "423-way online: " + ", ".join(f"{name.replace('_', ' ')} {100 * a:.1f} %" for name, a in at.items())
     trained = [at[name] for name in ("relational", "working_memory", "lstm") if name in at]
     alike = len(trained) == 3 and max(trained) - min(trained) < 0.01

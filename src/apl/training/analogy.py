@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from apl.checkpoint import find_model, read_json
 from apl.config import LearnerConfig
 from apl.controller import SurpriseController
-from apl.data.analogy import AnalogySampler, AnalogyTask, Examples, digit_examples, symbol_examples
+from apl.data.analogy import DIGITS, AnalogySampler, AnalogyTask, Examples, digit_examples, symbol_examples
 from apl.encoder import PairEncoder, embed_all, unflatten
 from apl.episode import run_episode
 from apl.evaluate import watch
@@ -26,6 +26,7 @@ from apl.training.schedule import plateau
 from apl.weights_file import below, load_weights, read_weights
 
 VALIDATION_EPISODES = 64
+FEWEST_DIGITS = 3
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class AnalogyConfig:
     batch: int = 4
     """Examples of each episode per step."""
     longest_episode: int = 60
+    curriculum: float = 0.0
+    """Over this first share of the steps episodes grow from three digits and symbols to all ten."""
     steps: int = 4000
     learning_rate: float = 3e-3
     warmup_steps: int = 100
@@ -73,7 +76,8 @@ def train_analogy(config: AnalogyConfig, options: RunOptions) -> Learner:
     for _ in run.rounds(config.steps):
         ratio = ratios[int(torch.randint(len(ratios), (1,), generator=run.generator))]
         twin.controller = SurpriseController(ratio)
-        drawn = sampler.draw(config.parallel, config.longest_episode)
+        among = digits_shown(config, run.state["step"], run.generator)
+        drawn = sampler.draw(config.parallel, config.longest_episode, among=among)
         memory = twin.new_memory(config.parallel)
         for step in in_precision(run, run_episode(twin, memory, drawn.inputs, drawn.episodes, config.batch)):
             loss = step.observation.surprise_nats.mean()
@@ -95,6 +99,15 @@ def train_analogy(config: AnalogyConfig, options: RunOptions) -> Learner:
         provenance = run.provenance("learner on the analogy task", None, validated, split=split, encoders=encoders)
         learner.save(options.directory / "model", provenance)
     return learner
+
+
+def digits_shown(config: AnalogyConfig, step: int, generator: torch.Generator) -> int | None:
+    """How many digits and symbols the next episodes are about: of few the answers follow from few rows, so that how one
+    follows from others is learnt sooner. None: all."""
+    if not config.curriculum:
+        return None
+    most = min(DIGITS, FEWEST_DIGITS + int((DIGITS + 1 - FEWEST_DIGITS) * step / (config.curriculum * config.steps)))
+    return int(torch.randint(FEWEST_DIGITS, most + 1, (1,), generator=generator))
 
 
 def embedded_sampler(
