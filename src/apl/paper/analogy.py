@@ -30,7 +30,13 @@ SEEN = (5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95)
 PARALLEL = 50
 BEST = "analogy-shuffled"
 SIGMAS = (0.05, 1.0, 2.25)
-COMPARED = (*tuple(f"analogy-relational-k{k}" for k in (2, 4, 8, 16)), "analogy-working-memory-k16", "analogy-lstm-k16")
+DECODERS = ("relational", "working-memory", "lstm")
+COMPARED = (
+    *(f"analogy-relational-k{k}" for k in (2, 4, 8)),
+    *(f"analogy-{decoder}-k16" for decoder in DECODERS),
+    *(f"analogy-{decoder}-k16-two-hops" for decoder in DECODERS),
+)
+FIXED = ("analogy-fixed", *(f"analogy-fixed-{decoder}" for decoder in DECODERS))
 
 
 @dataclass(frozen=True)
@@ -55,8 +61,7 @@ def reproduce(quick: bool = False) -> None:
         rows.extend(measured)
         save_rows("analogy", rows, quick, note="accuracy is on combinations not seen before in the episode")
 
-    if is_named("analogy-fixed"):
-        keep([fixed_row("analogy-fixed", many)])
+    keep([fixed_row(name, many) for name in FIXED if is_named(name)])
     curves: dict[str, Played] = {}
     for name in (BEST, "analogy-glyphs", *COMPARED):
         if is_named(name):
@@ -77,7 +82,7 @@ def reproduce(quick: bool = False) -> None:
 
 
 def task_of(name: str) -> AnalogyTask:
-    level = "fixed" if name == "analogy-fixed" else "shuffled"
+    level = "fixed" if name in FIXED else "shuffled"
     return AnalogyTask(level=level, symbols="glyphs" if name == "analogy-glyphs" else "one_hot")
 
 

@@ -26,14 +26,14 @@ BY_DIGIT, BY_SYMBOL, LINK = OTHER, "#d9a441", THIRD
 def draw_curves(results: Mapping[str, OnlineResult], solver: Float[Tensor, "episode time"], path: Path) -> None:
     """Left: our best, the solver and the one-shot line. Then k with the paper's decoder, then the three decoders."""
     ours = [name for name in results if "-k" not in name]
-    by_k = [name for name in results if "relational" in name]
-    by_decoder = [name for name in results if name.endswith("-k16")]
+    by_decoder = [name for name in results if "-k16" in name]
+    by_k = [name for name in results if "relational" in name and "two" not in name]
     panels = [
         (names, title)
         for names, title in (
             (ours, "our best"),
             (by_k, "relational decoder, one hop"),
-            (by_decoder, "the paper's decoders, k = 16, one hop"),
+            (by_decoder, "the paper's decoders, k = 16"),
         )
         if names
     ]

@@ -217,28 +217,41 @@ def _analogy(rows: list[Row]) -> list[Finding]:
                 enough = at[50]["accuracy"] >= 0.95
                 text = f"{words}: {percent(at[50])} after 50 seen, {at[50]['stored']:.0f} stored"
                 findings.append(Finding("about 50 stored items suffice", text, "yes" if enough else "no"))
-    theirs = [row for row in rows if row["method"] == "ours, the paper's decoder" and row["level"] == "shuffled"]
-    ends = {(row["decoder"], row["k"], row["hops"]): row for row in theirs if row["seen"] == 95}
-    middle = {(row["decoder"], row["k"], row["hops"]): row for row in theirs if row["seen"] == 50}
-    if ends:
-        text = ", ".join(
-            f"{name.replace('_', ' ')} k = {k} {100 * middle[name, k, h]['accuracy']:.0f} / {100 * row['accuracy']:.0f}"
-            for (name, k, h), row in ends.items()
-        )
-        best = max(middle.values(), key=lambda row: row["accuracy"])
-        is_best = best["decoder"] == "relational" and best["k"] == 16
-        above = sum(row["accuracy"] > row["one_shot"] for row in theirs if row is best or row["k"] == 16)
-        of = sum(row["k"] == 16 for row in theirs)
-        findings.append(
-            Finding("relational decoder best at k = 16", f"% after 50 / 95 seen: {text}", "yes" if is_best else "no")
-        )
-        findings.append(
-            Finding(
-                "the paper's decoders beat the one-shot line (k = 16)",
-                f"at {above} of {of} points of their curves",
-                _judged(above, of),
-            )
-        )
+    return findings + _paper_decoders([row for row in rows if row["method"] == "ours, the paper's decoder"])
+
+
+def _paper_decoders(rows: list[Row]) -> list[Finding]:
+    """The analogy task with the decoders the paper has."""
+    findings = []
+
+    def name(row: Row) -> str:
+        hops = "" if row["hops"] == 1 else ", two hops"
+        return f"{row['decoder'].replace('_', ' ')} k = {row['k']}{hops}"
+
+    if fixed := [row for row in rows if row["level"] == "fixed"]:
+        text = ", ".join(f"{name(row)} {percent(row)}" for row in fixed)
+        held = sum(row["accuracy"] + (row["ci95"] or 0) >= 0.976 for row in fixed)
+        findings.append(Finding("fixed digits, the paper's decoders: 97.6 %", text, _judged(held, len(fixed))))
+    shuffled = [row for row in rows if row["level"] == "shuffled"]
+    middle, ends = ([row for row in shuffled if row["seen"] == seen] for seen in (50, 95))
+    if not ends:
+        return findings
+    text = ", ".join(
+        f"{name(row)} {100 * row['accuracy']:.0f} / {100 * end['accuracy']:.0f}"
+        for row, end in zip(middle, ends, strict=True)
+    )
+    best = max((row for row in middle if row["hops"] == 1), key=lambda row: row["accuracy"])
+    is_best = best["decoder"] == "relational" and best["k"] == 16
+    findings.append(
+        Finding("relational decoder best at k = 16", f"% after 50 / 95 seen: {text}", "yes" if is_best else "no")
+    )
+    most = [row for row in shuffled if name(row) == name(best)]
+    above = sum(row["accuracy"] > row["one_shot"] for row in most)
+    said = f"{name(best)}: at {above} of {len(most)} points of its curve"
+    findings.append(Finding("the paper's decoder beats the one-shot line", said, _judged(above, len(most))))
+    enough = f"{name(best)}: {percent(best)} after 50 seen, {best['stored']:.0f} stored"
+    verdict: Verdict = "yes" if best["accuracy"] >= 0.95 else "no"
+    findings.append(Finding("the paper's decoder: about 50 stored items suffice", enough, verdict))
     return findings
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from apl.config import ConvConfig, DecoderConfig, DecoderKind, Group, IdentityConfig, LearnerConfig, PairConfig
 from apl.data.analogy import AnalogyTask
@@ -21,8 +22,9 @@ WAY = AnalogyTask().way
 SIGMA_RATIO = 0.1
 """0.3 nats: a half-solved equation is no surprise at the usual 0.75, and what completes it would not be stored."""
 
-DIGITS = "runs/analogy-digits/encoder"
-SYMBOLS = "runs/analogy-symbols/encoder"
+DIGITS = "analogy-shuffled"
+"""A learner that holds the encoder of digits; made anew by `analogy-digits`."""
+SYMBOLS = "analogy-glyphs"
 
 DEDUCTION = DecoderConfig(kind="deduction", labels="fixed", way=WAY, hidden=48, blocks=6, heads=4, content=False)
 
@@ -42,13 +44,34 @@ FIXED = AnalogyConfig(
 )
 
 
-def compared(kind: DecoderKind, k: int) -> AnalogyConfig:
-    """One cell of the paper's comparison: one of its decoders, one hop, k neighbours by each key."""
+def compared(kind: DecoderKind, k: int, **more: Any) -> AnalogyConfig:
+    """One cell of the paper's comparison: one of its decoders, k neighbours by each key."""
     hidden = 128 if kind == "lstm" else 64
     decoder = DecoderConfig(kind=kind, labels="fixed", way=WAY, hidden=hidden, blocks=4, heads=4, key_distances=True)
     learner = LearnerConfig(encoder=ONE_HOT, decoder=decoder, k=k, sigma_ratio=SIGMA_RATIO)
-    return AnalogyConfig(learner, digits_from=DIGITS, steps=6000, learning_rate=1e-3)
+    first = AnalogyConfig(
+        learner,
+        digits_from=DIGITS,
+        sigma_ratios=(0.02, 0.1),
+        longest_episode=80,
+        curriculum=0.5,
+        steps=4000,
+        learning_rate=2e-3,
+    )
+    return replace(first, **more)
 
+
+def from_one_hop(kind: DecoderKind, k: int, hops: int) -> AnalogyConfig:
+    """On from the decoder of 16 neighbours and one hop: no weight depends on either."""
+    whole = compared(kind, k, decoder_from=f"runs/analogy-{dashed(kind)}-k16/model", curriculum=0.0, steps=1500)
+    return replace(whole, learner=replace(whole.learner, hops=hops), learning_rate=1e-3)
+
+
+def dashed(kind: DecoderKind) -> str:
+    return kind.replace("_", "-")
+
+
+PAPER_DECODERS: tuple[DecoderKind, ...] = ("relational", "working_memory", "lstm")
 
 ANALOGY_PRESETS: dict[str, PretrainConfig | AnalogyConfig] = {
     "analogy-digits": PretrainConfig(
@@ -69,7 +92,13 @@ ANALOGY_PRESETS: dict[str, PretrainConfig | AnalogyConfig] = {
         steps=2500,
         learning_rate=2e-3,
     ),
-    **{f"analogy-relational-k{k}": compared("relational", k) for k in (2, 4, 8, 16)},
-    "analogy-working-memory-k16": compared("working_memory", 16),
-    "analogy-lstm-k16": compared("lstm", 16),
+    **{f"analogy-{dashed(kind)}-k16": compared(kind, 16) for kind in PAPER_DECODERS},
+    **{f"analogy-relational-k{k}": from_one_hop("relational", k, 1) for k in (2, 4, 8)},
+    **{f"analogy-{dashed(kind)}-k16-two-hops": from_one_hop(kind, 16, 2) for kind in PAPER_DECODERS},
+    **{
+        f"analogy-fixed-{dashed(kind)}": compared(
+            kind, 16, task=AnalogyTask(level="fixed"), longest_episode=40, curriculum=0.0, steps=2500
+        )
+        for kind in PAPER_DECODERS
+    },
 }
