@@ -3,7 +3,7 @@
 Every lesson gives cases. An example of a known class is one of "known", as it was seen before it was learnt; with its own
 class left out it is one of "new"; the first example of a class is one of "new" as it is. A logistic regression on four
 numbers (how near the nearest row and the nearest class mean are, and by how much they are ahead of the next class) takes
-one Newton step per case, with forgetting, so a lesson stays cheap and the rule follows the memory.
+one Newton step per lesson, with forgetting, so a lesson stays cheap and the rule follows the memory.
 
 The probability is for a world in which new and known are equally frequent. Where the number of classes is announced, it is
 weighed by the share of those not seen yet (`log_odds_of_share`).
@@ -16,15 +16,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
-from apl.readers import Readings
+from apl.readers import Readings, newton_step
 
 FORGETTING = 0.995
 PRIOR = np.array([0.0, -0.8, -0.8, -0.4, -0.2])
 """Weights of standardised numbers before any case; the first is the constant. Chosen on validation data."""
 PRIOR_PRECISION = 2.0
-EYE = np.eye(len(PRIOR))
 LEAST_SPREAD = 0.01
 """Standard deviation below which a number is not trusted to be standardised by."""
 LEAST_CURVATURE = 0.02
@@ -54,12 +53,13 @@ class Novelty:
 
     def learn(self, readings: Readings, truth: Int[np.ndarray, "episode query"]) -> None:
         """Each query makes up to two cases: as it was seen, and with its own class left out."""
-        number = readings.number
-        as_seen, without = nearness(readings.best), nearness(left_out(readings, truth))
+        numbers = nearness(np.stack([readings.best, left_out(readings, truth)], 2))
+        several, some = readings.number > 1, readings.number > 0
         for query in range(truth.shape[1]):
             new = ~readings.known[np.arange(len(truth)), truth[:, query]]
-            self._step(as_seen[:, query], new, (number > 1) | (new & (number > 0)))
-            self._step(without[:, query], np.ones_like(new), ~new & (number > 1))
+            taught = np.stack([several | (new & some), several & ~new], 1)
+            if taught.any():
+                self._step(numbers[:, query], np.stack([new, np.ones_like(new)], 1), taught)
 
     def _standardised(self, numbers: np.ndarray) -> np.ndarray:
         """`[episode, query, 5]`, the constant first."""
@@ -71,24 +71,30 @@ class Novelty:
         numbers[..., 0] = 1
         return numbers
 
-    def _step(self, numbers: Float[np.ndarray, "episode 5"], is_new: np.ndarray, taught: np.ndarray) -> None:
-        if not taught.any():
-            return
-        kept = np.where(taught, FORGETTING, 1.0)
-        self.total = kept[:, None] * self.total + taught[:, None] * numbers
-        self.square = kept[:, None] * self.square + taught[:, None] * np.square(numbers)
-        self.cases = kept * self.cases + taught
-        x = self._standardised(numbers[:, None])[:, 0] * taught[:, None]
-        pulled = kept[:, None] * (self.precision @ self.weight[..., None])[..., 0]
-        pulled += (1 - kept)[:, None] * (PRIOR_PRECISION * PRIOR)
-        precision = kept[:, None, None] * self.precision + (1 - kept)[:, None, None] * (PRIOR_PRECISION * EYE)
-        # One system for the pulled weights and the direction of the step: a case changes the precision by x xᵀ alone.
-        weight, along = np.linalg.solve(precision, np.stack([pulled, x], -1)).transpose(2, 0, 1)
-        expected = sigmoid((x * weight).sum(1))
+    def _step(
+        self,
+        numbers: Float[np.ndarray, "episode case 5"],
+        is_new: Bool[np.ndarray, "episode case"],
+        taught: Bool[np.ndarray, "episode case"],
+    ) -> None:
+        """`taught`: which cases count."""
+        kept, counts = np.power(FORGETTING, taught.sum(1)), taught[..., None]
+        self.total = kept[:, None] * self.total + (counts * numbers).sum(1)
+        self.square = kept[:, None] * self.square + (counts * np.square(numbers)).sum(1)
+        self.cases = kept * self.cases + taught.sum(1)
+        x = self._standardised(numbers) * counts
+        expected = sigmoid((x @ self.weight[..., None])[..., 0])
         curvature = np.maximum(expected * (1 - expected), LEAST_CURVATURE)
-        self.precision = precision + curvature[:, None, None] * x[:, :, None] * x[:, None, :]
-        step = (is_new - expected) / (1 + curvature * (x * along).sum(1))
-        self.weight = weight + step[:, None] * along
+        turned = x.swapaxes(1, 2)
+        self.weight, self.precision = newton_step(
+            self.weight,
+            self.precision,
+            kept,
+            PRIOR,
+            PRIOR_PRECISION,
+            turned @ (curvature[..., None] * x),
+            (turned @ (is_new - expected)[..., None])[..., 0],
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -119,12 +125,12 @@ def left_out(readings: Readings, truth: Int[np.ndarray, "episode query"]) -> Flo
     return rest
 
 
-def nearness(best: Float[np.ndarray, "episode query 2 3"]) -> Float[np.ndarray, "episode query 5"]:
+def nearness(best: Float[np.ndarray, "*case 2 3"]) -> Float[np.ndarray, "*case 5"]:
     """1, the nearest row, the nearest class mean, and how far each is ahead of the next class."""
     there = np.isfinite(best[..., :2])
-    first, second = np.moveaxis(np.where(there, best[..., :2], 0), -1, 0)
-    numbers = np.ones((*first.shape[:2], 5))
-    numbers[..., 1:3], numbers[..., 3:] = first, np.where(there[..., 1], first - second, 0)
+    two = np.where(there, best[..., :2], 0)
+    numbers = np.ones((*best.shape[:-2], 5))
+    numbers[..., 1:3], numbers[..., 3:] = two[..., 0], np.where(there[..., 1], two[..., 0] - two[..., 1], 0)
     return numbers
 
 

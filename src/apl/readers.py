@@ -92,9 +92,11 @@ class Readings:
         fewer."""
         scores = np.where(self.known[:, None, None], self.scores[..., :2, :], -np.inf)
         best = np.full((*scores.shape[:-1], 3), -np.inf)
-        found = min(3, scores.shape[-1])
-        scores.partition(scores.shape[-1] - found, -1)
-        best[..., :found] = np.sort(scores[..., -found:])[..., ::-1]
+        flat, lines = scores.reshape(-1, scores.shape[-1]), np.arange(scores[..., 0].size)
+        for place in range(min(3, flat.shape[1])):
+            at = flat.argmax(1)
+            best.reshape(-1, 3)[:, place] = flat[lines, at]
+            flat[lines, at] = -np.inf
         return best
 
 
@@ -181,6 +183,24 @@ def local_regression(
     return np.log(np.maximum(share.reshape(shape)[..., :way], 0) + FLOOR)
 
 
+def newton_step(
+    weight: Float[np.ndarray, "episode number"],
+    precision: Float[np.ndarray, "episode number number"],
+    kept: Float[np.ndarray, " episode"],
+    prior_weight: Float[np.ndarray, " number"],
+    prior_precision: float,
+    curvature: Float[np.ndarray, "episode number number"],
+    slope: Float[np.ndarray, "episode number"],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Weights and their precision after a lesson whose log likelihood has this slope and (negative) curvature at the
+    present weights; of what was known before so much is `kept`, the rest fades towards the prior."""
+    kept, faded = kept[:, None], (1 - kept)[:, None]
+    known = kept[..., None] * precision + curvature
+    told = (known @ weight[..., None])[..., 0] + slope + faded * (prior_precision * prior_weight)
+    precision = known + faded[..., None] * (prior_precision * np.eye(weight.shape[1]))
+    return np.linalg.solve(precision, told[..., None])[..., 0], precision
+
+
 @dataclass
 class Pool:
     """The readers' weights in each of several parallel memories, and what they are learnt from."""
@@ -257,21 +277,15 @@ class Pool:
         mean = (scores @ share[..., None])[..., 0]
         missed = (scores[episode, query, :, truth] * taught[..., None] - mean).sum(1)
         curvature = ((scores * share[:, :, None]) @ scores.swapaxes(-1, -2)).sum(1) - mean.swapaxes(1, 2) @ mean
-        # A reader that was not asked is last: it neither gains nor loses by this lesson.
-        absent = len(self.readers) - scores.shape[2]
-        if absent:
-            curvature = np.pad(curvature, ((0, 0), (0, absent), (0, absent)))
-            missed = np.pad(missed, ((0, 0), (0, absent)))
-        lessons = taught.sum(1)
+        lessons, asked = taught.sum(1), scores.shape[2]
         kept = np.power(FORGETTING, lessons)
-        pulled = kept[:, None] * (self.precision @ self.weight[..., None])[..., 0]
-        pulled += (1 - kept)[:, None] * (self.prior.precision * self._prior)
-        prior = self.prior.precision * np.eye(len(self.readers))
-        precision = kept[:, None, None] * self.precision + (1 - kept)[:, None, None] * prior
-        weight = np.linalg.solve(precision, pulled[..., None])[..., 0]
-        self.precision = precision + curvature
-        self.weight = weight + np.linalg.solve(self.precision, missed[..., None])[..., 0]
-        usual = self.variance[:, scores.shape[2] :] / np.maximum(self.lessons, 1e-9)[:, None]
+        # A reader that was not asked is last: it neither gains nor loses by this lesson.
+        bent, pull = np.zeros_like(self.precision), np.zeros_like(self.weight)
+        bent[:, :asked, :asked], pull[:, :asked] = curvature, missed
+        self.weight, self.precision = newton_step(
+            self.weight, self.precision, kept, self._prior, self.prior.precision, bent, pull
+        )
+        usual = self.variance[:, asked:] / np.maximum(self.lessons, 1e-9)[:, None]
         varied = np.concatenate([(variance * taught[..., None]).sum(1), usual * lessons[:, None]], 1)
         self.variance = kept[:, None] * self.variance + varied
         self.lessons = kept * self.lessons + lessons

@@ -431,13 +431,15 @@ def _checked_ids(ids: Iterable[int]) -> list[int]:
 
 def encoded_settings(settings: Mapping[str, Any] | None) -> dict[str, str]:
     """Each value as JSON; what JSON cannot hold, or could not be read back from anywhere, is refused."""
-    _refuse_deep(dict(settings or {}), NESTED_AT_MOST)
+    for value in (settings or {}).values():
+        if isinstance(value, (dict, list, tuple)):
+            _refuse_deep(value, NESTED_AT_MOST - 1)
     return {str(key): json.dumps(value, allow_nan=False) for key, value in (settings or {}).items()}
 
 
 def _refuse_deep(value: object, left: int) -> None:
     if not left:
         raise ValueError(f"a setting is nested more than {NESTED_AT_MOST} deep; nothing was written")
-    if isinstance(value, (dict, list, tuple)):
-        for inner in value.values() if isinstance(value, dict) else value:
+    for inner in value.values() if isinstance(value, dict) else value:
+        if isinstance(inner, (dict, list, tuple)):
             _refuse_deep(inner, left - 1)
