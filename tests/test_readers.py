@@ -108,6 +108,19 @@ def test_a_stream_that_drifts_changes_its_reader():
     assert pool.weight[0].argmax() == 2
 
 
+def test_many_lessons_at_once_do_not_carry_the_weights_away():
+    """Three readers that agree, and whose first ten lessons mislead: a full step of the next 64 would overshoot."""
+    random, pool = np.random.default_rng(0), Pool(("nearest row", "class mean", "local regression"))
+    for number in range(40):
+        lessons = 64 if number > 1 else 10
+        truth = random.integers(0, 200, (1, lessons))
+        scores = random.normal(size=(1, lessons, 1, 200)) ** 3 + 0.1 * random.normal(size=(1, lessons, 3, 200))
+        foreseen = 8 * (random.random(lessons) < 0.3) * (1 if number else -1)
+        scores[0, np.arange(lessons), :, truth[0]] += foreseen[:, None]
+        pool.learn(Readings(scores, np.ones((1, 200), bool)), truth, np.ones((1, lessons), bool))
+        assert np.abs(pool.weight).max() < 2
+
+
 def test_answers_are_probabilities_of_the_known_classes_alone():
     known = np.array([[True, False, True, True]])
     scores = np.random.default_rng(0).normal(size=(1, 3, 3, 4))

@@ -39,6 +39,9 @@ FOR_DRAWINGS = Prior({"nearest row": 0.6, "class mean": 1.4, "local regression":
 
 FORGETTING = 0.99
 """What a lesson still counts after the next one: a drifting stream changes its readers within a few hundred."""
+LARGEST_STEP = 1.0
+"""Of a weight, by one step. Many lessons learnt at once may carry the weights so far that every answer is certain; then
+there is no curvature left, the next step is larger still, and they never come back."""
 NEGLIGIBLE, TRIAL_LESSONS = 0.15, 60
 """A trained decoder, which costs more than all other readers, is not asked when its weight is below this, once it has
 been weighed by so many lessons."""
@@ -282,9 +285,11 @@ class Pool:
         # A reader that was not asked is last: it neither gains nor loses by this lesson.
         bent, pull = np.zeros_like(self.precision), np.zeros_like(self.weight)
         bent[:, :asked, :asked], pull[:, :asked] = curvature, missed
-        self.weight, self.precision = newton_step(
+        weight, self.precision = newton_step(
             self.weight, self.precision, kept, self._prior, self.prior.precision, bent, pull
         )
+        step = weight - self.weight
+        self.weight += step * np.minimum(1, LARGEST_STEP / np.abs(step).max(1, keepdims=True).clip(1e-12))
         usual = self.variance[:, asked:] / np.maximum(self.lessons, 1e-9)[:, None]
         varied = np.concatenate([(variance * taught[..., None]).sum(1), usual * lessons[:, None]], 1)
         self.variance = kept[:, None] * self.variance + varied
