@@ -14,13 +14,17 @@ from apl.cli.options import JsonOption, arg
 class Command:
     """Time it against the bare network and against other libraries, all taking turns in one run.
 
-    Three parts, each with a help of its own:
+    Five parts, each with a help of its own:
 
     apl bench: a training step, search and insert, growth of the memory.
 
     apl bench classifier speed|peers|calibration|eviction|order: what the classifier costs and is worth.
 
+    apl bench features: accuracy on vectors of frozen encoders, beside simple classifiers.
+
     apl bench service: the service under load, and killed under load.
+
+    apl bench engine: memories on database servers, searched in RAM and on the server.
 
     Limits of the first part: a training step at most 1.15 times the bare network; search and insert at most 1.10 times the
     better of FAISS and numpy.

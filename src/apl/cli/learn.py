@@ -69,8 +69,8 @@ class Command:
             seen = SeenFiles(classifier.store.settings(), self.directory)
             files = [(example, seen.source(example.source)) for example in found.examples]
             result = {"learnt": 0, "written": 0, "replaced": 0, "evicted": 0, "forgotten": 0, "unreadable": 0}
-            before = len(classifier)
             self._forget_gone(classifier, seen, {source for _, source in files}, result)
+            before = len(classifier)
             marked = [(example, source, example.mark(source)) for example, source in files]
             fresh = [file for file in marked if self.again or not seen.knows(file[1], file[2])]
             result["already_known"] = len(files) - len(fresh)
@@ -80,7 +80,7 @@ class Command:
                     done(min(start + FILES_AT_ONCE, len(fresh)))
             counts = classifier.counts()
             # A row may come and go within one transaction; what is there in the end settles how many went.
-            kept = before + result["written"] - result["replaced"] - result["forgotten"]
+            kept = before + result["written"] - result["replaced"]
             result |= {"evicted": kept - len(classifier), "rows": len(classifier), "classes": len(counts)}
             lost = sorted({example.label for example in found.examples} - set(counts))
             budget = classifier.max_rows
