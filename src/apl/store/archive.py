@@ -34,7 +34,7 @@ def unpack(archive: Path, directory: Path, names: Iterable[str], most_bytes: int
         raise
     except Exception:
         # zipfile and zlib meet damaged archives with errors of many kinds.
-        raise StoreDamaged("it is not a zip archive that can be read") from None
+        raise StoreDamaged(f"{archive.name} is not a zip archive that can be read") from None
 
 
 class TooLarge(StoreError):

@@ -102,6 +102,8 @@ def backup_sqlite(path: Path, target: Path) -> None:
         with plain_errors(target):
             if target.exists():
                 raise StoreError(f"{target} is there already: back up to a new file")
+            if not target.absolute().parent.is_dir():
+                raise StoreError(f"{target} cannot be made: the directory {target.absolute().parent} does not exist")
             file.backup(target)
     finally:
         file.close()

@@ -145,6 +145,8 @@ def _read_directory(directory: Path, source: Path) -> Exported:
             return _read(description, safetensors.numpy.load_file(directory / ROWS))
     except OSError as error:
         raise StoreError(f"{error.filename or source}: {error.strerror}") from error
+    except KeyError as error:
+        raise StoreDamaged(f"{source} is no exported memory, or a damaged one (it has no {error})") from error
     except (
         ArithmeticError,
         AttributeError,
@@ -239,19 +241,18 @@ def reembed(source: Store, target: Store, embed: Callable[[Sequence[bytes]], np.
     without = sum(row.payload is None for row in source.rows())
     if without:
         raise StoreError(f"{without} rows of memory {source.name!r} have no payload to embed; nothing was written")
-    written = 0
+    rows: list[NewRow] = []
     for block in _blocks(source.rows()):
         keys = np.asarray(embed([row.payload for row in block]), np.float32)
         if keys.shape != (len(block), target.width):
             raise ValueError(f"embed gave an array of shape {list(keys.shape)}, not {[len(block), target.width]}")
         # The keys of the examples behind a row were made by the old encoder; where they came from is still true.
-        rows = [
+        rows += [
             replace(row, key=key, merged=tuple(replace(example, key=None) for example in row.merged))
             for row, key in zip(_as_new(source, block), keys, strict=True)
         ]
-        written += len(target.append(rows))
-    target.update_settings(settings_that_travel(source))
-    return Copied(written, 0)
+    target.append(rows, settings=settings_that_travel(source))
+    return Copied(len(rows), 0)
 
 
 def verify(store: Store) -> list[str]:

@@ -1,0 +1,115 @@
+"""What the commands around memories say when they are given something else: one sentence, and nothing changes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import zipfile
+from pathlib import Path
+
+import pytest
+from letters import call, memory, model, pictures, said  # noqa: F401
+
+TO_WRONG_PLACES = {
+    "memory list text.apl": "text.apl is not a memory: it is no SQLite file",
+    "memory list noise.apl": "noise.apl is not a memory",
+    "memory list empty.apl": "empty.apl holds no memories",
+    "memory list nowhere/x.apl": "nowhere/x.apl does not exist",
+    "memory list ftp://x": "memories cannot live in ftp://: use a path",
+    "memory list ": "the memory's URL is empty",
+    "memory show dir.apl": "dir.apl is a directory",
+    "memory show letters.apl --name ../x": "a memory's name is 1 to 64 letters",
+    "memory show letters.apl --name nope": "there is no memory named 'nope' in letters.apl",
+    "memory verify text.apl": "text.apl is not a memory",
+    "memory verify none.apl": "none.apl does not exist",
+    "memory backup text.apl b.apl": "text.apl is not a memory",
+    "memory backup none.apl b.apl": "none.apl does not exist",
+    "memory backup letters.apl letters.apl": "letters.apl is there already",
+    "memory backup letters.apl nowhere/b.apl": "the directory .*nowhere does not exist",
+    "memory export none.apl out.zip": "none.apl does not exist",
+    "memory export letters.apl letters.apl": "letters.apl is there already",
+    "memory export letters.apl letters": "letters is there already",
+    "memory import nothing n.apl": "nothing/memory.json: No such file",
+    "memory import letters.apl n.apl": "letters.apl is not a zip archive",
+    "memory import text.zip n.apl": "text.zip is not a zip archive",
+    "memory import others.zip n.apl": "the archive must hold memory.json and rows.safetensors, and nothing else",
+    "memory import cut n.apl": "cut is no exported memory, or a damaged one",
+    "memory import bare n.apl": "bare is no exported memory, or a damaged one .*format_version",
+    "memory import deep n.apl": "deep is no exported memory, or a damaged one",
+    "memory import foreign n.apl": "foreign is no exported memory",
+    "memory import later n.apl": "later was exported by a later version of apl: upgrade apl",
+    "memory merge none.apl n.apl": "none.apl does not exist",
+    "memory merge letters.apl text.apl": "text.apl is not a memory",
+    "memory reembed none.apl n.apl": "none.apl does not exist",
+    "memory reembed letters.apl n.apl --model nothing": "no model 'nothing'",
+    "memory reembed letters.apl letters.apl --model MODEL": "memory 'default' is not empty",
+    "forget --memory none.apl --row 1": "none.apl does not exist",
+    "forget --memory letters.apl": "say what to forget",
+    "forget --memory letters.apl --label I --row 1": "say what to forget",
+    "predict letters/I/0.png --memory none.apl": "make one with `apl learn`",
+    "predict letters/I/0.png --memory text.apl": "text.apl is not a memory",
+    "explain none.png --memory letters.apl": "none.png: there is no such file",
+    "learn letters --memory nowhere/x.apl": "the directory .*nowhere does not exist",
+    "learn letters --memory dir.apl": "dir.apl is a directory",
+    "learn letters --memory letters.apl --model pens": "were made by encoder .* `apl memory reembed`",
+    "learn nothing --memory n.apl": "nothing is not a directory",
+    "learn dir.apl --memory n.apl": "no pictures in dir.apl",
+}
+
+
+def fingerprints(place: Path) -> dict[str, str]:
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in place.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("words", TO_WRONG_PLACES)
+def test_a_mistake_is_one_sentence_and_changes_nothing(
+    words: str, memory: Path, model: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("text.apl").write_text("hello")
+    Path("empty.apl").touch()
+    Path("dir.apl").mkdir()
+    Path("noise.apl").write_bytes(bytes(range(256)) * 20)
+    Path("text.zip").write_text("hello")
+    with zipfile.ZipFile("others.zip", "w") as archive:
+        archive.writestr("memory.json", "{}")
+        archive.writestr("../escaped", "{}")
+    described = {
+        "cut": "{",
+        "bare": '{"format": "apl-memory"}',
+        "deep": "[" * 100_000,
+        "foreign": '{"format": "another"}',
+        "later": '{"format": "apl-memory", "format_version": 99}',
+    }
+    for name, text in described.items():
+        Path(name).mkdir()
+        (Path(name) / "memory.json").write_text(text)
+        (Path(name) / "rows.safetensors").touch()
+    before = fingerprints(tmp_path)
+    status, out, err = said(capsys, *words.replace("MODEL", model).split(" "))
+    assert (status, out) in ((2, ""), (1, "")), err
+    assert len(err.splitlines()) == 1 and re.search(TO_WRONG_PLACES[words], err), err
+    assert fingerprints(tmp_path) == before
+
+
+def test_what_is_not_there_cannot_be_forgotten(memory: Path, capsys: pytest.CaptureFixture) -> None:
+    for row in (-1, 10**26):
+        status, out, _ = said(capsys, "forget", "--memory", memory, "--row", row, "--json")
+        assert status == 1 and json.loads(out)["forgotten"] == []
+    assert said(capsys, "forget", "--memory", memory, "--source", "nobody")[0] == 1
+
+
+def test_keys_that_cannot_be_made_anew_leave_the_new_memory_empty(
+    memory: Path, model: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when only a later row is at fault."""
+    from apl.store import list_memories, open_store
+    from apl.store.rows import NewRow
+
+    monkeypatch.setattr("apl.store.transfer.ROWS_AT_ONCE", 1)
+    with open_store(memory) as store:
+        store.append([NewRow("odd", store.load().keys[0], payload=b"no picture")])
+    status, _, err = said(capsys, "memory", "reembed", memory, tmp_path / "new.apl", "--model", model)
+    assert status == 2 and "not a picture" in err
+    assert [info.rows for info in list_memories(tmp_path / "new.apl")] == [0]
