@@ -14,7 +14,6 @@ from apl.classifier.features import feature_learner
 from apl.classifier.new_class import NewClassRule
 from apl.classifier.online import OnlineClassifier
 from apl.classifier.open_world import OpenWorld
-from apl.classifier.session import consolidating
 from apl.store import Store, StoreError, open_store
 from apl.store.ram import RamStore
 
@@ -31,13 +30,11 @@ def url(request: pytest.FixtureRequest) -> str:
 
 
 def opened(url: str, name: str, **options: object) -> Store:
-    return open_store(url, name, fingerprint="e", width=WIDTH, **options)
+    return open_store(url, name, **{"fingerprint": "e", "width": WIDTH, "metric": "cosine", **options})
 
 
 def world(store: Store, kind: type, consolidate: bool = True, **budget: int) -> OpenWorld:
-    learner = feature_learner(WIDTH).on_embeddings()
-    if consolidate:
-        learner = consolidating(learner)
+    learner = feature_learner(WIDTH, consolidate).on_embeddings()
     return OpenWorld(learner, kind(learner, store, **budget), NewClassRule())
 
 
@@ -52,7 +49,10 @@ def stream(seed: int = 0) -> list[tuple[np.ndarray, str | int]]:
 @pytest.mark.parametrize("consolidate", [False, True])
 def test_engine_and_ram_give_the_same_answers_on_a_stream(url: str, consolidate: bool) -> None:
     name = f"same-{next(names)}"
-    with opened(url, name) as store, RamStore("ram", "e", WIDTH) as copy:
+    with (
+        opened(url, name, metric="cosine" if consolidate else "euclidean") as store,
+        RamStore("ram", "e", WIDTH) as copy,
+    ):
         engine, ram = world(store, EngineMemory, consolidate), world(copy, DurableMemory, consolidate)
         for number, (key, label) in enumerate(stream()):
             # Several examples in one transaction see one another.
@@ -142,5 +142,5 @@ def test_two_classifiers_learn_into_one_memory(postgres_url: str) -> None:
 
 
 def test_the_wrong_place_to_recall_is_named() -> None:
-    with pytest.raises(ValueError, match="recall is 'ram' or 'engine'"):
+    with pytest.raises(ValueError, match="recall is 'ram', 'engine' or 'approximate'"):
         OnlineClassifier.for_features(WIDTH, recall="elsewhere").learn_one(np.zeros(WIDTH), "a")

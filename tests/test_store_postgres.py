@@ -28,33 +28,22 @@ def rows(count: int, width: int = 8) -> list[NewRow]:
     return [NewRow(number, key) for number, key in enumerate(keys)]
 
 
-def test_an_approximate_index_is_used_by_those_who_asked_for_it_only(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def plan(store: Store, monkeypatch: pytest.MonkeyPatch) -> str:
+def test_an_approximate_index_is_used_by_those_who_asked_for_it_only(postgres_url: str) -> None:
+    def plan(store: Store) -> str:
         """How the server finds the nearest, when every other way than an index is discouraged."""
-        lines: list[str] = []
-        run = store._connection.execute
-        for way in ("seqscan", "bitmapscan", "sort"):
-            run(f"SET enable_{way} = off")
-
-        def explained(query: str, values: tuple[object, ...]) -> object:
-            if query.startswith("SELECT id"):
-                lines.extend(line for (line,) in run("EXPLAIN " + query, values))
-            return run(query, values)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(store._connection, "execute", explained)
-            store.nearest(np.zeros(8, np.float32), 5)
-        return "\n".join(lines)
+        with store._session() as connection, connection.transaction():
+            for way in ("seqscan", "bitmapscan", "sort"):
+                connection.execute(f"SET LOCAL enable_{way} = off")
+            lines = connection.execute("EXPLAIN " + store._recall_query(5), (np.zeros(8, np.float32),))
+            return "\n".join(line for (line,) in lines)
 
     with open_store(postgres_url, "indexed", fingerprint="e", width=8, approximate=True) as store:
         store.append(rows(300))
-        assert "rows_hnsw" in plan(store, monkeypatch)
+        assert "rows_hnsw" in plan(store)
         found = store.nearest(rows(300)[17].key, 5)
         assert found.ids[0] == 18 and found.distances[0] == 0
     with open_store(postgres_url, "indexed", fingerprint="e", width=8) as store:
-        assert "rows_hnsw" not in plan(store, monkeypatch)
+        assert "rows_hnsw" not in plan(store)
     with pytest.raises(StoreError, match="at most 2000"):
         open_store(postgres_url, "wide", fingerprint="e", width=2001, approximate=True)
 
@@ -125,7 +114,7 @@ def test_writers_who_share_a_memory_lose_nothing_and_merge_one_after_the_other(p
         assert merged.count == 3 * merges + 1
         np.testing.assert_allclose(merged.key, np.full(8, merges * 6 / merged.count), rtol=1e-5)
         assert store.count() == 3 * merges + 1 == len(set(store.ids())) and sorted(answered) == list(range(merges))
-        totals = {total.label: total for total in store.totals()}
+        totals = {total.label: total for total in store.totals().classes}
         np.testing.assert_allclose(totals["all"].total, merged.key * merged.count, rtol=1e-5)
 
 

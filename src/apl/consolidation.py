@@ -15,9 +15,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from apl.memory import Column, RamMemory, Rows
+from apl.metric import measured
 from apl.novelty import Novelty
 from apl.readers import ClassStatistics, Pool, Readings
-from apl.search_index import measured
 
 COUNT = "count"
 """The column that says how many examples stand behind a row."""
@@ -100,6 +100,20 @@ class ConsolidatingMemory(RamMemory):
         episode, row = (np.arange(len(self)) < self.counts[:, None]).nonzero()
         at = np.broadcast_to(np.arange(len(self)), (self.episodes, len(self)))
         self._add(episode, row, at, 1)
+
+    def set_sum(self, label: int, total: Float[np.ndarray, " embed"], examples: int | float) -> None:
+        """The sum of a class of a single memory as somebody else has kept it."""
+        self._make_class_room(label + 1)
+        self._everything[0] += total - self._exact_total[0, label]
+        self._exact_total[0, label] = self._total[0, label] = total
+        self._square[0, label] = total @ total
+        self._examples[0, label] = examples
+
+    def add_to_sum(self, label: int, key: Float[np.ndarray, " embed"], count: int) -> None:
+        """Examples of a class of a single memory come or go."""
+        self._make_class_room(label + 1)
+        total = self._exact_total[0, label] + count * measured(key, self.metric).astype(np.float64)
+        self.set_sum(label, total, float(self._examples[0, label]) + count)
 
     def _add(self, episode: np.ndarray, query: np.ndarray, position: np.ndarray, sign: int) -> None:
         if not len(episode):

@@ -22,10 +22,10 @@ from apl.config import WITHOUT_WEIGHTS, LearnerConfig
 from apl.consolidation import COUNT, ConsolidatingMemory
 from apl.controller import ConsolidatingController, Controller, SurpriseController
 from apl.memory import Column, Memory, Neighbours, RamMemory
+from apl.metric import measured
 from apl.novelty import log_odds_of_share
 from apl.posterior import Array, Posterior
 from apl.readers import DECODER, READERS, Readings, read
-from apl.search_index import measured
 
 
 @runtime_checkable

@@ -16,7 +16,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from apl.config import Metric
-from apl.search_index import BLOCKS, SearchIndex, measured
+from apl.metric import measured
+from apl.search_index import BLOCKS, SearchIndex
 
 FIRST_CAPACITY = 64
 

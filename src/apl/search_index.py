@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from apl.config import Metric
+from apl.metric import measured
 
 EPSILON = float(np.finfo(np.float32).eps)
 SPARE = 16
@@ -21,13 +22,6 @@ BLOCKS = 8
 """Long rows of scores are first compared by the least of each block of so many; slots come in multiples of it, ..."""
 BLOCKS_WORTH_IT = 20
 """... when there are so many more blocks than rows wanted."""
-
-
-def measured(keys: Float[np.ndarray, "*any embed"], metric: Metric) -> Float[np.ndarray, "*any embed"]:
-    """Keys as the metric sees them: the cosine metric is the euclidean one between unit vectors."""
-    if metric != "cosine":
-        return keys
-    return keys / np.sqrt(np.einsum("...d,...d->...", keys, keys))[..., None].clip(1e-12)
 
 
 class SearchIndex:

@@ -7,7 +7,7 @@ never been. Row ids are the store's; positions in the copy in RAM are nobody els
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -86,6 +86,10 @@ class DurableMemory:
         labels = np.array([self._number[label] for label in rows.labels], np.int64)
         at = np.array([-1 if (found := self._position(id)) is None else found for id in rows.ids.tolist()], np.int64)
         known, new = at >= 0, at < 0
+        if self.ids and new.any() and int(rows.ids[new].min()) < self.ids[-1]:
+            # Of several writers one may have reserved its ids first and written last: the order is that of the ids.
+            self.reload()
+            return
         if known.any():
             widths = self.learner.key_widths
             keys = np.split(rows.keys[known][None], np.cumsum(list(widths.values()))[:-1], axis=-1)
@@ -110,7 +114,7 @@ class DurableMemory:
     def _recall_readers(self) -> None:
         """The readers' weights and the rule for new classes, as the store keeps them."""
         if isinstance(self.ram, ConsolidatingMemory):
-            kept = self.store.settings().get(READERS_SETTING) or {}
+            kept = self.store.setting(READERS_SETTING) or {}
             self.ram.pool = Pool.from_dict(self.ram.pool.readers, kept.get("pool"))
             self.ram.novelty = Novelty.from_dict(kept.get("novelty"))
 
@@ -231,6 +235,18 @@ class DurableMemory:
         gone = self.store.delete(ids)
         self._remove(set(gone))
         return gone
+
+    def id_at(self, position: int) -> int:
+        return self.ids[position]
+
+    def ids_after(self, id: int, most: int) -> list[int]:
+        """The ids of so many rows at most, beyond this one."""
+        start = bisect_right(self.ids, id)
+        return self.ids[start : start + most]
+
+    def existing(self, ids: Iterable[int]) -> list[int]:
+        """Those of these ids that rows have."""
+        return [id for id in ids if self._position(id) is not None]
 
     def ids_of(self, label: Label | None = None, source: str | None = None) -> list[int]:
         if label is not None:

@@ -1,8 +1,8 @@
 """A memory that is searched where it lives: its rows stay on the server, and only those that are recalled travel.
 
 `EngineMemory` has the face of a `DurableMemory`; its `EngineRows` are what a learner asks (`apl.memory.Memory`), and a
-position there is a row's id. Of the classes it knows their names and counts, which the store keeps as totals; they are read again
-when the memory's generation has changed, so a lesson that another process was answered for is seen by the next
+position there is a row's id. Of the classes it knows names, counts and sums, which the store keeps as totals; those that changed
+are read when the memory's generation has changed, so a lesson that another process was answered for is seen by the next
 question. Rows staged within a batch are held in RAM until they are committed, and recalled beside the others.
 
 Where the memory consolidates, a merge says which count it has seen; if another process was faster, it is worked out
@@ -16,7 +16,7 @@ otherwise. (In RAM every row can be compared with every other; here that would b
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,9 +27,9 @@ from apl.classifier.answers import Forgotten
 from apl.classifier.durable_memory import READERS_SETTING, forget_source
 from apl.consolidation import COUNT, ConsolidatingMemory
 from apl.learner import Learner
-from apl.memory import Neighbours
+from apl.memory import Column, Neighbours
 from apl.novelty import Novelty
-from apl.readers import ClassStatistics, Pool
+from apl.readers import Pool
 from apl.store import (
     Label,
     MergedExample,
@@ -46,22 +46,6 @@ TRIES = 10
 """How often a merge is worked out again because another process was faster."""
 MOST_SAMPLED = 2000
 """Rows that are looked at where a statistic of all rows is wanted."""
-
-
-class RowIds:
-    """Stands for a list of ids by position, where a position is an id."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def __getitem__(self, id: int) -> int:
-        return int(id)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._store.ids())
-
-    def __len__(self) -> int:
-        return self._store.count()
 
 
 class EngineRows:
@@ -130,13 +114,11 @@ class ConsolidatingEngineRows(EngineRows, ConsolidatingMemory):
 
     def __init__(self, memory: EngineMemory) -> None:
         EngineRows.__init__(self, memory)
-        self.metric = "euclidean"
+        self.metric = memory.store.metric
+        self.spec = {name: Column((width,)) for name, width in memory.learner.key_widths.items()}
         self.pool = Pool(memory.learner.readers, 1)
         self.novelty = Novelty(1)
-
-    def statistics(self, way: int) -> ClassStatistics:
-        total, examples = self._memory.sums(way)
-        return ClassStatistics.of(total[None], examples[None])
+        self._clear_sums()
 
 
 @dataclass(frozen=True)
@@ -166,6 +148,22 @@ class PendingMerge:
             seen_count=self.base.count,
         )
 
+    def alone(self) -> NewRow:
+        """A row of the examples themselves, if that of the others is gone."""
+        key = np.mean([example.key for example in self.added], axis=0, dtype=np.float64).astype(np.float32)
+        merged = self.added if len(self.added) > 1 else ()
+        return NewRow(self.base.label, key, source=self.added[0].source, count=len(self.added), merged=merged)
+
+
+def _recalled(row: NewRow) -> Row:
+    """A row that is not written yet, as it will be recalled."""
+    return Row(row.id, row.label, np.asarray(row.key, np.float32), 0.0, 0.0, row.source, None, row.count)
+
+
+def engine_can_search(learner: Learner) -> bool:
+    """Servers find the nearest rows by one key."""
+    return len(learner.key_widths) == 1 and learner.config.hops == 1
+
 
 class EngineMemory:
     """One memory of one learner of embeddings (see `Learner.on_embeddings`)."""
@@ -173,16 +171,14 @@ class EngineMemory:
     def __init__(
         self, learner: Learner, store: Store, max_rows: int | None = None, max_rows_per_class: int | None = None
     ) -> None:
-        if len(learner.key_widths) != 1 or learner.config.metric != "euclidean" or learner.config.hops != 1:
+        if not engine_can_search(learner) or store.metric != learner.config.metric:
             raise StoreError("this model recalls in ways that a server cannot: open the memory with recall='ram'")
         self.learner = learner
         self.store = store
         self.max_rows = max_rows
         self.max_rows_per_class = max_rows_per_class
-        self.ids = RowIds(store)
         self.sources: dict[int, str | None] = {}
         """Of the rows that were recalled last."""
-        self.ram = ConsolidatingEngineRows(self) if learner.consolidates else EngineRows(self)
         self._near: dict[int, Row] = {}
         self.reload()
 
@@ -192,26 +188,42 @@ class EngineMemory:
         self._dropped: list[int] = []
         self._merges: dict[int, PendingMerge] = {}
         self._taught = False
-        self._read_classes()
+        self._read_classes(None)
 
     def follow(self) -> None:
-        self._read_classes()
+        """Take in how classes have changed since they were last read."""
+        self._read_classes(self._classes_of)
 
-    def _read_classes(self) -> None:
-        self.generation = self.store.generation()
-        if self.learner.consolidates:
+    def _read_classes(self, since: int | None) -> None:
+        totals = self.store.totals(since)
+        if not totals.complete and not all(total.rows for total in totals.classes):
+            # The numbers of the other classes close up where one is gone.
             totals = self.store.totals()
-            counts = {total.label: (total.rows, total.examples) for total in totals}
-            self._total = np.array([total.total for total in totals]).reshape(len(totals), self.store.width)
-            self._examples = np.array([float(total.examples) for total in totals])
-            kept = self.store.settings().get(READERS_SETTING) or {}
+        if totals.complete:
+            self.classes: list[Label] = []
+            self._number: dict[Label, int] = {}
+            self._rows: list[int] = []
+            self.ram = ConsolidatingEngineRows(self) if self.learner.consolidates else EngineRows(self)
+        for total in totals.classes:
+            number = self._numbered(total.label)
+            self._rows[number] = total.rows
+            if isinstance(self.ram, ConsolidatingMemory):
+                self.ram.set_sum(number, total.total, total.examples)
+        self.generation = totals.generation
+        self._classes_of: int | None = totals.generation
+        """The generation of what is known of the classes; None if that cannot be brought up to date by changes."""
+        if isinstance(self.ram, ConsolidatingMemory):
+            kept = self.store.setting(READERS_SETTING) or {}
             self.ram.pool = Pool.from_dict(self.ram.pool.readers, kept.get("pool"))
             self.ram.novelty = Novelty.from_dict(kept.get("novelty"))
-        else:
-            counts = self.store.class_counts()
-        self.classes: list[Label] = list(counts)
-        self._rows = [rows for rows, _ in counts.values()]
-        self._number = {label: number for number, label in enumerate(self.classes)}
+
+    def _numbered(self, label: Label) -> int:
+        """The class's number; it gets one if it has none."""
+        if label not in self._number:
+            self._number[label] = len(self.classes)
+            self.classes.append(label)
+            self._rows.append(0)
+        return self._number[label]
 
     def is_stale(self) -> bool:
         return self.store.generation() != self.generation
@@ -226,20 +238,12 @@ class EngineMemory:
     def counts(self) -> dict[Label, int]:
         return dict(zip(self.classes, self._rows, strict=True))
 
-    def sums(self, way: int) -> tuple[np.ndarray, np.ndarray]:
-        """The sums of the keys of the classes, and how many examples they have."""
-        more = max(0, way - len(self._total))
-        total, examples = np.pad(self._total, ((0, more), (0, 0))), np.pad(self._examples, (0, more))
-        return total[:way].astype(np.float32), examples[:way].astype(np.float32)
-
-    def _add(self, row: Row | NewRow, sign: int) -> None:
-        if self.learner.consolidates:
-            number = self._number[row.label]
-            more = max(0, number + 1 - len(self._total))
-            self._total = np.pad(self._total, ((0, more), (0, 0)))
-            self._examples = np.pad(self._examples, (0, more))
-            self._total[number] += sign * row.count * np.asarray(row.key, np.float64)
-            self._examples[number] += sign * row.count
+    def _count(self, label: Label, key: np.ndarray, count: int, rows: int) -> None:
+        """Examples of a class come or go, and with them so many rows."""
+        number = self._numbered(label)
+        self._rows[number] += rows
+        if isinstance(self.ram, ConsolidatingMemory):
+            self.ram.add_to_sum(number, np.asarray(key, np.float32), count)
 
     def keys(self) -> Float[np.ndarray, "row embed"]:
         """Of some rows, where a statistic of all is wanted; of all, if they are few."""
@@ -263,26 +267,19 @@ class EngineMemory:
 
     def _with_staged(self, found: Recalled, asked: np.ndarray, k: int) -> Recalled:
         other = {*self._dropped, *self._merges}
-        staged = [merge.result() for merge in self._merges.values()] + [
-            Row(row.id, row.label, np.asarray(row.key, np.float32), 0.0, 0.0, row.source, None, row.count)
-            for row in self._staged.values()
-        ]
+        staged = [*(merge.result() for merge in self._merges.values()), *map(_recalled, self._staged.values())]
         rows = [[*(row for row in found.rows(query) if row.id not in other), *staged] for query in range(len(asked))]
-        return Recalled.of(rows, asked, k)
+        return Recalled.of(rows, asked, k, self.store.metric)
 
     # --- writing --------------------------------------------------------------------------------------------------
 
     def stage(self, embedding: Float[np.ndarray, " embed"], row: NewRow) -> tuple[int, list[int]]:
         """Hold a row until `commit`, making room for it first. Returns its id and the ids that will go."""
         (id,) = self.store.reserve()
-        if row.label not in self._number:
-            self._number[row.label] = len(self.classes)
-            self.classes.append(row.label)
-            self._rows.append(0)
+        self._numbered(row.label)
         evicted = self._make_room(embedding, row.label)
-        self._rows[self._number[row.label]] += 1
         self._staged[id] = replace(row, id=id)
-        self._add(row, 1)
+        self._count(row.label, row.key, row.count, 1)
         return id, evicted
 
     def merge(self, embedding: Float[np.ndarray, " embed"], position: int, source: str | None) -> int:
@@ -290,16 +287,17 @@ class EngineMemory:
         example = MergedExample(source, np.array(embedding, np.float32))
         if position in self._staged:
             row = self._staged[position]
-            base = Row(position, row.label, np.asarray(row.key, np.float32), 0.0, 0.0, row.source, None, row.count)
-            change = PendingMerge(base, (example,))
-            key, count = change.result().key, change.result().count
+            before = _recalled(row)
+            change = PendingMerge(before, (example,))
+            after = change.result()
             merged = (*row.merged, *change.update().merged)
-            self._staged[position] = replace(row, key=key, count=count, merged=merged)
+            self._staged[position] = replace(row, key=after.key, count=after.count, merged=merged)
         else:
-            earlier = self._merges.get(position)
-            base, added = (earlier.base, earlier.added) if earlier else (self._near[position], ())
-            self._merges[position] = PendingMerge(base, (*added, example))
-        self._add(replace(base, key=example.key, count=1), 1)
+            earlier = self._merges.get(position) or PendingMerge(self._near[position], ())
+            change = self._merges[position] = replace(earlier, added=(*earlier.added, example))
+            before, after = earlier.result(), change.result()
+        self._count(before.label, before.key, -before.count, 0)
+        self._count(after.label, after.key, after.count, 0)
         return position
 
     def taught(self) -> None:
@@ -310,16 +308,16 @@ class EngineMemory:
         of_class = self.max_rows_per_class is not None and self._rows[self._number[label]] >= self.max_rows_per_class
         if not of_class and (self.max_rows is None or len(self) < self.max_rows):
             return []
-        if self._staged or self._merges:
-            raise StoreError("a budget on a server is kept one lesson at a time: commit before the next")
         wanted = 1
         while True:
-            found = self.store.recall(embedding[None], wanted)
+            found = self.recall(embedding[None], wanted)
             for row in found.rows(0):
-                if not of_class or row.label == label:
+                if row.label in self._number and (not of_class or row.label == label):
+                    self._count(row.label, row.key, -row.count, -1)
+                    self._merges.pop(row.id, None)
+                    if self._staged.pop(row.id, None) is not None:
+                        return []
                     self._dropped.append(row.id)
-                    self._rows[self._number[row.label]] -= 1
-                    self._add(row, -1)
                     return [row.id]
             if not found.mask.all():
                 return []
@@ -329,40 +327,50 @@ class EngineMemory:
     def staged(self) -> set[int]:
         return set(self._staged)
 
-    def commit(
-        self, settings: Mapping[str, Any] | None = None, receipts: Mapping[str, Any] | None = None
-    ) -> dict[int, int]:
-        """Make what was staged durable, settings and receipts with it, all of it or nothing. Returns the ids written."""
+    def commit(self, settings: Mapping[str, Any] | None = None, receipts: Mapping[str, Any] | None = None) -> None:
+        """Make what was staged durable, settings and receipts with it, all of it or nothing."""
         settings = dict(settings or {})
         if self._taught:
             settings[READERS_SETTING] = {"pool": self.ram.pool.to_dict(), "novelty": self.ram.novelty.to_dict()}
         if not (self._staged or self._dropped or self._merges or settings or receipts):
-            return {}
-        rows, dropped, merges = list(self._staged.values()), self._dropped, self._merges
+            return
+        rows, dropped, merges = list(self._staged.values()), self._dropped, list(self._merges.values())
         # Whether or not it succeeds: what was not acknowledged has never been.
         self._staged, self._dropped, self._merges, self._taught = {}, [], {}, False
-        self.generation = -1
+        seen, self.generation, self._classes_of = self._classes_of, -1, None
         for left in reversed(range(TRIES)):
             try:
-                update = [merge.update() for merge in merges.values()]
+                update = [merge.update() for merge in merges]
                 self.store.replace(dropped, rows, update=update, settings=settings, receipts=receipts)
                 break
             except RowChanged:
                 if not left:
                     raise
-                merges = {id: replace(merge, base=self.store.row(id)) for id, merge in merges.items()}
-        return {row.id: row.id for row in rows}
+                now = {row.id: row for row in self.store.some_rows([*dropped, *(merge.base.id for merge in merges)])}
+                dropped = [id for id in dropped if id in now]
+                rows += [merge.alone() for merge in merges if merge.base.id not in now]
+                merges = [replace(merge, base=now[merge.base.id]) for merge in merges if merge.base.id in now]
+        self._classes_of = seen
 
     def forget_source(self, source: str) -> Forgotten:
         """Leave no trace of a source, as `DurableMemory` does."""
         forgotten = forget_source(self.store, source)
-        self._read_classes()
+        self.follow()
         return forgotten
 
     def forget(self, ids: Iterable[int]) -> list[int]:
         gone = self.store.delete(ids)
-        self._read_classes()
+        self.follow()
         return gone
+
+    def id_at(self, position: int) -> int:
+        return position
+
+    def ids_after(self, id: int, most: int) -> list[int]:
+        return self.store.ids(id, most)
+
+    def existing(self, ids: Iterable[int]) -> list[int]:
+        return self.store.existing(ids)
 
     def ids_of(self, label: Label | None = None, source: str | None = None) -> list[int]:
         return self.store.ids_of_label(label) if label is not None else self.store.ids_of_source(source)

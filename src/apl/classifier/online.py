@@ -80,8 +80,9 @@ class OnlineClassifier(Estimator):
     width, decoder_of: for vectors: how many numbers they have (None: as many as the first one), and a model whose
         trained decoder reads them, if it knows that width.
     read_only: open the memory for predictions alone; somebody else may be writing it.
-    recall: "ram" (the default) searches a copy of all rows here, "engine" leaves them on their server and fetches those
-        that are recalled; on PostgreSQL several processes may then learn at once (docs/SCALE.md).
+    recall: "ram" searches a copy of all rows here, "engine" leaves them on their server and fetches those that are recalled,
+        so that several processes may learn at once; "approximate" does so through the server's index, which misses
+        some. None: on the engine if the memory lives on one, else in RAM (docs/SCALE.md).
     """
 
     _current: Session | None = None

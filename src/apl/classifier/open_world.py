@@ -207,7 +207,7 @@ class OpenWorld:
                 row = int(neighbours.row[0, 0, at])
                 recalled.append(
                     RecalledRow(
-                        row=memory.ids[row],
+                        row=memory.id_at(row),
                         label=memory.classes[int(neighbours.columns["label"][0, 0, at])],
                         distance=float(neighbours.distance[0, 0, at]),
                         weight=float(belief.weight[0, at]),
@@ -254,7 +254,7 @@ class OpenWorld:
     def _recall_unit(self) -> None:
         """The unit is kept in the store, so that a memory opened again answers as it did."""
         if isinstance(self.learner.networks, UnitKernelNetworks):
-            kept = self.memory.store.settings().get(UNIT_SETTING, {"unit": None, "rows": 0})
+            kept = self.memory.store.setting(UNIT_SETTING) or {"unit": None, "rows": 0}
             self.learner.networks.unit, self._rows_measured = kept["unit"], kept["rows"]
             self._rows_noted = self._rows_measured
             self._measure_unit()

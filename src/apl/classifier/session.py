@@ -16,7 +16,7 @@ from jaxtyping import Float
 from apl.checkpoint import BUNDLED
 from apl.classifier.answers import Receipt
 from apl.classifier.durable_memory import DurableMemory
-from apl.classifier.engine_memory import EngineMemory
+from apl.classifier.engine_memory import EngineMemory, engine_can_search
 from apl.classifier.examples import Examples
 from apl.classifier.features import feature_learner, trained_feature_learner
 from apl.classifier.new_class import NewClassRule
@@ -28,13 +28,15 @@ from apl.encoders import FrozenEncoder, encoder_name, plugged_encoder
 from apl.encoders.trained import TrainedEncoder
 from apl.exported import load_for_use
 from apl.learner import Learner
-from apl.store import Label, Store, StoreError, is_on_postgresql, open_store
+from apl.store import Label, Store, StoreError, is_on_server, open_store
+from apl.store.transfer import settings_that_travel
 
 CLASSIFIER_SETTING = "classifier"
 """Under this name a memory keeps the parameters that `OnlineClassifier.load` needs."""
 EXAMPLES_AT_ONCE = 256
-Recall = Literal["ram", "engine"]
-"""Where a memory is searched: in a copy in RAM, or on the server it lives on."""
+Recall = Literal["ram", "engine", "approximate"]
+"""Where a memory is searched: in a copy in RAM, or on the server it lives on, exactly or through an index that misses
+some neighbours. By default where it lives."""
 ADJUSTABLE = ("max_rows", "max_rows_per_class", "sigma", "k")
 """Parameters that may change while a memory is open."""
 
@@ -48,7 +50,7 @@ class Session:
         self._own_controller, self._own_k = learner.controller, learner.config.k
         self._adjusted: tuple | None = None
         twin = learner.on_embeddings()
-        memory = EngineMemory(twin, store) if recall == "engine" else DurableMemory(twin, store)
+        memory = DurableMemory(twin, store) if recall == "ram" else EngineMemory(twin, store)
         self.world = OpenWorld(twin, memory, rule)
         self.lock = threading.RLock()
 
@@ -118,7 +120,7 @@ class Session:
         with self.lock:
             with open_store(part, name, fingerprint=self.store.fingerprint, width=self.store.width) as copy:
                 rows = [r.as_new(merged=tuple(self.store.merged(r.id))) for r in self.store.rows()]
-                copy.append(rows, settings=self.store.settings())
+                copy.append(rows, settings=settings_that_travel(self.store))
         os.replace(part, path)
 
 
@@ -134,7 +136,7 @@ def open_session(parameters: dict[str, Any], width: int | None, encoder: FrozenE
             raise ValueError("how wide are the vectors? Give width=, or learn an example first")
         decoder_of = parameters["decoder_of"]
         if decoder_of is None:
-            learner = feature_learner(width, consolidates(parameters))
+            learner = feature_learner(width, parameters["consolidate"])
         else:
             learner = trained_feature_learner(_model(decoder_of), width)
     else:
@@ -152,25 +154,30 @@ def open_memory(
     parameters: dict[str, Any], learner: Learner, rule: NewClassRule, encoder: FrozenEncoder | None = None
 ) -> Session:
     """Open a memory for a learner that is ready, and note in it which one that is."""
-    recall = parameters.get("recall") or "ram"
-    if recall not in ("ram", "engine"):
-        raise ValueError(f"recall is 'ram' or 'engine', got {recall!r}")
-    shared = recall == "engine" and is_on_postgresql(parameters["memory"]) and not parameters["read_only"]
-    if consolidates(parameters):
+    if parameters["consolidate"]:
         learner = consolidating(learner)
+    place = parameters["memory"]
+    recall = parameters.get("recall") or ("engine" if is_on_server(place) and engine_can_search(learner) else "ram")
+    if recall not in ("ram", "engine", "approximate"):
+        raise ValueError(f"recall is 'ram', 'engine' or 'approximate', got {recall!r}")
+    if recall != "ram" and not is_on_server(place):
+        raise ValueError(f"recall={recall!r} is for memories on a server; this one is searched in RAM")
+    shared = recall != "ram" and not parameters["read_only"]
     store = open_store(
-        parameters["memory"],
+        place,
         parameters["name"],
         fingerprint=encoder.fingerprint if encoder else learner.fingerprint(),
         width=learner.networks.width,
         read_only=parameters["read_only"],
         shared=shared,
+        approximate=recall == "approximate",
+        metric=None if recall == "ram" else learner.config.metric,
     )
     try:
         if not store.read_only:
             # A memory that others share is not touched where nothing changes: each write makes them look again.
             kept = {CLASSIFIER_SETTING: recorded(parameters, learner)}
-            if not (shared and store.settings().get(CLASSIFIER_SETTING) == kept[CLASSIFIER_SETTING]):
+            if not (shared and store.setting(CLASSIFIER_SETTING) == kept[CLASSIFIER_SETTING]):
                 store.update_settings(kept)
         session = Session(learner, rule, store, recall)
         session.adjust(**{name: parameters[name] for name in ADJUSTABLE})
@@ -178,11 +185,6 @@ def open_memory(
     except BaseException:
         store.close()
         raise
-
-
-def consolidates(parameters: dict[str, Any]) -> bool:
-    """On an engine several write at once, and each would merge into what another has moved."""
-    return parameters["consolidate"] and parameters.get("recall") != "engine"
 
 
 def consolidating(learner: Learner) -> Learner:
@@ -224,7 +226,7 @@ def recorded(parameters: dict[str, Any], learner: Learner) -> dict[str, Any]:
 def recorded_parameters(location: Any, name: str, model: Any, encoder: Any = None) -> dict[str, Any]:
     """The parameters under which a memory was last open."""
     with open_store(location, name, read_only=True) as store:
-        found = dict(store.settings().get(CLASSIFIER_SETTING) or {})
+        found = dict(store.setting(CLASSIFIER_SETTING) or {})
     if not found and model is None and encoder is None:
         raise StoreError(f"memory {name!r} in {location} does not say which model it belongs to: give model=")
     if model is None and found["model"] == "":

@@ -28,8 +28,9 @@ class Command:
     """0 takes any free port and prints which."""
     workers: Annotated[int, arg(metavar="THREADS")] = 1
     """Threads that embed pictures side by side. A memory has one writer, so there is always one process."""
-    recall: Literal["ram", "engine"] = "ram"
-    """Where memories are searched: here, or by the database they live on, which several services may then share."""
+    recall: Literal["ram", "engine", "approximate"] | None = None
+    """Where memories are searched: in a copy here (the rule for files), by the database they live on (the rule there),
+    which several services may then share, or by its approximate index."""
     max_rows: Annotated[int | None, arg(metavar="ROWS")] = None
     """A budget of rows per memory; beyond it, the row that matters least goes."""
     tokens: Annotated[Path | None, arg(metavar="FILE")] = None

@@ -25,8 +25,7 @@ class Corrections:
     def forget(self, label: Label | None, row: int | None, source: str | None) -> dict[str, Any]:
         with self.session.alone() as world:
             ids = [row] if row is not None else world.memory.ids_of(label, source)
-            there = set(world.memory.ids)
-            ids = [id for id in ids if id in there]
+            ids = world.memory.existing(ids)
             kept = [self._kept(id) for id in ids] if len(ids) <= UNDO_ROWS else []
             gone = world.forget(ids) if source is None else world.forget_source(source)
         undo = None

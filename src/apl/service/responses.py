@@ -187,7 +187,7 @@ def answers(world: OpenWorld, belief: Belief, tops: Sequence[int]) -> list[dict[
     records = []
     for query, (mask, rows, labels, distances, weights, counts) in enumerate(zip(*columns, strict=True)):
         recalled = [
-            vars(RecalledRow(memory.ids[row], memory.classes[label], distance, weight, memory.sources[row], examples))
+            vars(RecalledRow(memory.id_at(row), memory.classes[label], distance, weight, memory.sources[row], examples))
             for there, row, label, distance, weight, examples in zip(
                 mask, rows, labels, distances, weights, counts, strict=True
             )

@@ -60,8 +60,9 @@ class Settings:
     port: int = 8000
     workers: int = 1
     """Threads that embed side by side. Memories have one writer, so there is always one process."""
-    recall: str = "ram"
-    """Where memories are searched: here, or by the server they live on ("engine"), which several services may share."""
+    recall: str | None = None
+    """Where memories are searched: in a copy here ("ram"), or by the server they live on ("engine", "approximate"), which
+    several services may share. By default where they live."""
     max_rows: int | None = None
     """A budget of rows per memory: beyond it, the row that matters least goes."""
     tokens: str | None = None

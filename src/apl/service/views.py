@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import bisect
 from typing import Any
 
 from apl.classifier.session import Session
@@ -33,11 +32,9 @@ def counts(session: Session) -> dict[str, Any]:
 
 def rows(worker: MemoryWorker, after: int, limit: int, images: bool) -> dict[str, Any]:
     """Some rows, and where to go on."""
-    ids = list(worker.world.memory.ids)
-    start = bisect.bisect_right(ids, after)
-    part = ids[start : start + limit]
-    more = start + limit < len(ids)
-    return {"rows": [row(worker, id, images) for id in part], "next": part[-1] if more else None}
+    ids = worker.world.memory.ids_after(after, limit + 1)
+    part = ids[:limit]
+    return {"rows": [row(worker, id, images) for id in part], "next": part[-1] if len(ids) > limit else None}
 
 
 def row(worker: MemoryWorker, id: int, image: bool) -> dict[str, Any]:
@@ -71,7 +68,5 @@ def media_type_of(picture: bytes) -> str:
 
 
 def _require(session: Session, id: int) -> None:
-    ids = list(session.world.memory.ids)
-    place = bisect.bisect_left(ids, id)
-    if place == len(ids) or ids[place] != id:
+    if not session.world.memory.existing([id]):
         raise Refused(404, "no_such_row", f"there is no row {id}")

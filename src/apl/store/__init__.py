@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from apl.config import Metric
 from apl.store.contract import Store
 from apl.store.errors import (
     AlreadyAnswered,
@@ -43,6 +44,7 @@ from apl.store.rows import (
     Row,
     RowUpdate,
     Snapshot,
+    Totals,
     checked_name,
 )
 
@@ -69,9 +71,10 @@ __all__ = [
     "StoreBusy",
     "StoreDamaged",
     "StoreError",
+    "Totals",
     "backup_memories",
     "delete_memory",
-    "is_on_postgresql",
+    "is_on_server",
     "list_memories",
     "open_store",
 ]
@@ -89,13 +92,16 @@ def open_store(
     timeout: float = 0.0,
     approximate: bool = False,
     shared: bool = False,
+    metric: Metric | None = None,
 ) -> Store:
     """Open the memory of this name, or make it.
 
     `fingerprint` names the encoder that makes the keys and `width` is how many numbers a key has; a memory
     made with others is refused. Without them an existing memory is opened as it is, whatever its encoder:
     for listing, exporting, verifying. `timeout` is how many seconds to wait for another writer to finish.
-    `shared` lets several processes write it at once, on PostgreSQL. `approximate` lets `nearest` on a server use an HNSW index, which is fast and misses some neighbours.
+    `shared` lets several processes write it at once, on a server. `approximate` lets `recall` there use an HNSW index,
+    which is fast and misses some neighbours. `metric` is that of `recall` and of `totals`; by default the one that the
+    memory was last opened with, at first the euclidean.
     """
     checked_name(name)
     kind, rest = _home(url)
@@ -107,19 +113,21 @@ def open_store(
         case "ram":
             if fingerprint is None or width is None:
                 raise NoSuchMemory("a memory in RAM is new each time: give its fingerprint and width")
-            return RamStore(name, fingerprint, width)
+            store: Store = RamStore(name, fingerprint, width)
         case "sqlite":
             from apl.store.sqlite import open_sqlite
 
-            return open_sqlite(Path(rest), name, fingerprint, width, read_only, timeout)
+            store = open_sqlite(Path(rest), name, fingerprint, width, read_only, timeout)
         case "postgresql":
             from apl.store.postgres import open_postgres
 
-            return open_postgres(rest, name, fingerprint, width, read_only, timeout, approximate, shared)
+            return open_postgres(rest, name, fingerprint, width, read_only, timeout, approximate, shared, metric)
         case _:
             from apl.store.milvus import open_milvus
 
             return open_milvus(rest, name, fingerprint, width, read_only, approximate)
+    store.metric = metric or "euclidean"
+    return store
 
 
 def list_memories(url: Location) -> list[MemoryInfo]:
@@ -173,9 +181,9 @@ def backup_memories(url: Location, target: str | os.PathLike[str]) -> None:
     backup_sqlite(Path(rest), Path(target))
 
 
-def is_on_postgresql(url: Location) -> bool:
-    """Whether several processes may write a memory there at once."""
-    return _home(url)[0] == "postgresql"
+def is_on_server(url: Location) -> bool:
+    """Whether memories there are searched where they live, and written by several processes at once."""
+    return _home(url)[0] in ("postgresql",)
 
 
 def _home(url: Location) -> tuple[str, str]:

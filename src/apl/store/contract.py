@@ -28,7 +28,9 @@ from typing import Any
 
 import numpy as np
 
-from apl.store.errors import FingerprintMismatch, NoSuchMemory, StoreError
+from apl.config import Metric
+from apl.metric import measured
+from apl.store.errors import FingerprintMismatch, NoSuchMemory, RowChanged, StoreError
 from apl.store.rows import (
     SCHEMA_VERSION,
     Changes,
@@ -42,6 +44,7 @@ from apl.store.rows import (
     Row,
     RowUpdate,
     Snapshot,
+    Totals,
     Write,
     checked_key,
     checked_label,
@@ -56,6 +59,10 @@ ROWS_PER_BLOCK = 512
 """Rows fetched at a time by `rows()`, so that payloads of a large memory need not fit into RAM."""
 
 
+SPARE = 8
+"""Rows that a search returns beyond those asked for, so that no server's rounding decides who is among the nearest."""
+METRIC_SETTING = "engine metric"
+"""Under this name a memory on a server keeps the metric of its totals."""
 RECEIPTS_KEPT = 10_000
 """Each new receipt takes the place of the oldest."""
 NESTED_AT_MOST = 50
@@ -66,6 +73,9 @@ _inherited: list["Store"] = []
 
 class Store(ABC):
     """One named memory, open. Use it in a `with` statement, or close it."""
+
+    metric: Metric = "euclidean"
+    """By which rows are near and classes are summed (`open_store`)."""
 
     def __init__(self, name: str, fingerprint: str, width: int, created: float, read_only: bool) -> None:
         self.name = name
@@ -113,7 +123,7 @@ class Store(ABC):
         with self._using(writing=True):
             touched = sorted({*remove, *(change.id for change in update)})
             if missing := sorted(set(touched) - set(self._existing(touched))):
-                raise StoreError(f"memory {self.name!r} has no row {missing[0]} to replace; nothing was written")
+                raise RowChanged(f"memory {self.name!r} has no row {missing[0]} to replace; nothing was written")
             if both := set(remove) & {change.id for change in update}:
                 raise StoreError(f"row {min(both)} is to be removed and updated at once; nothing was written")
             write = Write(remove, self._with_ids(add), update, encoded, encoded_settings(receipts))
@@ -190,39 +200,50 @@ class Store(ABC):
             raise StoreError(f"memory {self.name!r} has no row {id}")
         return found[0]
 
+    def some_rows(self, ids: Iterable[int]) -> list[Row]:
+        """Those of these rows that are there."""
+        with self._using():
+            return self._fetch(_checked_ids(ids))
+
     def payload(self, id: int) -> bytes | None:
         """The payload of a row, None if it was written without one."""
         return self.row(id).payload
 
     def nearest(self, key: np.ndarray, k: int) -> Nearest:
-        """The k nearest rows by euclidean distance. A server searches itself, without loading the rows."""
-        if k < 1:
-            raise ValueError(f"k must be at least 1, got {k}")
-        key = checked_key(key, self.width)
-        with self._using():
-            return self._nearest(key, k)
+        """The k nearest rows, by id and distance alone."""
+        found = self.recall(key[None], k)
+        return Nearest(found.ids[0, found.mask[0]], found.distances[0, found.mask[0]])
 
     def recall(self, keys: np.ndarray, k: int) -> Recalled:
-        """The k nearest rows of each of these keys, whole but for their payloads. Only they travel from a server."""
+        """The k nearest rows of each of these keys, whole but for their payloads. A server searches itself: only what is
+        recalled travels."""
         if k < 1:
             raise ValueError(f"k must be at least 1, got {k}")
         asked = np.array([checked_key(key, self.width) for key in keys], np.float32).reshape(len(keys), self.width)
         with self._using():
-            return self._recall(asked, k) if len(asked) else Recalled.of([], asked, k)
+            found = self._recall(asked, k + SPARE) if len(asked) else []
+        return Recalled.of(found, asked, k, self.metric)
 
-    def totals(self) -> list[LabelTotal]:
-        """The classes in the order in which they came: how many rows and examples each has, and the sum of its keys."""
+    def totals(self, since: int | None = None) -> Totals:
+        """How many rows and examples each class has, and the sum of its keys: of all classes, or, where the store can
+        tell, of those that changed after a generation."""
         with self._using():
-            return self._totals()
+            return self._totals(since)
 
     def class_counts(self) -> dict[Label, tuple[int, int]]:
         """How many rows and examples each class has, in the order in which the classes came."""
         with self._using():
             return self._class_counts()
 
-    def ids(self) -> list[int]:
+    def ids(self, after: int = 0, most: int | None = None) -> list[int]:
+        """Of all rows, oldest first, or of the first so many beyond an id."""
         with self._using():
-            return self._ids()
+            return self._ids(after, most)
+
+    def existing(self, ids: Iterable[int]) -> list[int]:
+        """Those of these ids that rows have."""
+        with self._using():
+            return self._existing(_checked_ids(ids))
 
     def ids_of_label(self, label: Label) -> list[int]:
         label = checked_label(label)
@@ -237,6 +258,12 @@ class Store(ABC):
     def settings(self) -> dict[str, Any]:
         with self._using():
             return {key: json.loads(value) for key, value in self._settings().items()}
+
+    def setting(self, key: str) -> Any | None:
+        """One of them, without the others; None if it is not there."""
+        with self._using():
+            found = self._settings(key).get(key)
+        return None if found is None else json.loads(found)
 
     def receipt(self, key: str) -> Any | None:
         """What was written under this key by `replace(receipts=…)`; the latest some thousand are kept."""
@@ -313,14 +340,15 @@ class Store(ABC):
     def _load(self) -> Snapshot: ...
 
     @abstractmethod
-    def _ids(self) -> list[int]: ...
+    def _ids(self, after: int = 0, most: int | None = None) -> list[int]: ...
 
     @abstractmethod
     def _fetch(self, ids: list[int]) -> list[Row]:
         """Those of these rows that exist, payloads included, in the order of their ids."""
 
     @abstractmethod
-    def _settings(self) -> dict[str, str]: ...
+    def _settings(self, key: str | None = None) -> dict[str, str]:
+        """All of them, or at least this one."""
 
     @abstractmethod
     def _count(self) -> int: ...
@@ -341,36 +369,34 @@ class Store(ABC):
         self._reserve_from = first + count
         return first
 
-    def _nearest(self, key: np.ndarray, k: int) -> Nearest:
+    def _recall(self, keys: np.ndarray, k: int) -> list[list[Row]]:
+        """At least the k nearest rows of each key, if there are so many, in any order."""
         snapshot = self._load()
-        distances = np.linalg.norm(snapshot.keys.astype(np.float64) - key, axis=1).astype(np.float32)
-        best = np.argsort(distances, kind="stable")[:k]
-        return Nearest(snapshot.ids[best], distances[best])
+        rows = measured(snapshot.keys, self.metric).astype(np.float64)
+        distances = [np.square(rows - key).sum(1) for key in measured(keys, self.metric)]
+        return [self._fetch(snapshot.ids[np.argsort(far, kind="stable")[:k]].tolist()) for far in distances]
 
-    def _recall(self, keys: np.ndarray, k: int) -> Recalled:
-        found = [self._fetch(self._nearest(key, k).ids.tolist()) for key in keys]
-        return Recalled.of(found, keys, k)
-
-    def _totals(self) -> list[LabelTotal]:
+    def _totals(self, since: int | None) -> Totals:
         snapshot = self._load()
         places: dict[str, list[int]] = {}
         for place, label in enumerate(snapshot.labels):
             places.setdefault(label_text(label), []).append(place)
-        return [
+        classes = [
             LabelTotal(
                 snapshot.labels[at[0]],
                 len(at),
                 int(snapshot.counts[at].sum()),
-                snapshot.counts[at] @ snapshot.keys[at].astype(np.float64),
+                snapshot.counts[at] @ measured(snapshot.keys[at], self.metric).astype(np.float64),
             )
             for at in places.values()
         ]
+        return Totals(snapshot.generation, classes, complete=True)
 
     def _oldest(self, most: int) -> Snapshot:
         return snapshot_of(self._fetch(self._ids()[:most]), self.width, self._generation())
 
     def _class_counts(self) -> dict[Label, tuple[int, int]]:
-        return {total.label: (total.rows, total.examples) for total in self._totals()}
+        return {total.label: (total.rows, total.examples) for total in self._totals(None).classes}
 
     def _problems(self) -> list[str]:
         snapshot = self._load()

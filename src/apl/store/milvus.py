@@ -23,6 +23,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -50,10 +51,9 @@ from apl.store.rows import (
     LabelTotal,
     MemoryInfo,
     MergedExample,
-    Nearest,
-    Recalled,
     Row,
     Snapshot,
+    Totals,
     Write,
     label_of,
     label_text,
@@ -276,9 +276,9 @@ class MilvusStore(Store):
         found = self._query(f"batch <= {record.batch} and {condition}", [*columns, "id", "version"])
         return sorted((e for e in found if e["version"] not in removed), key=lambda entity: entity["id"])
 
-    def _scan(self, columns: list[str], record: Record) -> Iterator[dict[str, Any]]:
+    def _scan(self, columns: list[str], record: Record, after: int = 0) -> Iterator[dict[str, Any]]:
         """All rows, a range of ids at a time: a server sends no more than 16,384 rows for one question."""
-        for start in range(1, record.next_id, READ_IDS):
+        for start in range(after + 1, record.next_id, READ_IDS):
             yield from self._select(f"id >= {start} and id < {start + READ_IDS}", columns, record)
 
     def _existing(self, ids: list[int]) -> list[int]:
@@ -300,8 +300,8 @@ class MilvusStore(Store):
             found += self._select(within, [column], record)
         return [entity["id"] for entity in found if entity[column] == text]
 
-    def _ids(self) -> list[int]:
-        return [entity["id"] for entity in self._scan(["id"], self._known())]
+    def _ids(self, after: int = 0, most: int | None = None) -> list[int]:
+        return [entity["id"] for entity in islice(self._scan(["id"], self._known(), after), most)]
 
     def _load(self) -> Snapshot:
         while True:
@@ -335,30 +335,11 @@ class MilvusStore(Store):
     def _fetch(self, ids: list[int]) -> list[Row]:
         return [row_of(entity) for entity in self._select(f"id in {ids}", [*COLUMNS, "payload"], self._known())]
 
-    def _nearest(self, key: np.ndarray, k: int) -> Nearest:
-        if not self.approximate and self._index_type() != "FLAT":
-            raise StoreError(f"the index of memory {self.name!r} is approximate: open it with approximate=True")
+    def _totals(self, since: int | None) -> Totals:
         record = self._known()
-        (hits,) = self._client.search(
-            self._collection,
-            [key.tolist()],
-            filter=f"batch <= {record.batch}" + (f" and version not in {record.removed}" if record.removed else ""),
-            limit=k,
-            output_fields=["id"],
-            search_params={
-                "metric_type": "L2",
-                "params": {"ef": max(64, 2 * k)} if self.approximate else {},
-            },
-            consistency_level=STRONG,
-        )
-        found = sorted((hit["distance"], hit["entity"]["id"]) for hit in hits)
-        distances = np.sqrt(np.array([distance for distance, _ in found], np.float32).clip(min=0))
-        return Nearest(np.array([id for _, id in found], np.int64), distances)
-
-    def _totals(self) -> list[LabelTotal]:
-        found = self._notes.totals(self._known().batch)
+        found = self._notes.totals(record.batch)
         there = sorted(((total["first"], label, total) for label, total in found.items()), key=lambda entry: entry[:2])
-        return [
+        classes = [
             LabelTotal(
                 label_of(label),
                 total["rows"],
@@ -368,8 +349,9 @@ class MilvusStore(Store):
             for _, label, total in there
             if total["rows"]
         ]
+        return Totals(record.batch, classes, complete=True)
 
-    def _recall(self, keys: np.ndarray, k: int) -> Recalled:
+    def _recall(self, keys: np.ndarray, k: int) -> list[list[Row]]:
         if not self.approximate and self._index_type() != "FLAT":
             raise StoreError(f"the index of memory {self.name!r} is approximate: open it with approximate=True")
         record = self._known()
@@ -382,12 +364,12 @@ class MilvusStore(Store):
             search_params={"metric_type": "L2", "params": {"ef": max(64, 2 * k)} if self.approximate else {}},
             consistency_level=STRONG,
         )
-        return Recalled.of([[row_of(hit["entity"]) for hit in hits] for hits in answers], keys, k)
+        return [[row_of(hit["entity"]) for hit in hits] for hits in answers]
 
     def _index_type(self) -> str:
         return self._client.describe_index(self._collection, "key")["index_type"]
 
-    def _settings(self) -> dict[str, str]:
+    def _settings(self, key: str | None = None) -> dict[str, str]:
         return self._notes.settings(self._known().batch)
 
     def _count(self) -> int:

@@ -149,7 +149,7 @@ class Notes:
         self, before: Sequence[Row], after: Sequence[NewRow | Row], width: int, batch: int
     ) -> list[Note]:
         """What is to be noted of classes when these rows have become those, on top of what was noted up to `batch`."""
-        changes = total_changes(before, after, width)
+        changes = total_changes(before, after, width, "euclidean")
         known = self.totals(batch, changes) if changes else {}
         notes = []
         for label, (rows, examples, total, first) in changes.items():

@@ -16,6 +16,7 @@ when the memory is first opened so for writing: faster on a large memory, and it
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -23,7 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from apl.store.contract import RECEIPTS_KEPT, Store, agree, require_creatable
+from apl.config import Metric
+from apl.store.contract import METRIC_SETTING, RECEIPTS_KEPT, ROWS_PER_BLOCK, Store, agree, require_creatable
 from apl.store.errors import AlreadyAnswered, NoSuchMemory, RowChanged, StoreAway, StoreBusy, StoreError
 from apl.store.postgres_database import (
     HNSW_WIDEST,
@@ -31,6 +33,7 @@ from apl.store.postgres_database import (
     connect,
     create_memory,
     find_memory,
+    index_name,
     leave_pool,
     list_all,
     lock_for_writing,
@@ -50,11 +53,10 @@ from apl.store.rows import (
     LabelTotal,
     MemoryInfo,
     MergedExample,
-    Nearest,
     NewRow,
-    Recalled,
     Row,
     Snapshot,
+    Totals,
     Write,
     key_bytes,
     key_of,
@@ -64,6 +66,7 @@ from apl.store.rows import (
     updated_row,
 )
 
+OPERATORS: dict[Metric, str] = {"euclidean": "<->", "cosine": "<=>"}
 GENERATIONS_FOLLOWED = 10_000
 """A copy that is further behind has to be loaded anew."""
 COPY_ROWS = 50
@@ -88,6 +91,7 @@ def open_postgres(
     timeout: float,
     approximate: bool,
     shared: bool = False,
+    metric: Metric | None = None,
 ) -> PostgresStore:
     if approximate and width is not None and width > HNSW_WIDEST:
         raise StoreError(f"pgvector can index at most {HNSW_WIDEST} numbers a key, these have {width}")
@@ -108,9 +112,18 @@ def open_postgres(
             agree(info, fingerprint, width)
             if not read_only and not shared:
                 lock_for_writing(connection, url, name, memory, timeout)
+            kept = connection.execute(
+                "SELECT value FROM apl.settings WHERE memory = %s AND key = %s", (memory, METRIC_SETTING)
+            ).fetchone()
+            kept = json.loads(kept[0]) if kept else "euclidean"
             if not read_only and approximate:
-                make_index(connection, memory, info.width)
-        return PostgresStore(url, connection, info, memory, read_only, approximate, shared, version)
+                make_index(connection, memory, info.width, metric or kept)
+        store = PostgresStore(url, connection, info, memory, read_only, approximate, shared, version)
+        store.metric = kept
+        if metric is not None and metric != kept:
+            with store._using(writing=True):
+                store._sum_anew(metric)
+        return store
     except BaseException:
         connection.close()
         raise
@@ -190,12 +203,7 @@ class PostgresStore(Store):
         with self._session() as connection, connection.transaction(), connection.cursor(binary=True) as run:
             if self.shared:
                 share_for_writing(connection, self._url, self.name, memory)
-            record = run.execute(
-                "UPDATE apl.memories SET next_id = GREATEST(next_id, %s), generation = generation + 1,"
-                " known_since = GREATEST(known_since, generation + 1 - %s) WHERE id = %s RETURNING generation",
-                (max((row.id + 1 for row in write.add), default=1), GENERATIONS_FOLLOWED, memory),
-            ).fetchone()
-            generation = self._found(record)[0]
+            generation = self._begin(run, write.add)
             self._put_receipts(run, write.receipts, generation)
             touched = {*write.remove, *(change.id for change in write.update)}
             before = {row.id: row for row in self._rows(run, "AND id = ANY(%s)", sorted(touched))} if touched else {}
@@ -217,6 +225,15 @@ class PostgresStore(Store):
                 (memory, generation - GENERATIONS_FOLLOWED),
             )
         self._written = generation
+
+    def _begin(self, run: psycopg.Cursor[Any], add: Sequence[NewRow]) -> int:
+        """The generation of a transaction; until it ends, no other begins in this memory."""
+        record = run.execute(
+            "UPDATE apl.memories SET next_id = GREATEST(next_id, %s), generation = generation + 1,"
+            " known_since = GREATEST(known_since, generation + 1 - %s) WHERE id = %s RETURNING generation",
+            (max((row.id + 1 for row in add), default=1), GENERATIONS_FOLLOWED, self._memory),
+        ).fetchone()
+        return self._found(record)[0]
 
     def _update(self, run: psycopg.Cursor[Any], write: Write, before: Mapping[int, Row], generation: int) -> list[Row]:
         after = []
@@ -299,28 +316,39 @@ class PostgresStore(Store):
         self, run: psycopg.Cursor[Any], before: Sequence[Row], after: Sequence[NewRow | Row], generation: int
     ) -> None:
         """Keep the totals of the classes: what was is subtracted, what is is added."""
-        changes = total_changes(before, after, self.width)
+        changes = total_changes(before, after, self.width, self.metric)
         if not changes:
             return
         query = "SELECT label, rows, examples, total, first_id FROM apl.classes WHERE memory = %s AND label = ANY(%s)"
         known = {label: cells for label, *cells in run.execute(query, (self._memory, list(changes)))}
-        gone = []
-        for label, (count, examples, total, first) in changes.items():
-            rows_before, examples_before, total_before, first = known.get(label, (0, 0, 0.0, first))
-            if rows_before + count == 0:
-                gone.append(label)
-                continue
-            run.execute(
-                "INSERT INTO apl.classes VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (memory, label) DO UPDATE SET"
-                " rows = excluded.rows, examples = excluded.examples, total = excluded.total,"
-                " generation = excluded.generation",
-                (
-                    *(self._memory, label, rows_before + count, examples_before + examples),
-                    *((total + np.array(total_before)).tolist(), first, generation),
-                ),
+        records = []
+        for label, (rows, examples, total, first) in changes.items():
+            rows_before, examples_before, total_before, first_before = known.get(label, (0, 0, None, first))
+            if rows_before:
+                total, first = total + np.array(total_before), first_before
+            # A class that is gone stays as one without rows: those who follow have to hear of it.
+            total = total.tolist() if rows_before + rows else []
+            records.append(
+                (self._memory, label, rows_before + rows, examples_before + examples, total, first, generation)
             )
-        if gone:
-            run.execute("DELETE FROM apl.classes WHERE memory = %s AND label = ANY(%s)", (self._memory, gone))
+        run.executemany(
+            "INSERT INTO apl.classes VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (memory, label) DO UPDATE SET"
+            " rows = excluded.rows, examples = excluded.examples, total = excluded.total, first_id = excluded.first_id,"
+            " generation = excluded.generation",
+            records,
+        )
+
+    def _sum_anew(self, metric: Metric) -> None:
+        """Work out the totals of classes by another metric, and keep them by that."""
+        self.metric = metric
+        with self._session() as connection, connection.transaction(), connection.cursor(binary=True) as run:
+            generation = self._begin(run, [])
+            run.execute("UPDATE apl.classes SET rows = 0, examples = 0 WHERE memory = %s", (self._memory,))
+            last = 0
+            while rows := self._rows(run, "AND id > %s", last, most=ROWS_PER_BLOCK):
+                self._put_totals(run, [], rows, generation)
+                last = rows[-1].id
+            self._put_settings(run, {METRIC_SETTING: json.dumps(metric)})
 
     def _next_id(self) -> int:
         return self._cell("SELECT next_id FROM apl.memories WHERE id = %s")
@@ -344,13 +372,15 @@ class PostgresStore(Store):
     def _from_source(self, source: str) -> list[int]:
         return self._column("SELECT id FROM apl.rows WHERE memory = %s AND source = %s ORDER BY id", source)
 
-    def _ids(self) -> list[int]:
-        return self._column("SELECT id FROM apl.rows WHERE memory = %s ORDER BY id")
+    def _ids(self, after: int = 0, most: int | None = None) -> list[int]:
+        return self._column("SELECT id FROM apl.rows WHERE memory = %s AND id > %s ORDER BY id LIMIT %s", after, most)
 
-    def _rows(self, run: psycopg.Cursor[Any], which: str, *values: object, payloads: bool = False) -> list[Row]:
+    def _rows(
+        self, run: psycopg.Cursor[Any], which: str, *values: object, payloads: bool = False, most: int | None = None
+    ) -> list[Row]:
         cells = CELLS.format(payload="payload" if payloads else "NULL::bytea", more=MORE[self._version])
-        query = f"SELECT {cells} FROM apl.rows WHERE memory = %s {which} ORDER BY id"
-        return self._as_rows(run.execute(query, (self._memory, *values)).fetchall())
+        query = f"SELECT {cells} FROM apl.rows WHERE memory = %s {which} ORDER BY id LIMIT %s"
+        return self._as_rows(run.execute(query, (self._memory, *values, most)).fetchall())
 
     def _as_rows(self, records: Sequence[tuple[Any, ...]]) -> list[Row]:
         keys = self._keys([record[6] for record in records])
@@ -367,8 +397,7 @@ class PostgresStore(Store):
 
     def _oldest(self, most: int) -> Snapshot:
         with self._at_one_moment() as (run, generation):
-            which = "AND id <= COALESCE((SELECT max(id) FROM (SELECT id FROM apl.rows WHERE memory = %s ORDER BY id LIMIT %s) AS few), 0)"
-            return snapshot_of(self._rows(run, which, self._memory, most), self.width, generation)
+            return snapshot_of(self._rows(run, "", most=most), self.width, generation)
 
     def _changes(self, since: int) -> Changes | None:
         if self._version < 2:
@@ -412,60 +441,55 @@ class PostgresStore(Store):
             return []
         return self._column("SELECT DISTINCT id FROM apl.merged WHERE memory = %s AND source = %s ORDER BY id", source)
 
-    def _nearest(self, key: np.ndarray, k: int) -> Nearest:
+    def _recall_query(self, k: int) -> str:
         # The index is over key::vector(width), so a question about the bare column never goes through it.
         column = f"key::vector({self.width:d})" if self.approximate else "key"
-        with self._session() as connection, connection.transaction():
-            if self.approximate:
-                wider = str(min(1000, 40 + 2 * k))
-                connection.execute("SELECT set_config('hnsw.ef_search', %s, true)", (wider,))
-            # The memory as a literal: the planner must see that the index covers it.
-            records = connection.execute(
-                f"SELECT id, {column} <-> %b AS distance FROM apl.rows WHERE memory = {self._memory:d}"
-                f" ORDER BY distance{'' if self.approximate else ', id'} LIMIT %s",
-                (key, k),
-            ).fetchall()
-        ids, distances = zip(*sorted(records, key=lambda r: (r[1], r[0])), strict=True) if records else ((), ())
-        return Nearest(np.array(ids, np.int64), np.array(distances, np.float32))
-
-    def _recall(self, keys: np.ndarray, k: int) -> Recalled:
-        column = f"key::vector({self.width:d})" if self.approximate else "key"
+        # Distances are enough to sort by; the keys of the few that are left are fetched afterwards. The memory is a
+        # literal: the planner must see that the index covers it.
+        nearest = (
+            f"SELECT id FROM apl.rows WHERE memory = {self._memory:d}"
+            f" ORDER BY {column} {OPERATORS[self.metric]} %b{'' if self.approximate else ', id'} LIMIT {k:d}"
+        )
         cells = CELLS.format(payload="NULL::bytea", more=MORE[self._version])
-        found = []
+        return f"SELECT {cells} FROM apl.rows WHERE memory = {self._memory:d} AND id IN ({nearest})"
+
+    def _recall(self, keys: np.ndarray, k: int) -> list[list[Row]]:
+        query = self._recall_query(k)
         with self._session() as connection, connection.transaction(), connection.cursor(binary=True) as run:
             if self.approximate:
                 run.execute("SELECT set_config('hnsw.ef_search', %s, true)", (str(min(1000, 40 + 2 * k)),))
-            for key in keys:
-                # Distances are enough to sort by; the keys of the few that are left are fetched afterwards.
-                inner = (
-                    f"SELECT id FROM apl.rows WHERE memory = {self._memory:d}"
-                    f" ORDER BY {column} <-> %b{'' if self.approximate else ', id'} LIMIT %s"
-                )
-                query = f"SELECT {cells} FROM apl.rows WHERE memory = {self._memory:d} AND id IN ({inner})"
-                found.append(self._as_rows(run.execute(query, (key, k)).fetchall()))
-        return Recalled.of(found, keys, k)
+            return [self._as_rows(run.execute(query, (key,)).fetchall()) for key in keys]
 
-    def _totals(self) -> list[LabelTotal]:
+    def _totals(self, since: int | None) -> Totals:
         if self._version < 2:
-            return super()._totals()
-        query = "SELECT label, rows, examples, total FROM apl.classes WHERE memory = %s ORDER BY first_id, label"
+            return super()._totals(since)
+        which = "rows > 0" if since is None else f"c.generation > {since:d}"
+        # One statement, so that generation and classes are of one moment.
+        query = (
+            "SELECT m.generation, label, rows, examples, array_send(total) FROM apl.memories AS m"
+            f" LEFT JOIN apl.classes AS c ON c.memory = m.id AND {which} WHERE m.id = %s ORDER BY first_id, label"
+        )
         with self._session() as connection, connection.cursor(binary=True) as run:
-            return [
-                LabelTotal(label_of(label), rows, examples, np.array(total, np.float64))
-                for label, rows, examples, total in run.execute(query, (self._memory,))
-            ]
+            records = run.execute(query, (self._memory,)).fetchall()
+        generation = self._found(records[0] if records else None)[0]
+        classes = [
+            LabelTotal(label_of(label), rows, examples, _numbers(total, self.width))
+            for _, label, rows, examples, total in records
+            if label is not None
+        ]
+        return Totals(generation, classes, complete=since is None)
 
     def _class_counts(self) -> dict[Label, tuple[int, int]]:
         if self._version < 2:
             return super()._class_counts()
-        query = "SELECT label, rows, examples FROM apl.classes WHERE memory = %s ORDER BY first_id, label"
+        query = "SELECT label, rows, examples FROM apl.classes WHERE memory = %s AND rows > 0 ORDER BY first_id, label"
         with self._session() as connection, connection.cursor(binary=True) as run:
             return {label_of(label): (rows, count) for label, rows, count in run.execute(query, (self._memory,))}
 
-    def _settings(self) -> dict[str, str]:
-        query = "SELECT key, value FROM apl.settings WHERE memory = %s"
+    def _settings(self, key: str | None = None) -> dict[str, str]:
+        query = "SELECT key, value FROM apl.settings WHERE memory = %s AND key = COALESCE(%s, key)"
         with self._session() as run:
-            return dict(run.execute(query, (self._memory,)).fetchall())
+            return dict(run.execute(query, (self._memory, key)).fetchall())
 
     def _receipt(self, key: str) -> str | None:
         if self._version < 2:
@@ -485,8 +509,9 @@ class PostgresStore(Store):
 
     def _drop(self) -> None:
         with self._using(writing=True), self._session() as run, run.transaction():
-            index = sql.Identifier("apl", f"rows_hnsw_{self._memory}")
-            run.execute(sql.SQL("DROP INDEX IF EXISTS {}").format(index))
+            for metric in OPERATORS:
+                index = sql.Identifier("apl", index_name(self._memory, metric))
+                run.execute(sql.SQL("DROP INDEX IF EXISTS {}").format(index))
             run.execute("DELETE FROM apl.memories WHERE id = %s", (self._memory,))
 
     def _close(self) -> None:
@@ -517,6 +542,14 @@ class PostgresStore(Store):
         # As pgvector sends them: two 16-bit numbers (length, unused), then big-endian floats.
         numbers = np.frombuffer(b"".join(keys), ">f4").reshape(-1, self.width + 1)
         return numbers[:, 1:].astype(np.float32)
+
+
+def _numbers(array: bytes, width: int) -> np.ndarray:
+    """An array of numbers as PostgreSQL sends it: a head, then the length and the value of each; an empty one is zeros."""
+    head, cell = 20, np.dtype([("length", ">i4"), ("value", ">f8")])
+    if len(array) < head + cell.itemsize:
+        return np.zeros(width)
+    return np.frombuffer(array, cell, offset=head)["value"].astype(np.float64)
 
 
 def _label_cells(label: Label) -> tuple[str | None, int | None]:

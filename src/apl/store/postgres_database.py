@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from apl.config import Metric
 from apl.store.errors import MissingExtra, NewerSchema, StoreAway, StoreBusy, StoreError
 from apl.store.rows import SCHEMA_VERSION, MemoryInfo
 
@@ -75,6 +76,7 @@ CREATE TABLE apl.classes (
     memory integer NOT NULL REFERENCES apl.memories ON DELETE CASCADE, label text NOT NULL, rows bigint NOT NULL,
     examples bigint NOT NULL, total double precision[] NOT NULL, first_id bigint NOT NULL, generation bigint NOT NULL,
     PRIMARY KEY (memory, label));
+CREATE INDEX classes_generation ON apl.classes (memory, generation);
 INSERT INTO apl.classes SELECT memory, COALESCE('t' || label_text, 'i' || label_integer), count(*), count(*),
     sum(key)::real[]::double precision[], min(id), 0 FROM apl.rows GROUP BY 1, 2;
 UPDATE apl.schema_version SET version = 2;
@@ -231,10 +233,15 @@ def share_for_writing(connection: psycopg.Connection[Any], url: str, name: str, 
         raise StoreBusy(f"memory {name!r} in {place(url)} is open for writing elsewhere, by one who does not share it")
 
 
-def make_index(connection: psycopg.Connection[Any], memory: int, width: int) -> None:
+def index_name(memory: int, metric: Metric) -> str:
+    return f"rows_hnsw_{memory}" if metric == "euclidean" else f"rows_hnsw_{metric}_{memory}"
+
+
+def make_index(connection: psycopg.Connection[Any], memory: int, width: int, metric: Metric) -> None:
     statement = sql.SQL(
-        "CREATE INDEX IF NOT EXISTS {name} ON apl.rows USING hnsw ((key::vector({width})) vector_l2_ops)"
+        "CREATE INDEX IF NOT EXISTS {name} ON apl.rows USING hnsw ((key::vector({width})) {operators})"
         " WHERE memory = {memory}"
     )
-    name = sql.Identifier(f"rows_hnsw_{memory}")
-    connection.execute(statement.format(name=name, width=sql.Literal(width), memory=sql.Literal(memory)))
+    operators = sql.SQL({"euclidean": "vector_l2_ops", "cosine": "vector_cosine_ops"}[metric])
+    names = {"name": sql.Identifier(index_name(memory, metric)), "operators": operators}
+    connection.execute(statement.format(**names, width=sql.Literal(width), memory=sql.Literal(memory)))

@@ -86,13 +86,13 @@ class RamStore(Store):
             snapshot_of(rows, self.width, self._writes), sorted(id for id in touched if id not in self._rows)
         )
 
-    def _ids(self) -> list[int]:
-        return list(self._rows)
+    def _ids(self, after: int = 0, most: int | None = None) -> list[int]:
+        return [id for id in self._rows if id > after][:most]
 
     def _fetch(self, ids: list[int]) -> list[Row]:
         return [self._rows[id] for id in self._existing(ids)]
 
-    def _settings(self) -> dict[str, str]:
+    def _settings(self, key: str | None = None) -> dict[str, str]:
         return dict(self._values)
 
     def _count(self) -> int:

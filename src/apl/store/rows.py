@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from apl.config import Metric
+from apl.metric import measured
+
 Label = str | int
 
 SCHEMA_VERSION = 2
@@ -195,7 +198,7 @@ class Recalled:
         ]
 
     @staticmethod
-    def of(found: Sequence[Sequence[Row]], asked: np.ndarray, k: int) -> Recalled:
+    def of(found: Sequence[Sequence[Row]], asked: np.ndarray, k: int, metric: Metric) -> Recalled:
         """Rows found for each key, with their true distances: nearest first, the older first among equals."""
         queries, width = asked.shape
         ids, distances = np.full((queries, k), -1, np.int64), np.zeros((queries, k), np.float32)
@@ -206,7 +209,8 @@ class Recalled:
             if not rows:
                 continue
             near = np.array([row.key for row in rows])
-            distance = np.sqrt(np.square(near.astype(np.float64) - asked[query]).sum(1)).astype(np.float32)
+            apart = measured(near, metric).astype(np.float64) - measured(asked[query], metric)
+            distance = np.sqrt(np.square(apart).sum(1)).astype(np.float32)
             order = np.lexsort(([row.id for row in rows], distance))[:k]
             for place, at in enumerate(order.tolist()):
                 row = rows[at]
@@ -237,11 +241,21 @@ class LabelTotal:
     rows: int
     examples: int
     total: np.ndarray
-    """The sum of the keys of its rows, each times its count, in 64 bits."""
+    """The sum of the keys of its rows as the metric sees them, each times its count, in 64 bits."""
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Classes of a memory at one moment, in the order in which they came."""
+
+    generation: int
+    classes: list[LabelTotal]
+    complete: bool
+    """All there are; otherwise those that changed since an earlier generation, with no rows if they are gone."""
 
 
 def total_changes(
-    before: Iterable[Row], after: Iterable[NewRow | Row], width: int
+    before: Iterable[Row], after: Iterable[NewRow | Row], width: int, metric: Metric
 ) -> dict[str, tuple[int, int, np.ndarray, int]]:
     """How the totals of classes change: rows, examples and sum of keys by label (as text), and the smallest id seen."""
     changes: dict[str, tuple[int, int, np.ndarray, int]] = {}
@@ -249,7 +263,7 @@ def total_changes(
         for row in rows:
             label = label_text(row.label)
             count, examples, total, first = changes.get(label, (0, 0, np.zeros(width), row.id))
-            total = total + sign * row.count * row.key.astype(np.float64)
+            total = total + sign * row.count * measured(row.key, metric).astype(np.float64)
             changes[label] = (count + sign, examples + sign * row.count, total, min(first, row.id))
     return changes
 

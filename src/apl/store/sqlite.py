@@ -317,8 +317,9 @@ class SqliteStore(Store):
             generation=generation,
         )
 
-    def _ids(self) -> list[int]:
-        return self._column("SELECT id FROM rows WHERE memory = ? ORDER BY id")
+    def _ids(self, after: int = 0, most: int | None = None) -> list[int]:
+        limit = -1 if most is None else most
+        return self._column("SELECT id FROM rows WHERE memory = ? AND id > ? ORDER BY id LIMIT ?", after, limit)
 
     def _fetch(self, ids: list[int]) -> list[Row]:
         return self._file.read(lambda run: self._fetched(run, ids))
@@ -355,7 +356,7 @@ class SqliteStore(Store):
                     raise self._damaged(f"the payload of row {id} is not as it was written")
         return {id: payload for id, payload, _ in found}
 
-    def _settings(self) -> dict[str, str]:
+    def _settings(self, key: str | None = None) -> dict[str, str]:
         def ask(run: sqlite3.Connection) -> dict[str, str]:
             if not self._is_sealed(run):
                 return dict(run.execute("SELECT key, value FROM settings WHERE memory = ?", (self._memory,)))

@@ -24,7 +24,7 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from apl.store.archive import pack, unpack
-from apl.store.contract import Store, encoded_settings
+from apl.store.contract import METRIC_SETTING, Store, encoded_settings
 from apl.store.errors import FingerprintMismatch, NewerSchema, StoreDamaged, StoreError
 from apl.store.rows import Label, MergedExample, NewRow, Row, Snapshot, checked_rows, key_bytes, key_of
 
@@ -35,8 +35,9 @@ ROWS_AT_ONCE = 1000
 """Rows copied in one transaction."""
 LEAST = {"sigma": 0, "max_rows": 1, "max_rows_per_class": 1, "k": 1}
 """The smallest values of a classifier's recorded parameters that make sense."""
-STAYS = "service retr"
-"""Settings that begin so stay where they are: receipts for a service's clients, naming rows that a copy has not."""
+STAYS = ("service retr", METRIC_SETTING)
+"""Settings that begin so stay where they are: receipts for a service's clients, naming rows that a copy has not, and how
+an engine sums its classes."""
 Item = TypeVar("Item")
 
 

