@@ -403,7 +403,8 @@ def test_the_nearest_rows_are_the_true_ones_and_the_older_first_among_equals(hom
 
 def test_recalled_rows_are_the_nearest_and_totals_are_those_of_the_rows(home: Home) -> None:
     store, model = home.open(), RamStore("model", "encoder-1", WIDTH)
-    assert store.recall(np.zeros((2, WIDTH), np.float32), 3).ids.tolist() == [[-1] * 3] * 2 and store.totals() == []
+    assert store.recall(np.zeros((2, WIDTH), np.float32), 3).ids.tolist() == [[-1] * 3] * 2
+    assert store.totals().classes == []
     rng = np.random.default_rng(2)
     keys = rng.standard_normal((30, WIDTH)).astype(np.float32)
     new = [NewRow(n % 3 or "0", key, source=f"s{n}", count=1 + n % 2) for n, key in enumerate(keys)]
@@ -420,14 +421,47 @@ def test_recalled_rows_are_the_nearest_and_totals_are_those_of_the_rows(home: Ho
         assert found.counts.tolist() == expected.counts.tolist()
         assert found.keys.tobytes() == expected.keys.tobytes()
         assert found.distances.tobytes() == expected.distances.tobytes()
-    totals = {(type(t.label), t.label): (t.rows, t.examples, t.total) for t in store.totals()}
+    totals = {(type(t.label), t.label): (t.rows, t.examples, t.total) for t in store.totals().classes}
     assert len(totals) == 4
-    for truth in model.totals():
+    for truth in model.totals().classes:
         rows, examples, total = totals[type(truth.label), truth.label]
         assert (rows, examples) == (truth.rows, truth.examples)
         np.testing.assert_allclose(total, truth.total, atol=1e-5)
     store.delete_label("moved")
-    assert {t.label for t in store.totals()} == {"0", 1, 2}
+    before = store.totals()
+    assert {t.label for t in before.classes} == {"0", 1, 2} and before.complete
+    store.append([NewRow("late", keys[0], count=3)])
+    store.delete_label(2)
+    after = store.totals(before.generation)
+    assert after.generation == store.generation()
+    if not after.complete:
+        assert {t.label: (t.rows, t.examples) for t in after.classes} == {"late": (1, 3), 2: (0, 0)}
+    # A class that comes back is the youngest.
+    store.append([NewRow(2, keys[1])])
+    assert [t.label for t in store.totals().classes][-2:] == ["late", 2]
+    assert store.class_counts()[2] == (1, 1) and store.totals(store.generation()).complete == after.complete
+
+
+def test_nearness_and_totals_follow_the_metric(home: Home) -> None:
+    if home.kind == "ram":
+        pytest.skip("a memory in RAM is opened once")
+    rng = np.random.default_rng(3)
+    keys = (rng.standard_normal((20, WIDTH)) * rng.uniform(0.5, 5, (20, 1))).astype(np.float32)
+    with home.open() as store:
+        ids = store.append([NewRow(n % 2, key, count=1 + n) for n, key in enumerate(keys)])
+    direction = keys / np.linalg.norm(keys, axis=1, keepdims=True)
+    asked = rng.standard_normal((1, WIDTH)).astype(np.float32)
+    distance = np.linalg.norm(direction - asked / np.linalg.norm(asked), axis=1)
+    for read_only in (False, True):
+        # What was kept by lengths is worked out anew once; from then on the memory knows.
+        with home.open(metric="cosine", read_only=read_only) as store:
+            found = store.recall(asked, 5)
+            assert found.ids[0].tolist() == [ids[n] for n in np.argsort(distance, kind="stable")[:5]]
+            assert found.distances[0].tolist() == pytest.approx(np.sort(distance)[:5].tolist(), rel=1e-4)
+            for total in store.totals().classes:
+                expected = sum((1 + n) * direction[n] for n in range(total.label, 20, 2))
+                np.testing.assert_allclose(total.total, expected, rtol=1e-4)
+                assert (total.rows, total.examples) == (10, sum(1 + n for n in range(total.label, 20, 2)))
 
 
 def test_keys_of_another_encoder_are_refused(lasting: Home) -> None:

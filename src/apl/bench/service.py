@@ -67,7 +67,7 @@ class Running:
 
 
 @contextmanager
-def serving(model: str, memory: Path) -> Iterator[Running]:
+def serving(model: str, memory: Path | str) -> Iterator[Running]:
     """`apl serve` in a process of its own; killed at the end if it is still there."""
     command = [sys.executable, "-m", "apl", "serve", "--model", model, "--memory", str(memory), "--port", "0"]
     process = subprocess.Popen(

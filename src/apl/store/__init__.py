@@ -107,8 +107,8 @@ def open_store(
     kind, rest = _home(url)
     if approximate and kind not in ("postgresql", "milvus"):
         raise ValueError("approximate=True is for servers; this memory is searched exactly, in RAM")
-    if shared and kind != "postgresql":
-        raise ValueError("a memory is shared by several writers on PostgreSQL only; elsewhere it has one")
+    if shared and kind not in ("postgresql", "milvus"):
+        raise ValueError("a memory is shared by several writers on a server only; elsewhere it has one")
     match kind:
         case "ram":
             if fingerprint is None or width is None:
@@ -125,7 +125,7 @@ def open_store(
         case _:
             from apl.store.milvus import open_milvus
 
-            return open_milvus(rest, name, fingerprint, width, read_only, approximate)
+            return open_milvus(rest, name, fingerprint, width, read_only, approximate, shared, metric)
     store.metric = metric or "euclidean"
     return store
 
@@ -183,7 +183,7 @@ def backup_memories(url: Location, target: str | os.PathLike[str]) -> None:
 
 def is_on_server(url: Location) -> bool:
     """Whether memories there are searched where they live, and written by several processes at once."""
-    return _home(url)[0] in ("postgresql",)
+    return _home(url)[0] in ("postgresql", "milvus")
 
 
 def _home(url: Location) -> tuple[str, str]:

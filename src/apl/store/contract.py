@@ -74,6 +74,8 @@ _inherited: list["Store"] = []
 class Store(ABC):
     """One named memory, open. Use it in a `with` statement, or close it."""
 
+    shared = False
+    """Whether others may write at the same time."""
     metric: Metric = "euclidean"
     """By which rows are near and classes are summed (`open_store`)."""
 
@@ -122,7 +124,8 @@ class Store(ABC):
         update, encoded = checked_updates(update, self.width), encoded_settings(settings)
         with self._using(writing=True):
             touched = sorted({*remove, *(change.id for change in update)})
-            if missing := sorted(set(touched) - set(self._existing(touched))):
+            # With several writers only their transaction can tell.
+            if not self.shared and (missing := sorted(set(touched) - set(self._existing(touched)))):
                 raise RowChanged(f"memory {self.name!r} has no row {missing[0]} to replace; nothing was written")
             if both := set(remove) & {change.id for change in update}:
                 raise StoreError(f"row {min(both)} is to be removed and updated at once; nothing was written")

@@ -1,36 +1,39 @@
 """Memories on a Milvus server, for those who outgrow one machine.
 
 Atomic: rows are inserted with the number of their batch, and count only once the journal says so
-(`milvus_journal`). What a writer that died left unfinished is dropped, or finished, when the memory is next
-opened for writing; readers never see it. The one exception is the removal of more than 2,000 rows at once,
+(`milvus_journal`). What a writer that died left unfinished is void, and dropped by whoever writes next;
+readers never see it. The one exception is the removal of more than 2,000 rows at once,
 which goes by blocks of 2,000. A row that is updated is written anew under its id, and its earlier version is removed.
 Visible: reads wait until the server has caught up (consistency level Strong).
 Durable: as much as the message log of the server is.
-One writer: Milvus has no locks. Whoever opens a memory for writing last has it, and the one before is told so
-by `StoreBusy` at its next write; until then its copy in RAM may be stale.
+Alone or shared: writers take turns (`milvus_turn`). Alone, whoever opens a memory for writing last has it, and the one
+before is told so by `StoreBusy` at its next write; until then its copy in RAM may be stale. Shared, any number of processes
+write, one transaction at a time; a row that two of them update at once is updated by one, and the other is told
+(`RowChanged`) if it said what it had seen.
 
-Each memory has a collection of its own with a FLAT index, so `nearest` is exact; which of several rows at the
-very distance of the last one are returned is left to the server. With `approximate=True` the index is HNSW,
-which the server builds for full segments (many thousands of rows) and which misses neighbours there.
+Each memory has a collection of its own with a FLAT index, so `recall` is exact. With `approximate=True` the index is
+HNSW, which the server builds for full segments (many thousands of rows) and which misses neighbours there.
 Payloads have at most 48 kB. Tested with Milvus 2.3.5.
 """
 
 from __future__ import annotations
 
 import base64
+import json
 import time
-import uuid
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from apl.store.contract import Store, agree, require_creatable
-from apl.store.errors import AlreadyAnswered, NoSuchMemory, StoreBusy, StoreError
+from apl.config import Metric
+from apl.store.contract import METRIC_SETTING, SPARE, Store, agree, require_creatable
+from apl.store.errors import AlreadyAnswered, NoSuchMemory, RowChanged, StoreBusy, StoreError
 from apl.store.milvus_journal import (
+    METRICS,
     STRONG,
     TEXT_LIMIT,
     Journal,
@@ -42,8 +45,9 @@ from apl.store.milvus_journal import (
     plain_errors,
     text_hash,
 )
-from apl.store.milvus_notes import Notes, notes_of
+from apl.store.milvus_notes import EVERY, Note, Notes, notes_of, total_notes
 from apl.store.milvus_rows import collection_name, entity_of, make_rows, row_of
+from apl.store.milvus_turn import LEASE_SECONDS, POLL_SECONDS, Turn
 from apl.store.rows import (
     SCHEMA_VERSION,
     Changes,
@@ -58,6 +62,7 @@ from apl.store.rows import (
     label_of,
     label_text,
     snapshot_of,
+    total_changes,
     updated_row,
 )
 
@@ -69,12 +74,24 @@ FIRST_COLUMNS = ["id", "label", "surprise_nats", "written_at", "source", "key"]
 COLUMNS = [*FIRST_COLUMNS, "count", "extra"]
 GENERATIONS_FOLLOWED = 10_000
 """A copy that is further behind has to be loaded anew."""
+IDS_RESERVED = 100
+"""So many ids are reserved at a time where several write: a turn for each would cost too much."""
+VOID_KEPT = 100
+"""So many void batches are remembered."""
+EF_SEARCH = 64
 SWEEP_EVERY = 1000
 """Once in so many writes, removals that are older than that are forgotten."""
 
 
 def open_milvus(
-    address: str, name: str, fingerprint: str | None, width: int | None, read_only: bool, approximate: bool
+    address: str,
+    name: str,
+    fingerprint: str | None,
+    width: int | None,
+    read_only: bool,
+    approximate: bool,
+    shared: bool = False,
+    metric: Metric | None = None,
 ) -> MilvusStore:
     client = connect(address)
     try:
@@ -83,25 +100,38 @@ def open_milvus(
             record = journal.newest(name) if journal.exists() else None
             if record is None:
                 require_creatable(place(address), name, fingerprint, width, read_only)
-                journal.make()
-                Notes(client, name).make_ready()
-                record = Record(name, fingerprint, width, created=time.time())
-                make_rows(client, record, approximate)
-                journal.commit(record)
+                record = _made(client, journal, Record(name, fingerprint, width, created=time.time()))
             agree(record.info(rows=0), fingerprint, width)
             if record.schema_version == 1:
                 if read_only:
                     raise StoreError(f"memory {name!r} is of an earlier version: open it for writing once")
-                record = _brought_up_to_date(client, journal, record, approximate)
+                record = _brought_up_to_date(client, journal, record)
             Notes(client, name).make_ready()
-            make_ready(client, collection_name(name), "key", "HNSW" if approximate else "FLAT")
-            store = MilvusStore(address, client, record, read_only, approximate)
-            if not read_only:
-                store._take_over()
+            store = MilvusStore(address, client, record, read_only, approximate, shared)
+            store._open(metric)
         return store
     except BaseException:
         client.close()
         raise
+
+
+def _made(client: MilvusClient, journal: Journal, record: Record) -> Record:
+    """A new memory, or the one that somebody else is making at this moment."""
+    journal.make()
+    Notes(client, record.memory).make_ready()
+    deadline = time.monotonic() + LEASE_SECONDS
+    while not make_rows(client, record):
+        while time.monotonic() < deadline:
+            if (found := journal.newest(record.memory)) is not None:
+                return found
+            time.sleep(POLL_SECONDS)
+        # Left behind by somebody who died before the journal knew of it.
+        client.drop_collection(collection_name(record.memory))
+    turn = Turn(client, collection_name(record.memory), record.memory)
+    turn.drop()
+    turn.make()
+    journal.commit(record)
+    return record
 
 
 def list_milvus(address: str) -> list[MemoryInfo]:
@@ -121,7 +151,7 @@ def delete_milvus(address: str, name: str) -> None:
 
 
 def _count_rows(client: MilvusClient, record: Record) -> int:
-    filter = f"batch <= {record.batch}"
+    filter = record.counted()
     if record.removed:
         filter += f" and {_primary(record)} not in {record.removed}"
     name = collection_name(record.memory, record.schema_version)
@@ -132,11 +162,14 @@ def _primary(record: Record) -> str:
     return "id" if record.schema_version == 1 else "version"
 
 
-def _brought_up_to_date(client: MilvusClient, journal: Journal, record: Record, approximate: bool) -> Record:
+def _brought_up_to_date(client: MilvusClient, journal: Journal, record: Record) -> Record:
     """Copy the rows of a memory of the first version, where a row could not be updated, and turn settings into notes."""
     old = collection_name(record.memory, 1)
-    make_ready(client, old, "key", "FLAT")
-    make_rows(client, record, approximate)
+    make_ready(client, old, "key")
+    if client.has_collection(collection_name(record.memory)):
+        # Left behind by somebody who died half way.
+        client.drop_collection(collection_name(record.memory))
+    make_rows(client, record)
     new = replace(record, schema_version=SCHEMA_VERSION, removed=[], settings={}, known_since=record.batch)
     copied: list[Row] = []
     for start in range(1, record.next_id, READ_IDS):
@@ -150,7 +183,7 @@ def _brought_up_to_date(client: MilvusClient, journal: Journal, record: Record, 
     notes.make_ready()
     notes.erase()
     notes.write(notes_of(Write([], [], [], record.settings, {})), record.batch)
-    notes.write(notes.changed_totals([], copied, record.width, 0), record.batch)
+    notes.write(notes.changed_totals([], copied, record, "euclidean"), record.batch)
     new = replace(new, batch=record.batch + 1)
     journal.commit(new)
     client.drop_collection(old)
@@ -160,98 +193,180 @@ def _brought_up_to_date(client: MilvusClient, journal: Journal, record: Record, 
 class MilvusStore(Store):
     """One memory on a Milvus server."""
 
-    def __init__(self, address: str, client: MilvusClient, record: Record, read_only: bool, approximate: bool) -> None:
+    def __init__(
+        self, address: str, client: MilvusClient, record: Record, read_only: bool, approximate: bool, shared: bool
+    ) -> None:
         super().__init__(record.memory, record.fingerprint, record.width, record.created, read_only)
         self._address = address
         self._client = client
         self._collection = collection_name(record.memory)
         self._journal = Journal(client)
         self._notes = Notes(client, record.memory)
+        self._turn = Turn(client, self._collection, record.memory)
         self.approximate = approximate
+        self.shared = shared
         self._own = record
-        """The journal's newest record as a writer knows it; readers ask the server."""
+        """The journal's newest record as last seen; true for as long as the memory is ours alone."""
         self._unfinished = False
-        self._token = f"apl_writer_{uuid.uuid4().hex}"
+        self._ids_kept: list[int] = []
+        """Reserved, and not given out yet."""
+
+    def _open(self, metric: Metric | None) -> None:
+        self.metric = json.loads(self._notes.settings(self._own).get(METRIC_SETTING, '"euclidean"'))
+        metric = metric or self.metric
+        wanted = ("HNSW" if self.approximate else "FLAT", METRICS[metric])
+        make_ready(self._client, self._collection, "key", wanted[0], metric)
+        if self.read_only:
+            if self._index() != wanted:
+                raise StoreError(f"memory {self.name!r} is searched in another way: open it so for writing once")
+            return
+        if not self.shared:
+            self._turn.take_alone()
+            self._own = self._recovered(self._current())
+        if self._index() != wanted or metric != self.metric:
+            with self._writing(by_force=True) as record:
+                self._search_by(record, wanted, metric)
 
     # --- writing ----------------------------------------------------------------------------------
 
-    def _take_over(self) -> None:
-        # Aliases of a collection are seen by everybody at once, and cheaply: the writer's token is one.
-        for token in self._tokens():
-            self._client.drop_alias(token)
-        self._client.create_alias(self._collection, self._token)
-        recovered = self._recovered(self._current())
-        self._own = replace(recovered, batch=recovered.batch + 1, removed=[])
-        self._journal.commit(self._own)
-        wanted = "HNSW" if self.approximate else "FLAT"
-        if self._index_type() != wanted:
-            self._client.release_collection(self._collection)
-            self._client.drop_index(self._collection, "key")
-            make_ready(self._client, self._collection, "key", wanted)
+    @contextmanager
+    def _writing(self, by_force: bool = False) -> Iterator[Record]:
+        """Nobody else writes meanwhile. Gives the journal's newest record."""
+        if not self.shared:
+            if not self._turn.is_mine():
+                raise StoreBusy(
+                    f"memory {self.name!r} at {place(self._address)} has since been opened for writing "
+                    "elsewhere; nothing was written here, open it anew"
+                )
+            if self._unfinished:
+                self._own, self._unfinished = self._recovered(self._current()), False
+            yield self._own
+            return
+        taken_over = self._turn.take(by_force)
+        # If the following fails, the turn is not given back: whoever takes it over cleans up first.
+        self._own = self._recovered(self._current()) if taken_over else self._current()
+        try:
+            yield self._own
+        except BaseException:
+            if self._unfinished:
+                self._recovered(self._current())
+            self._turn.give_back()
+            raise
+        self._turn.give_back()
 
     def _recovered(self, record: Record) -> Record:
-        """Drop the rows of a write that never reached the journal; finish the deletions of one that did."""
-        torn = self._query(f"batch > {record.batch}", ["version", "id"])
+        """Declare void, and drop, what was written by one who never reached the journal; finish the deletions of one
+        who did."""
+        torn = self._query(f"batch > {record.batch} or batch in {record.void or [-1]}", ["version", "id"])
         self._erase([entity["version"] for entity in torn] + record.removed)
         self._notes.drop_after(record.batch)
-        return replace(record, next_id=max([record.next_id, *(entity["id"] + 1 for entity in torn)]))
+        recovered = replace(
+            record,
+            batch=record.batch + 2,
+            void=[*record.void, record.batch + 1][-VOID_KEPT:],
+            removed=[],
+            next_id=max([record.next_id, *(entity["id"] + 1 for entity in torn)]),
+        )
+        self._journal.commit(recovered)
+        return recovered
+
+    def _search_by(self, record: Record, index: tuple[str, str], metric: Metric) -> None:
+        """Another index, and totals of classes by another metric."""
+        if self._index() != index:
+            self._client.release_collection(self._collection)
+            self._client.drop_index(self._collection, "key")
+            make_ready(self._client, self._collection, "key", index[0], metric)
+        if metric == self.metric:
+            return
+        changes: dict[str, tuple[int, int, np.ndarray, int]] = {}
+        for entity in self._scan(COLUMNS, record):
+            for label, (rows, examples, total, first) in total_changes(
+                [], [row_of(entity)], self.width, metric
+            ).items():
+                before = changes.get(label, (0, 0, 0.0, first))
+                changes[label] = (before[0] + rows, before[1] + examples, before[2] + total, before[3])
+        notes = [note for label, change in changes.items() for note in total_notes(label, change)]
+        setting = Write([], [], [], {METRIC_SETTING: json.dumps(metric)}, {})
+        self._finish(record, setting, [], [*notes_of(setting), *notes], set(changes))
+        self.metric = metric
 
     def _write(self, write: Write) -> None:
         for row in (*write.add, *write.update):
             if isinstance(row.payload, bytes) and len(row.payload) > TEXT_LIMIT // 4 * 3 - 3:
                 raise StoreError(f"a payload of {len(row.payload)} bytes is too large for Milvus; nothing was written")
-        for key in write.receipts:
-            if self._receipt(key) is not None:
-                raise AlreadyAnswered(key)
         while len(write.remove) + len(write.update) > REMOVED_AT_ONCE and len(write.remove) > REMOVED_AT_ONCE:
-            self._commit(Write(write.remove[:REMOVED_AT_ONCE], [], [], {}, {}))
+            with self._writing() as record:
+                self._commit(record, Write(write.remove[:REMOVED_AT_ONCE], [], [], {}, {}))
             write = replace(write, remove=write.remove[REMOVED_AT_ONCE:])
-        self._commit(write)
+        with self._writing() as record:
+            self._commit(record, write)
 
-    def _commit(self, write: Write) -> None:
-        if self._token not in self._tokens():
-            raise StoreBusy(
-                f"memory {self.name!r} at {place(self._address)} has since been opened for writing "
-                "elsewhere; nothing was written here, open it anew"
-            )
-        if self._unfinished:
-            self._own, self._unfinished = self._recovered(self._current()), False
+    def _commit(self, record: Record, write: Write) -> None:
+        for key in write.receipts:
+            if self._notes.receipt(key, record) is not None:
+                raise AlreadyAnswered(key)
         changes = {change.id: change for change in write.update}
         touched = sorted({*write.remove, *changes})
-        before = self._select(f"id in {touched}", [*COLUMNS, "payload", "version"], self._own) if touched else []
-        updated = [updated_row(row_of(e), changes[e["id"]]) for e in before if e["id"] in changes]
-        batch = self._own.batch + 1
+        before = self._select(f"id in {touched}", [*COLUMNS, "payload", "version"], record) if touched else []
+        if len(before) < len(touched):
+            gone = min(set(touched) - {entity["id"] for entity in before})
+            raise RowChanged(f"memory {self.name!r} has no row {gone} to replace; nothing was written")
+        old = [row_of(entity) for entity in before]
+        for row in old:
+            if row.id in changes and changes[row.id].seen_count not in (None, row.count):
+                raise RowChanged(f"row {row.id} has been changed by somebody else; nothing was written")
+        rows = [*write.add, *(updated_row(row, changes[row.id]) for row in old if row.id in changes)]
+        totals = self._notes.changed_totals(old, rows, record, self.metric)
+        removed = [entity["version"] for entity in before]
         self._unfinished = True
-        rows = [*write.add, *updated]
         per_call = max(1, INSERT_BYTES // (4 * self.width + TEXT_LIMIT))
         for start in range(0, len(rows), per_call):
+            self._turn.renew()
             chunk = rows[start : start + per_call]
-            self._client.insert(self._collection, [entity_of(batch, row) for row in chunk])
-        totals = self._notes.changed_totals([row_of(e) for e in before], rows, self.width, self._own.batch)
-        self._notes.write([*notes_of(write), *totals], batch)
-        removed = [entity["version"] for entity in before]
+            self._client.insert(self._collection, [entity_of(record.batch + 1, row) for row in chunk])
+        self._finish(record, write, removed, [*notes_of(write), *totals], {note.name for note in totals})
+
+    def _finish(self, record: Record, write: Write, removed: list[int], notes: list[Note], labels: set[str]) -> None:
+        """Write the notes, then the record that makes it all count, then tidy up."""
+        self._unfinished = True
+        batch = record.batch + 1
+        self._notes.write(notes, batch)
         sweeping = batch % SWEEP_EVERY == 0
         record = replace(
-            self._own,
+            record,
             batch=batch,
-            next_id=max([self._own.next_id, *(row.id + 1 for row in write.add)]),
+            next_id=max([record.next_id, *(row.id + 1 for row in write.add)]),
             removed=removed,
-            known_since=max(self._own.known_since, batch - GENERATIONS_FOLLOWED if sweeping else 0),
+            known_since=max(record.known_since, batch - GENERATIONS_FOLLOWED if sweeping else 0),
         )
+        self._turn.renew()
         self._journal.commit(record)
+        if not self._turn.is_mine() and not self._current().is_counted(batch):
+            raise StoreBusy(f"the write to memory {self.name!r} took too long and was given up; nothing was written")
         self._erase(removed)
         self._own, self._unfinished = record, False
         self._notes.sweep("setting", write.settings, batch)
-        self._notes.sweep("total", {note.name for note in totals}, batch)
+        self._notes.sweep("total", labels, batch)
         if sweeping:
-            self._notes.forget_removed(record.known_since)
-
-    def _tokens(self) -> list[str]:
-        return self._client.describe_collection(self._collection)["aliases"]
+            self._notes.forget_old(record.known_since)
 
     def _erase(self, versions: list[int]) -> None:
         if versions:
             self._client.delete(self._collection, ids=versions)
+
+    def _reserve(self, count: int) -> int:
+        if not self.shared:
+            return super()._reserve(count)
+        if len(self._ids_kept) < count:
+            wanted = max(count, IDS_RESERVED)
+            with self._writing() as record:
+                self._unfinished = True
+                self._own = replace(record, batch=record.batch + 1, next_id=record.next_id + wanted, removed=[])
+                self._journal.commit(self._own)
+                self._unfinished = False
+            self._ids_kept = list(range(record.next_id, record.next_id + wanted))
+        given, self._ids_kept = self._ids_kept[:count], self._ids_kept[count:]
+        return given[0] if given else record.next_id
 
     def _next_id(self) -> int:
         return self._known().next_id
@@ -265,7 +380,9 @@ class MilvusStore(Store):
         return record
 
     def _known(self) -> Record:
-        return self._current() if self.read_only or self._unfinished else self._own
+        if self.read_only or self.shared or self._unfinished:
+            self._own = self._current()
+        return self._own
 
     def _query(self, filter: str, columns: list[str]) -> list[dict[str, Any]]:
         return self._client.query(self._collection, filter, output_fields=columns, consistency_level=STRONG)
@@ -273,7 +390,7 @@ class MilvusStore(Store):
     def _select(self, condition: str, columns: list[str], record: Record) -> list[dict[str, Any]]:
         """The rows that count, in the order of their ids."""
         removed = set(record.removed)
-        found = self._query(f"batch <= {record.batch} and {condition}", [*columns, "id", "version"])
+        found = self._query(f"{record.counted()} and {condition}", [*columns, "id", "version"])
         return sorted((e for e in found if e["version"] not in removed), key=lambda entity: entity["id"])
 
     def _scan(self, columns: list[str], record: Record, after: int = 0) -> Iterator[dict[str, Any]]:
@@ -307,85 +424,104 @@ class MilvusStore(Store):
         while True:
             record = self._known()
             rows = [row_of(entity) for entity in self._scan(COLUMNS, record)]
-            # A reader may have read across a write; then it reads again.
-            if not self.read_only or self._known().batch == record.batch:
+            # Somebody may have written meanwhile; then this is read again.
+            if self._known().batch == record.batch:
                 break
         return snapshot_of(rows, self.width, record.batch)
 
     def _changes(self, since: int) -> Changes | None:
         while True:
             record = self._known()
-            removed = self._notes.removed(since, record.batch) if since >= record.known_since else None
+            removed = self._notes.removed(since, record) if since >= record.known_since else None
             if removed is None:
                 return None
             found = self._select(f"batch > {since}", COLUMNS, record)
-            if not self.read_only or self._known().batch == record.batch:
+            if self._known().batch == record.batch:
                 return Changes(snapshot_of([row_of(entity) for entity in found], self.width, record.batch), removed)
 
     def _merged(self, ids: list[int]) -> dict[int, list[MergedExample]]:
-        return self._notes.merged(self._existing(ids), self._known().batch, self.width)
+        return self._notes.merged(self._existing(ids), self._known(), self.width)
 
     def _merged_from(self, source: str) -> list[int]:
-        candidates = self._merged(self._notes.rows_with(source, self._known().batch))
+        candidates = self._merged(self._notes.rows_with(source, self._known()))
         return [id for id, examples in candidates.items() if any(example.source == source for example in examples)]
 
     def _receipt(self, key: str) -> str | None:
-        return self._notes.receipt(key, self._known().batch)
+        return self._notes.receipt(key, self._known())
 
     def _fetch(self, ids: list[int]) -> list[Row]:
         return [row_of(entity) for entity in self._select(f"id in {ids}", [*COLUMNS, "payload"], self._known())]
 
     def _totals(self, since: int | None) -> Totals:
         record = self._known()
-        found = self._notes.totals(record.batch)
-        there = sorted(((total["first"], label, total) for label, total in found.items()), key=lambda entry: entry[:2])
+        found = self._notes.totals(record, EVERY if since is None else f"batch > {since}")
         classes = [
             LabelTotal(
                 label_of(label),
                 total["rows"],
                 total["examples"],
-                np.frombuffer(base64.b64decode(total["total"]), "<f8").astype(np.float64),
+                np.frombuffer(base64.b64decode(total["total"]) or bytes(8 * self.width), "<f8").astype(np.float64),
             )
-            for _, label, total in there
-            if total["rows"]
+            for label, total in sorted(found.items(), key=lambda entry: (entry[1]["first"], entry[0]))
+            if total["rows"] or since is not None
         ]
-        return Totals(record.batch, classes, complete=True)
+        return Totals(record.batch, classes, complete=since is None)
 
     def _recall(self, keys: np.ndarray, k: int) -> list[list[Row]]:
-        if not self.approximate and self._index_type() != "FLAT":
-            raise StoreError(f"the index of memory {self.name!r} is approximate: open it with approximate=True")
-        record = self._known()
+        # No condition: who counts is decided here, so that a row that is just being updated is found in one version or
+        # the other.
+        hits = self._search(keys, k, "")
+        if any(hit["batch"] > self._own.batch for near in hits for hit in near):
+            self._own = self._current()
+        record, removed = self._own, set(self._own.removed)
+        found = []
+        for near in hits:
+            there = [hit for hit in near if record.is_counted(hit["batch"]) and hit["version"] not in removed]
+            newest = {hit["id"]: hit for hit in sorted(there, key=lambda hit: hit["batch"])}
+            found.append([row_of(hit) for hit in newest.values()])
+        if any(len(rows) < len(near) - SPARE for rows, near in zip(found, hits, strict=True)):
+            without = f" and version not in {record.removed}" if record.removed else ""
+            return [[row_of(hit) for hit in near] for near in self._search(keys, k, record.counted() + without)]
+        return found
+
+    def _search(self, keys: np.ndarray, k: int, filter: str) -> list[list[dict[str, Any]]]:
         answers = self._client.search(
             self._collection,
             keys.tolist(),
-            filter=f"batch <= {record.batch}" + (f" and version not in {record.removed}" if record.removed else ""),
+            filter=filter,
             limit=k,
-            output_fields=COLUMNS,
-            search_params={"metric_type": "L2", "params": {"ef": max(64, 2 * k)} if self.approximate else {}},
+            output_fields=[*COLUMNS, "batch", "version"],
+            search_params={
+                "metric_type": METRICS[self.metric],
+                "params": {"ef": max(EF_SEARCH, 2 * k)} if self.approximate else {},
+            },
             consistency_level=STRONG,
         )
-        return [[row_of(hit["entity"]) for hit in hits] for hits in answers]
+        return [[hit["entity"] for hit in hits] for hits in answers]
 
-    def _index_type(self) -> str:
-        return self._client.describe_index(self._collection, "key")["index_type"]
+    def _index(self) -> tuple[str, str]:
+        """Its type and its metric."""
+        index = self._client.describe_index(self._collection, "key")
+        return index["index_type"], index["metric_type"]
 
     def _settings(self, key: str | None = None) -> dict[str, str]:
-        return self._notes.settings(self._known().batch)
+        return self._notes.settings(self._known())
 
     def _count(self) -> int:
         return _count_rows(self._client, self._known())
 
     def _generation(self) -> int:
-        return self._current().batch
+        return self._known().batch
 
     def _drop(self) -> None:
         with self._using(writing=True):
             self._journal.erase(self.name)
             self._notes.erase()
-            self._client.drop_alias(self._token)
+            self._turn.drop()
             self._client.drop_collection(self._collection)
 
     def _close(self) -> None:
+        # A turn that is kept is taken over by whoever opens the memory next.
         self._client.close()
 
     def _plain_errors(self) -> AbstractContextManager[None]:

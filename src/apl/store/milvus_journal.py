@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from apl.config import Metric
 from apl.store.errors import MissingExtra, NewerSchema, StoreAway, StoreError
 from apl.store.rows import SCHEMA_VERSION, MemoryInfo
 
@@ -29,6 +30,7 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 JOURNAL = "apl_journal"
+METRICS: dict[Metric, str] = {"euclidean": "L2", "cosine": "COSINE"}
 STRONG = "Strong"
 """The consistency level at which a read sees all that was written before it, by whomever."""
 TEXT_LIMIT = 65535
@@ -53,6 +55,15 @@ class Record:
     """Of a memory of the first version; later they are notes."""
     known_since: int = 0
     """What happened after this batch is known to the notes."""
+    void: list[int] = field(default_factory=list)
+    """Batches of writers whose turn was taken over: nothing of them counts, whenever it may arrive."""
+
+    def counted(self) -> str:
+        """Which rows and notes count, as a condition."""
+        return f"batch <= {self.batch}" + (f" and batch not in {self.void}" if self.void else "")
+
+    def is_counted(self, batch: int) -> bool:
+        return batch <= self.batch and batch not in self.void
 
     def info(self, rows: int) -> MemoryInfo:
         return MemoryInfo(self.memory, self.fingerprint, self.width, self.created, self.schema_version, rows)
@@ -98,31 +109,26 @@ def connect(address: str) -> MilvusClient:
         raise StoreError(f"no Milvus server answers at {place(address)}: {reason}") from error
 
 
-def make_collection(
-    client: MilvusClient, name: str, fields: dict[str, dict[str, Any]], vector: str, index: str
-) -> None:
-    """A collection whose first field is its primary key, searchable by one vector field, loaded and ready."""
+def make_collection(client: MilvusClient, name: str, fields: dict[str, dict[str, Any]]) -> None:
+    """A collection whose first field is its primary key."""
     schema = MilvusClient.create_schema(enable_dynamic_field=False)
     for number, (field_name, options) in enumerate(fields.items()):
         schema.add_field(field_name, is_primary=number == 0, **options)
     client.create_collection(name, schema=schema, consistency_level=STRONG, num_shards=1)
-    make_ready(client, name, vector, index)
 
 
-def make_ready(client: MilvusClient, name: str, vector: str, index: str) -> None:
+def make_ready(
+    client: MilvusClient, name: str, vector: str = "unused", index: str = "FLAT", metric: Metric = "euclidean"
+) -> None:
     """Indexed and loaded: whoever made or changed the collection may have died, or run out of time, in between."""
     if client.get_load_state(name)["state"] == LoadState.Loaded:
         return
     if not client.list_indexes(name):
-        make_index(client, name, vector, index)
+        parameters = client.prepare_index_params()
+        options = {"M": 16, "efConstruction": 200} if index == "HNSW" else {}
+        parameters.add_index(vector, index_type=index, index_name=vector, metric_type=METRICS[metric], params=options)
+        client.create_index(name, parameters)
     client.load_collection(name)
-
-
-def make_index(client: MilvusClient, name: str, vector: str, index: str) -> None:
-    parameters = client.prepare_index_params()
-    options = {"M": 16, "efConstruction": 200} if index == "HNSW" else {}
-    parameters.add_index(vector, index_type=index, index_name=vector, metric_type="L2", params=options)
-    client.create_index(name, parameters)
 
 
 class Journal:
@@ -135,7 +141,7 @@ class Journal:
         """Whether the server has a journal; then it can be read."""
         if not self._client.has_collection(JOURNAL):
             return False
-        make_ready(self._client, JOURNAL, "unused", "FLAT")
+        make_ready(self._client, JOURNAL)
         return True
 
     def make(self) -> None:
@@ -148,7 +154,8 @@ class Journal:
                 # Milvus wants a vector in every collection.
                 "unused": {"datatype": DataType.FLOAT_VECTOR, "dim": 2},
             }
-            make_collection(self._client, JOURNAL, fields, "unused", "FLAT")
+            make_collection(self._client, JOURNAL, fields)
+            make_ready(self._client, JOURNAL)
 
     def newest(self, memory: str) -> Record | None:
         return max(self._records(f'memory == "{memory}"'), key=lambda record: record.batch, default=None)

@@ -17,7 +17,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from apl.store.milvus_journal import STRONG, TEXT_LIMIT, DataType, MilvusClient, make_collection, make_ready, text_hash
+from apl.config import Metric
+from apl.store.milvus_journal import (
+    STRONG,
+    TEXT_LIMIT,
+    DataType,
+    Journal,
+    MilvusClient,
+    Record,
+    make_collection,
+    make_ready,
+    text_hash,
+)
 from apl.store.rows import (
     TEXT_LIMIT_BYTES,
     MergedExample,
@@ -34,6 +45,8 @@ PART_BYTES = TEXT_LIMIT // 4
 """Characters of a part: each has at most 4 bytes."""
 MOST_NOTES = 16_384
 """A server sends no more entities for one question."""
+EVERY = "batch >= 0"
+HASHES = (-(2**63), 2**63 - 1)
 ROWS_ASKED = 8
 """The examples behind so many rows are asked for at a time."""
 
@@ -71,11 +84,12 @@ class Notes:
 
     def __init__(self, client: MilvusClient, memory: str) -> None:
         self._client = client
+        self._journal = Journal(client)
         self._memory = memory
 
     def make_ready(self) -> None:
         if self._client.has_collection(NOTES):
-            make_ready(self._client, NOTES, "unused", "FLAT")
+            make_ready(self._client, NOTES)
             return
         fields = {
             "key": {"datatype": DataType.INT64, "auto_id": True},
@@ -91,7 +105,8 @@ class Notes:
             # Milvus wants a vector in every collection.
             "unused": {"datatype": DataType.FLOAT_VECTOR, "dim": 2},
         }
-        make_collection(self._client, NOTES, fields, "unused", "FLAT")
+        make_collection(self._client, NOTES, fields)
+        make_ready(self._client, NOTES)
 
     def write(self, notes: Sequence[Note], batch: int) -> None:
         entities = [
@@ -107,20 +122,20 @@ class Notes:
         for start in range(0, len(entities), 256):
             self._client.insert(NOTES, entities[start : start + 256])
 
-    def settings(self, batch: int) -> dict[str, str]:
-        return _newest(self._find("setting", batch))
+    def settings(self, record: Record) -> dict[str, str]:
+        return _newest(self._find("setting", record))
 
-    def receipt(self, key: str, batch: int) -> str | None:
-        return _newest(self._find("receipt", batch, f"name_hash == {text_hash(key)}")).get(key)
+    def receipt(self, key: str, record: Record) -> str | None:
+        return _newest(self._find("receipt", record, f"name_hash == {text_hash(key)}")).get(key)
 
-    def merged(self, ids: Sequence[int], batch: int, width: int) -> dict[int, list[MergedExample]]:
+    def merged(self, ids: Sequence[int], record: Record, width: int) -> dict[int, list[MergedExample]]:
         found: dict[int, list[MergedExample]] = {}
         for start in range(0, len(ids), ROWS_ASKED):
             chosen = f"number in {list(ids[start : start + ROWS_ASKED])}"
             rebuilt: dict[int, int] = {}
-            for note in self._find("rebuilt", batch, chosen):
+            for note in self._find("rebuilt", record, chosen):
                 rebuilt[note["number"]] = max(note["batch"], rebuilt.get(note["number"], 0))
-            for note in sorted(self._find("merged", batch, chosen), key=lambda note: (note["batch"], note["part"])):
+            for note in sorted(self._find("merged", record, chosen), key=lambda note: (note["batch"], note["part"])):
                 if note["batch"] >= rebuilt.get(note["number"], 0):
                     source, key = note["name"], note["value"]
                     content = base64.b64decode(key[1:]) if key else None
@@ -128,42 +143,28 @@ class Notes:
                     found.setdefault(note["number"], []).append(example)
         return found
 
-    def rows_with(self, source: str, batch: int) -> list[int]:
+    def rows_with(self, source: str, record: Record) -> list[int]:
         """Rows that once had an example of this source; some may have been rebuilt or removed since."""
         text = f"={source}"
-        found = self._find("merged", batch, f"name_hash == {text_hash(text)}")
+        found = self._find("merged", record, f"name_hash == {text_hash(text)}")
         return sorted({note["number"] for note in found if note["name"] == text})
 
-    def removed(self, since: int, batch: int) -> list[int] | None:
+    def removed(self, since: int, record: Record) -> list[int] | None:
         """Rows removed after a batch; None if they are too many to tell."""
-        found = self._find("removed", batch, f"batch > {since}")
+        found = self._find("removed", record, f"batch > {since}")
         return None if len(found) == MOST_NOTES else sorted({note["number"] for note in found})
 
-    def totals(self, batch: int, labels: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
-        """The totals of classes by label (as text): of these, or of all."""
-        hashes = None if labels is None else [text_hash(label) for label in labels]
-        found = self._find("total", batch, "batch >= 0" if hashes is None else f"name_hash in {hashes}")
-        return {label: json.loads(value) for label, value in _newest(found).items()}
+    def totals(self, record: Record, which: str = EVERY) -> dict[str, dict[str, Any]]:
+        """The totals of classes by label (as text)."""
+        return {label: json.loads(value) for label, value in _newest(self._find("total", record, which)).items()}
 
     def changed_totals(
-        self, before: Sequence[Row], after: Sequence[NewRow | Row], width: int, batch: int
+        self, before: Sequence[Row], after: Sequence[NewRow | Row], record: Record, metric: Metric
     ) -> list[Note]:
-        """What is to be noted of classes when these rows have become those, on top of what was noted up to `batch`."""
-        changes = total_changes(before, after, width, "euclidean")
-        known = self.totals(batch, changes) if changes else {}
-        notes = []
-        for label, (rows, examples, total, first) in changes.items():
-            old = known.get(label, {"rows": 0, "examples": 0, "total": "", "first": first})
-            total = total + np.frombuffer(base64.b64decode(old["total"]) or bytes(8 * width), "<f8")
-            value = {
-                "rows": old["rows"] + rows,
-                "examples": old["examples"] + examples,
-                "total": base64.b64encode(total.astype("<f8").tobytes()).decode(),
-                "first": old["first"],
-            }
-            text = json.dumps(value)
-            notes += [Note("total", label, part=part, value=piece) for part, piece in enumerate(_parts(text))]
-        return notes
+        """What is to be noted of classes when these rows have become those, on top of what was noted before."""
+        changes = total_changes(before, after, record.width, metric)
+        known = self.totals(record, f"name_hash in {[text_hash(label) for label in changes]}") if changes else {}
+        return [note for label, change in changes.items() for note in total_notes(label, change, known.get(label))]
 
     def sweep(self, kind: Kind, names: Iterable[str], batch: int) -> None:
         """Delete settings or totals that newer ones have replaced."""
@@ -171,8 +172,9 @@ class Notes:
         if hashes:
             self._delete(f'kind == "{kind}" and name_hash in {hashes} and batch < {batch}')
 
-    def forget_removed(self, batch: int) -> None:
-        self._delete(f'kind == "removed" and batch <= {batch}')
+    def forget_old(self, batch: int) -> None:
+        """Of removals and receipts only the later are kept."""
+        self._delete(f'kind in ["removed", "receipt"] and batch <= {batch}')
 
     def drop_after(self, batch: int) -> None:
         """Delete the notes of a write that was never finished."""
@@ -181,16 +183,40 @@ class Notes:
     def erase(self) -> None:
         self._delete("batch >= 0", STRONG)
 
-    def _find(self, kind: Kind, batch: int, which: str = "batch >= 0") -> list[dict[str, Any]]:
-        condition = f'memory == "{self._memory}" and kind == "{kind}" and batch <= {batch} and {which}'
+    def _find(self, kind: Kind, record: Record, which: str = EVERY, hashes: tuple[int, int] = HASHES) -> list[dict]:
+        """Notes that count. Where some are newer than the record, the journal is asked again: what they have replaced may
+        be gone already."""
+        condition = f'memory == "{self._memory}" and kind == "{kind}" and {which}'
+        if hashes != HASHES:
+            condition += f" and name_hash >= {hashes[0]} and name_hash < {hashes[1]}"
         columns = ["name", "number", "part", "batch", "value"]
-        return self._client.query(NOTES, condition, output_fields=columns, consistency_level=STRONG, limit=MOST_NOTES)
+        found = self._client.query(NOTES, condition, output_fields=columns, consistency_level=STRONG, limit=MOST_NOTES)
+        if len(found) == MOST_NOTES and kind in ("total", "setting"):
+            middle = sum(hashes) // 2
+            halves = ((hashes[0], middle), (middle, hashes[1]))
+            return [note for half in halves for note in self._find(kind, record, which, half)]
+        if any(note["batch"] > record.batch for note in found):
+            record = self._journal.newest(self._memory) or record
+        return [note for note in found if record.is_counted(note["batch"])]
 
     def _delete(self, condition: str, level: str = "Eventually") -> None:
         condition = f'memory == "{self._memory}" and {condition}'
         found = self._client.query(NOTES, condition, output_fields=["key"], consistency_level=level, limit=MOST_NOTES)
         if found:
             self._client.delete(NOTES, ids=[note["key"] for note in found])
+
+
+def total_notes(
+    label: str, change: tuple[int, int, np.ndarray, int], known: dict[str, Any] | None = None
+) -> list[Note]:
+    """The total of a class, as it was known, after a change."""
+    rows, examples, total, first = change
+    if known and known["rows"]:
+        rows, examples, first = rows + known["rows"], examples + known["examples"], known["first"]
+        total = total + np.frombuffer(base64.b64decode(known["total"]), "<f8")
+    text = base64.b64encode(total.astype("<f8").tobytes()).decode() if rows else ""
+    value = json.dumps({"rows": rows, "examples": examples, "total": text, "first": first})
+    return [Note("total", label, part=part, value=piece) for part, piece in enumerate(_parts(value))]
 
 
 def _newest(notes: Sequence[dict[str, Any]]) -> dict[str, str]:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import base64
+import uuid
 from typing import Any
 
 import numpy as np
 
-from apl.store.milvus_journal import TEXT_LIMIT, DataType, MilvusClient, Record, make_collection, text_hash
+from apl.store.milvus_journal import (
+    TEXT_LIMIT,
+    DataType,
+    MilvusClient,
+    MilvusException,
+    Record,
+    make_collection,
+    text_hash,
+)
 from apl.store.rows import EXTRA_LIMIT_BYTES, SCHEMA_VERSION, TEXT_LIMIT_BYTES, NewRow, Row, label_of, label_text
 
 
@@ -17,11 +26,13 @@ def collection_name(memory: str, schema_version: int = SCHEMA_VERSION) -> str:
     return begin + "".join(c if c.isalnum() else f"_{ord(c):02x}" for c in memory)
 
 
-def make_rows(client: MilvusClient, record: Record, approximate: bool) -> None:
+def make_rows(client: MilvusClient, record: Record) -> bool:
+    """Make the collection of a memory's rows; False if somebody else has just done so.
+
+    It is made under another name and then renamed, as of several who do that only one can succeed.
+    """
     name = collection_name(record.memory)
-    if client.has_collection(name):
-        # Left behind by somebody who died before the journal knew of it.
-        client.drop_collection(name)
+    temporary = f"{name}__new_{uuid.uuid4().hex}"
     fields = {
         # A row that is updated is another version under the same id.
         "version": {"datatype": DataType.INT64, "auto_id": True},
@@ -39,7 +50,15 @@ def make_rows(client: MilvusClient, record: Record, approximate: bool) -> None:
         "extra": {"datatype": DataType.VARCHAR, "max_length": 2 * EXTRA_LIMIT_BYTES},
         "key": {"datatype": DataType.FLOAT_VECTOR, "dim": record.width},
     }
-    make_collection(client, name, fields, "key", "HNSW" if approximate else "FLAT")
+    make_collection(client, temporary, fields)
+    try:
+        client.rename_collection(temporary, name)
+    except MilvusException:
+        client.drop_collection(temporary)
+        if not client.has_collection(name):
+            raise
+        return False
+    return True
 
 
 def entity_of(batch: int, row: NewRow | Row) -> dict[str, Any]:

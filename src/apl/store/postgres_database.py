@@ -176,18 +176,21 @@ def bring_up_to_date(connection: psycopg.Connection[Any], url: str) -> None:
     """Make the tables, or those that an earlier version lacked."""
     if schema_version(connection, url) == SCHEMA_VERSION:
         return
-    with connection.transaction():
-        # Two processes may be making the tables at once.
-        connection.execute("SELECT pg_advisory_xact_lock(%s, 0)", (LOCK_CLASS,))
-        version = schema_version(connection, url)
-        if version is None:
-            try:
+    # Two processes may be making the tables at once. A transaction that waited for the lock would not see what the other
+    # has made: the lock comes first.
+    connection.execute("SELECT pg_advisory_lock(%s, 0)", (LOCK_CLASS,))
+    try:
+        with connection.transaction():
+            version = schema_version(connection, url)
+            if version is None:
                 connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
-            except (errors.FeatureNotSupported, errors.UndefinedFile) as error:
-                raise StoreError(f"{place(url)} lacks the extension vector: install pgvector there") from error
-            connection.execute(FIRST_SCHEMA)
-        if version != SCHEMA_VERSION:
-            connection.execute(SECOND_SCHEMA)
+                connection.execute(FIRST_SCHEMA)
+            if version != SCHEMA_VERSION:
+                connection.execute(SECOND_SCHEMA)
+    except (errors.FeatureNotSupported, errors.UndefinedFile) as error:
+        raise StoreError(f"{place(url)} lacks the extension vector: install pgvector there") from error
+    finally:
+        connection.execute("SELECT pg_advisory_unlock(%s, 0)", (LOCK_CLASS,))
     register_vector(connection)
 
 
