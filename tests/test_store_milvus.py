@@ -148,7 +148,8 @@ def test_a_memory_of_the_first_version_is_brought_up_to_date(milvus_url: str) ->
         **{"surprise_nats": {"datatype": DataType.DOUBLE}, "written_at": {"datatype": DataType.DOUBLE}},
         **{"payload": text, "key": {"datatype": DataType.FLOAT_VECTOR, "dim": 2}},
     }
-    milvus_journal.make_collection(client, milvus_rows.collection_name("old", 1), fields, "key", "FLAT")
+    milvus_journal.make_collection(client, milvus_rows.collection_name("old", 1), fields)
+    milvus_journal.make_ready(client, milvus_rows.collection_name("old", 1), "key")
     for id in (1, 2, 3):
         kept = NewRow(f"label {id}", np.ones(2, np.float32), 0.5, 1.5, "s", b"p", id=id)
         entity = milvus_rows.entity_of(3, kept)

@@ -302,9 +302,8 @@ class MilvusStore(Store):
             self._commit(record, write)
 
     def _commit(self, record: Record, write: Write) -> None:
-        for key in write.receipts:
-            if self._notes.receipt(key, record) is not None:
-                raise AlreadyAnswered(key)
+        for key in self._notes.receipts(write.receipts, record):
+            raise AlreadyAnswered(key)
         changes = {change.id: change for change in write.update}
         touched = sorted({*write.remove, *changes})
         before = self._select(f"id in {touched}", [*COLUMNS, "payload", "version"], record) if touched else []
@@ -447,7 +446,7 @@ class MilvusStore(Store):
         return [id for id, examples in candidates.items() if any(example.source == source for example in examples)]
 
     def _receipt(self, key: str) -> str | None:
-        return self._notes.receipt(key, self._known())
+        return self._notes.receipts([key], self._known()).get(key)
 
     def _fetch(self, ids: list[int]) -> list[Row]:
         return [row_of(entity) for entity in self._select(f"id in {ids}", [*COLUMNS, "payload"], self._known())]

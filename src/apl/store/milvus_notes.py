@@ -125,8 +125,11 @@ class Notes:
     def settings(self, record: Record) -> dict[str, str]:
         return _newest(self._find("setting", record))
 
-    def receipt(self, key: str, record: Record) -> str | None:
-        return _newest(self._find("receipt", record, f"name_hash == {text_hash(key)}")).get(key)
+    def receipts(self, keys: Iterable[str], record: Record) -> dict[str, str]:
+        """Those of these keys that have one."""
+        hashes = {text_hash(key): key for key in keys}
+        found = _newest(self._find("receipt", record, f"name_hash in {list(hashes)}")) if hashes else {}
+        return {key: value for key, value in found.items() if key in hashes.values()}
 
     def merged(self, ids: Sequence[int], record: Record, width: int) -> dict[int, list[MergedExample]]:
         found: dict[int, list[MergedExample]] = {}
