@@ -189,6 +189,8 @@ def _validate(learner: Learner, inputs: Tensor, labels: Tensor, config: TrainCon
         for shot in (1, 5):
             if way is not None and way <= int(labels.max()) + 1:
                 episodes = 100 if way <= 20 else 4
-                estimate = fixed_context(learner, inputs, labels, way=way, shot=shot, episodes=episodes, seed=0)
+                estimate = fixed_context(
+                    learner, inputs, labels, way=way, shot=shot, episodes=episodes, seed=0, queries=5
+                )
                 figures[f"val_{way}way_{shot}shot"] = estimate.mean
     return figures

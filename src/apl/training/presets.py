@@ -58,12 +58,12 @@ FIXED_LABELS = TrainConfig(
     encoder_from="paper-encoder",
     freeze_encoder=True,
     mirrored="for_decoder",
-    composed=2000,
+    composed=1000,
     ways=(1000,),
     longest_episode=6,
-    steps=1600,
+    steps=1300,
     learning_rate=5e-4,
-    decay=0.5,
+    decay=0.3,
 )
 """The paper's decoder of 1000 labels, taught on classes its encoder was not taught."""
 
@@ -75,11 +75,12 @@ def fewer_labels(way: int) -> TrainConfig:
         FIXED_LABELS,
         learner=learner,
         decoder_from="runs/fixed-1000way/model",
+        composed=0,
         ways=(way,),
         longest_episode=10,
-        steps=300,
+        steps=200,
         learning_rate=2e-4,
-        decay=0.1,
+        decay=0.02,
     )
 
 
@@ -123,7 +124,7 @@ PRESETS: dict[str, Preset] = {
     "fixed-1000way": FIXED_LABELS,
     **{f"fixed-{way}way": fewer_labels(way) for way in (5, 20, 423)},
     "paper-architecture": replace(
-        fewer_labels(20), freeze_encoder=False, jitter=JitterConfig(), mirrored="none", composed=0, learning_rate=1e-4
+        fewer_labels(20), freeze_encoder=False, jitter=JitterConfig(), mirrored="none", learning_rate=1e-4
     ),
     "glyphs-encoder": PretrainConfig(
         encoder=GLYPH_ENCODER, data=DataSource(name="glyphs"), steps=400, batch=64, warmup_steps=50
