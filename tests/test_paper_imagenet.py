@@ -9,7 +9,9 @@ import torch
 from PIL import Image
 
 from apl.encoders import MissingExtraError
-from apl.paper.imagenet import any_n_learner, row, watch_episodes
+from apl.encoders.photo import PhotoEncoder
+from apl.paper import imagenet
+from apl.paper.imagenet import any_n_learner, chosen_weight, row, watch_episodes
 from apl.paper.imagenet_decoders import DecoderTraining, train, trained_decoders
 from apl.paper.inception import InceptionEncoder
 from apl.paper.photo_features import PhotoFeatures
@@ -52,16 +54,49 @@ def test_the_verdict_is_by_the_share_of_the_encoder_s_own_accuracy():
     assert finding.reproduced == "partly" and "1000-way 0.60" in finding.ours
 
 
-def test_a_decoder_of_fixed_labels_is_trained_saved_and_found_again(tmp_path, monkeypatch):
+def test_decoders_of_fixed_labels_are_trained_in_pieces_saved_and_found_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    data = _made(classes=6)
-    training = DecoderTraining(way=5, kind="lstm", hidden=16, minutes=0.01, parallel=2)
-    keys = torch.from_numpy(data.features)
-    train(training, keys, torch.from_numpy(data.labels))
-    ((way, kind, learner, provenance),) = trained_decoders("lite0")
-    assert (way, kind) == (5, "lstm") and provenance["steps"] >= 1
-    assert watch_episodes(learner, keys, data, way, episodes=1).result.correct.shape == (1, 45)
-    assert trained_decoders("lite2") == []
+    data, small = _made(classes=6), {"hidden": 16, "blocks": 1, "parallel": 2, "steps": 8}
+    first = DecoderTraining(6, **small)
+    second = DecoderTraining(5, decoder_from=str(first.model), **small)
+    monkeypatch.setattr("apl.paper.imagenet_decoders.trainings", lambda encoder: (first, second))
+    keys, labels = torch.from_numpy(data.features), torch.from_numpy(data.labels)
+    assert not train(first, keys, labels, minutes=0.0) and list(trained_decoders("lite0")) == []
+    assert train(first, keys, labels) and train(second, keys, labels)
+    found = {way: (learner, told) for way, learner, told in trained_decoders("lite0")}
+    assert list(found) == [6, 5] and found[6][1]["steps"] == 8
+    assert watch_episodes(found[5][0], keys, data, 5, episodes=1).result.correct.shape == (1, 45)
+
+
+def test_the_weight_of_the_name_is_the_best_on_the_photographs_it_is_given():
+    data, asked = _made(classes=100), []
+
+    class Naming(PhotoEncoder):
+        def __init__(self):
+            pass
+
+        def keys(self, features, naming=None):
+            """Only at 0.7 is anything to be told from the key."""
+            asked.append(naming)
+            return features if naming == 0.7 else np.random.default_rng(0).normal(size=features.shape).astype("f4")
+
+    found = chosen_weight(Naming(), data, quick=True)
+    assert found["weight"] == 0.7 and found["weights"] == asked and max(found["accuracy"]) > 0.9
+
+
+def test_rows_of_this_commit_are_not_measured_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data, watched = _made(classes=1000, photos=2), []
+    monkeypatch.setattr(imagenet, "photo_features", lambda encoder, part: data)
+    monkeypatch.setattr(imagenet, "photo_encoder", lambda encoder: None)
+    monkeypatch.setattr(imagenet, "EPISODES", {20: 10, 100: 10})
+    real = watch_episodes
+    monkeypatch.setattr(imagenet, "watch_episodes", lambda *given: watched.append(given[3]) or real(*given))
+    for _ in range(2):
+        rows = []
+        imagenet.measure("lite0", rows, quick=True)
+    assert watched == [20, 100] and [row["way"] for row in rows] == [20, 100]
+    assert len(rows[0]["curve"]["accuracy"]) == len(rows[0]["curve"]["written"]) <= 60
 
 
 class _Network(torch.nn.Module):

@@ -289,7 +289,7 @@ class Pool:
             self.weight, self.precision, kept, self._prior, self.prior.precision, bent, pull
         )
         step = weight - self.weight
-        self.weight += step * np.minimum(1, LARGEST_STEP / np.abs(step).max(1, keepdims=True).clip(1e-12))
+        self.weight = self.weight + step * np.minimum(1, LARGEST_STEP / np.abs(step).max(1, keepdims=True).clip(1e-12))
         usual = self.variance[:, asked:] / np.maximum(self.lessons, 1e-9)[:, None]
         varied = np.concatenate([(variance * taught[..., None]).sum(1), usual * lessons[:, None]], 1)
         self.variance = kept[:, None] * self.variance + varied

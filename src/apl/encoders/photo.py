@@ -65,13 +65,15 @@ class PhotoEncoder:
             seen[start : start + _AT_ONCE] = self._session.run(["features"], {"pixels": pixels})[0]
         return seen
 
-    def keys(self, features: Float[np.ndarray, "example 1280"]) -> Float[np.ndarray, "example embed"]:
+    def keys(
+        self, features: Float[np.ndarray, "example 1280"], naming: float | None = None
+    ) -> Float[np.ndarray, "example embed"]:
         """What is seen beside what it would be called: distances between roots of probabilities are Hellinger's."""
         seen = features / np.linalg.norm(features, axis=1, keepdims=True).clip(1e-12)
         logits = self._logits(features)
         named = np.exp(logits - logits.max(1, keepdims=True))
         named /= named.sum(1, keepdims=True)
-        return np.concatenate([seen, np.float32(self.naming) * np.sqrt(named)], 1)
+        return np.concatenate([seen, np.float32(self.naming if naming is None else naming) * np.sqrt(named)], 1)
 
     def payload(self, example: Image.Image) -> bytes:
         return to_jpeg(example)
