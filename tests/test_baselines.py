@@ -23,9 +23,13 @@ from apl.baselines.relation import RelationNetwork
 from apl.baselines.scikit import LogisticBaseline, NeighbourBaseline
 from apl.baselines.snail import Snail
 from apl.baselines.streaming_lda import StreamingLDA
+from apl.config import ConvConfig, Group, LearnerConfig
+from apl.encoder import embed_all
 from apl.episode import EpisodeSampler
+from apl.learner import Learner
 from apl.paper.baselines import ENTRIES
 from apl.paper.baselines_table import CELLS, OURS_NAME, baselines_in_full, means
+from apl.paper.embedding_cache import embed_once
 
 WIDTH = 16
 
@@ -41,9 +45,9 @@ TRAINED: dict[str, Callable[[], EpisodicMethod]] = {
     "prototypical": lambda: PrototypicalNetwork(WIDTH),
     "matching": lambda: MatchingNetwork(WIDTH),
     "relation": lambda: RelationNetwork(WIDTH),
-    "cnp": lambda: ConditionalNeuralProcess(WIDTH, most_classes=4, hidden=64, representation=16),
+    "cnp": lambda: ConditionalNeuralProcess(WIDTH, hidden=64, representation=16),
     "mann": lambda: MemoryAugmentedNetwork(WIDTH, most_classes=4, hidden=64, rows=24, cell=16),
-    "snail": lambda: Snail(WIDTH, most_classes=4, longest=9, filters=16),
+    "snail": lambda: Snail(WIDTH, most_classes=4, longest=9, features=WIDTH),
     "maml": lambda: Maml(WIDTH, step_size=1.0),
     "anil": lambda: Maml(WIDTH, step_size=1.0, output_only=True),
     "infinite mixture": lambda: InfiniteMixturePrototypes(WIDTH),
@@ -54,7 +58,7 @@ UNTRAINED: dict[str, Callable[[], FewShotMethod]] = {
     "logistic regression": lambda: LogisticBaseline(),
     "nearest neighbour": lambda: NeighbourBaseline(),
 }
-STEPS = {"cnp": 200, "mann": 160, "snail": 60, "relation": 60}
+STEPS = {"cnp": 60, "mann": 160, "snail": 60, "relation": 60}
 """Most of the others begin near where they end: their embedding is given."""
 EVERY = [*TRAINED, *UNTRAINED]
 
@@ -168,10 +172,10 @@ def test_a_relation_is_what_the_network_says_of_query_and_class_side_by_side():
     query, classes = torch.randn(1, 2, 3), torch.randn(1, 5, 3)
     first = nn.Linear(6, 4)
     with torch.no_grad():
-        first.weight.copy_(torch.cat([method.of_query.weight, method.of_class.weight], 1))
-        first.bias.copy_(method.of_query.bias)
+        first.weight.copy_(torch.cat([method.compare.of_query.weight, method.compare.of_class.weight], 1))
+        first.bias.copy_(method.compare.of_query.bias)
     pair = torch.cat([query[0, 1], classes[0, 3]])
-    torch.testing.assert_close(method.compare(query, classes)[0, 1, 3], method.rest(first(pair))[0])
+    torch.testing.assert_close(method.compare(query, classes)[0, 1, 3], method.compare.rest(first(pair))[0])
 
 
 def test_a_neural_process_does_not_depend_on_the_order_of_its_context():
@@ -194,10 +198,11 @@ def test_mann_overwrites_the_least_used_row_and_leaves_the_others():
     start = method.start(1)
     state = type(start)(**{**vars(start), "memory": memory, "usage": usage, "read_weights": torch.rand(1, 1, 5)})
     assert least_used(usage, 2).argmax(2).tolist() == [[2, 4]]
-    _, after = method.step(state, torch.randn(1, 3))
+    example = torch.randn(1, 3)
+    _, after = method.step(state, example)
     for row in (0, 1, 3, 4):
         torch.testing.assert_close(after.memory[0, row], memory[0, row])
-    key = method.key(after.h).tanh()[0]
+    key = method.key(torch.cat([after.h, example, torch.zeros(1, 2)], 1)).tanh()[0]
     torch.testing.assert_close(after.memory[0, 2], key)
     assert int(after.usage.argmin()) != 2, "it is used now"
 
@@ -441,3 +446,30 @@ def test_ours_learns_the_same_whether_it_was_asked_before_or_not_and_keeps_less_
     assert stream.accuracy_on_known() > 0.8
     assert 6 <= asked.kept() == silent.kept() < 48
     torch.testing.assert_close(asked.predict(x).log_probs, silent.predict(x).log_probs)
+
+
+@pytest.mark.parametrize("name", ["prototypical", "matching", "relation", "cnp", "mann", "snail"])
+def test_tasks_side_by_side_are_answered_as_one_after_the_other(name: str):
+    method = built(name)
+    assert method.side_by_side
+    x, y = clusters(12, seed=8)
+    how = {"way": 4, "shot": 2, "queries": 3, "episodes": 6, "seed": 0}
+    together = few_shot(method, x, y, **how)
+    method.side_by_side = False
+    assert torch.equal(few_shot(method, x, y, **how), together)
+
+
+def test_embeddings_are_worked_out_once_and_never_taken_for_those_of_other_images(own_cache, monkeypatch):
+    learner = Learner(LearnerConfig(ConvConfig(image_size=8, stem_channels=4, groups=(Group(4, 1),)))).eval()
+    images = torch.randint(0, 256, (5, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    first = embed_once(learner, images)
+    torch.testing.assert_close(first, embed_all(learner.encoder, images))
+    other = embed_once(learner, images.flip(0))
+    torch.testing.assert_close(other, first.flip(0))
+    monkeypatch.setattr("apl.paper.embedding_cache.embed_all", None)
+    assert torch.equal(embed_once(learner, images), first)
+    for file in (own_cache / "embeddings").iterdir():
+        file.write_bytes(b"half a file")
+    monkeypatch.undo()
+    monkeypatch.setattr("apl.data.files.cache_directory", lambda: own_cache)
+    torch.testing.assert_close(embed_once(learner, images), first)

@@ -17,6 +17,8 @@ from apl.baselines.interface import EmbeddingMap, EpisodicMethod, Scores, nothin
 class InfiniteMixturePrototypes(EpisodicMethod):
     """`concentration` is α; `between` is ρ, the variance of cluster means (of one number of an embedding)."""
 
+    side_by_side = False  # while training, examples are shared out softly
+
     def __init__(self, width: int, concentration: float = 0.1, between: float = 0.8, within: float = 0.2) -> None:
         super().__init__()
         self.embed = EmbeddingMap(width)

@@ -62,6 +62,8 @@ class EpisodicMethod(nn.Module):
     """
 
     most_classes: int | None = None
+    side_by_side: bool = True
+    """Whether `logits` of several tasks answers as `adapt` and `predict` do, and is cheaper."""
 
     def logits(
         self,

@@ -26,6 +26,8 @@ Weights = dict[str, Tensor]
 class Maml(EpisodicMethod):
     """`embed` is adapted with the output layer (MAML), or only trained (`output_only`, ANIL)."""
 
+    side_by_side = False
+
     def __init__(
         self,
         width: int,

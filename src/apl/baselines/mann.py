@@ -2,7 +2,8 @@
 what it read last or to what was used least (least-recently-used access).
 
 Deviation: an example enters together with its own label, a query without one. The paper's sequence gives each label one step
-late; binding the two over that step is most of what takes its training a hundred thousand episodes.
+late; binding the two over that step is most of what takes its training a hundred thousand episodes. And a key sees the example
+itself beside the LSTM's state, so that what is alike is found before the LSTM has learnt to pass it on.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class MemoryAugmentedNetwork(EpisodicMethod):
         super().__init__()
         self.most_classes, self.hidden, self.rows, self.cell, self.heads = most_classes, hidden, rows, cell, heads
         self.controller = nn.LSTMCell(width + most_classes + heads * cell, hidden)
-        self.key = nn.Linear(hidden, heads * cell)
+        self.key = nn.Linear(hidden + width + most_classes, heads * cell)
         self.gate = nn.Linear(hidden, heads)
         self.answer = nn.Linear(hidden + heads * cell, most_classes)
 
@@ -66,8 +67,9 @@ class MemoryAugmentedNetwork(EpisodicMethod):
     ) -> tuple[Float[Tensor, "task places"], MannState]:
         """Write, read, answer; `y` is None where the answer is wanted."""
         told = x.new_zeros(len(x), self.most_classes) if y is None else F.one_hot(y, self.most_classes).to(x.dtype)
-        h, c = self.controller(torch.cat([x, told, state.read], 1), (state.h, state.c))
-        key = self.key(h).view(len(x), self.heads, self.cell).tanh()
+        shown = torch.cat([x, told], 1)
+        h, c = self.controller(torch.cat([shown, state.read], 1), (state.h, state.c))
+        key = self.key(torch.cat([h, shown], 1)).view(len(x), self.heads, self.cell).tanh()
         gate = self.gate(h).sigmoid()[..., None]
         least = least_used(state.usage, self.heads)
         write_weights = gate * state.read_weights + (1 - gate) * least

@@ -14,10 +14,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from apl.baselines.interface import FewShotMethod, Scores
+from apl.baselines.interface import EpisodicMethod, FewShotMethod, Scores
 from apl.episode import Episodes, EpisodeSampler
 
 QUERIES_AT_ONCE = 1024
+TASKS_AT_ONCE, PAIRS_AT_ONCE = 20, 25_000_000
+"""How many tasks are worked out side by side, where that is cheaper, and a bound on their queries × examples."""
 
 
 @dataclass(frozen=True)
@@ -73,16 +75,35 @@ def few_shot(
     episodes: int,
     seed: int,
 ) -> Float[Tensor, " episode"]:
-    """The accuracy of each episode. The context comes in random order."""
+    """The accuracy of each episode. The context comes in random order. Everybody gets the same episodes."""
     sampler = EpisodeSampler(labels, torch.Generator().manual_seed(seed))
-    accuracy = []
-    for _ in range(episodes):
-        drawn = sampler.fixed_context(way, shot, queries, 1)
-        example, label = drawn.stored.example[0], drawn.stored.label[0]
-        order = torch.randperm(len(example), generator=sampler.generator)
-        method.adapt(x[example[order]], label[order], way)
-        accuracy.append(asked(method, x, drawn.asked))
-    return torch.tensor(accuracy)
+    drawn = [shuffled_context(sampler, way, shot, queries) for _ in range(episodes)]
+    if not (isinstance(method, EpisodicMethod) and method.side_by_side):
+        return torch.tensor([after_context(method, x, *one) for one in drawn])
+    accuracy: list[Tensor] = []
+    at_once = min(TASKS_AT_ONCE, max(1, PAIRS_AT_ONCE // (way * shot * way * queries)))
+    for start in range(0, episodes, at_once):
+        stored, questions = zip(*drawn[start : start + at_once], strict=True)
+        context, query = (torch.cat([part.example for part in parts]) for parts in (stored, questions))
+        label, truth = (torch.cat([part.label for part in parts]) for parts in (stored, questions))
+        with torch.no_grad():
+            answer = method.logits(x[context], label, x[query], way).argmax(2)
+        accuracy.append((answer == truth).float().mean(1))
+    return torch.cat(accuracy)
+
+
+def shuffled_context(sampler: EpisodeSampler, way: int, shot: int, queries: int) -> tuple[Episodes, Episodes]:
+    """One episode: what is stored, in random order, and what is asked."""
+    drawn = sampler.fixed_context(way, shot, queries, 1)
+    order = torch.randperm(drawn.stored.example.shape[1], generator=sampler.generator)
+    return Episodes(drawn.stored.example[:, order], drawn.stored.label[:, order], way), drawn.asked
+
+
+def after_context(
+    method: FewShotMethod, x: Float[Tensor, "example embed"], stored: Episodes, questions: Episodes
+) -> float:
+    method.adapt(x[stored.example[0]], stored.label[0], stored.way)
+    return asked(method, x, questions)
 
 
 def asked(method: FewShotMethod, x: Float[Tensor, "example embed"], questions: Episodes) -> float:

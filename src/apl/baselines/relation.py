@@ -11,17 +11,34 @@ from torch import Tensor, nn
 
 from apl.baselines.interface import ClassSums, EpisodicMethod, Scores, Tasks, class_means, nothing_known, scores
 
-PAIRS_AT_ONCE = 200_000
-"""Bounds the memory of comparing many queries with many classes."""
+PAIRS_AT_ONCE = 20_000
+"""So many pairs of a query and a class are worked on together: their hidden layer then stays in a processor's cache."""
+
+
+class Comparison(nn.Module):
+    """A network that reads query and class side by side, and says one number of the pair."""
+
+    def __init__(self, query: int, of_class: int, hidden: int) -> None:
+        super().__init__()
+        # The first layer is written as a sum of two, so that it looks at each query and each class once rather than at
+        # each pair.
+        self.of_query, self.of_class = nn.Linear(query, hidden), nn.Linear(of_class, hidden, bias=False)
+        self.rest = nn.Sequential(nn.ReLU(), nn.Linear(hidden, hidden // 2), nn.ReLU(), nn.Linear(hidden // 2, 1))
+
+    def forward(
+        self, query: Float[Tensor, "task query embed"], classes: Float[Tensor, "task way representation"]
+    ) -> Float[Tensor, "task query way"]:
+        at_once = max(1, PAIRS_AT_ONCE // (len(classes) * classes.shape[1]))
+        of_class = self.of_class(classes)[:, None]
+        parts = [self.rest(part[:, :, None] + of_class)[..., 0] for part in self.of_query(query).split(at_once, 1)]
+        return torch.cat(parts, 1)
 
 
 class RelationNetwork(EpisodicMethod):
     def __init__(self, width: int, hidden: int = 128) -> None:
         super().__init__()
-        # The first layer reads query and class side by side. Written as a sum of two layers, it looks at each
-        # query and each class once rather than at each pair.
-        self.of_query, self.of_class = nn.Linear(width, hidden), nn.Linear(width, hidden, bias=False)
-        self.rest = nn.Sequential(nn.ReLU(), nn.Linear(hidden, hidden // 2), nn.ReLU(), nn.Linear(hidden // 2, 1))
+        self.compare = Comparison(width, width, hidden)
+        """The relation score before its sigmoid."""
 
     def logits(
         self,
@@ -32,15 +49,6 @@ class RelationNetwork(EpisodicMethod):
     ) -> Float[Tensor, "task query way"]:
         # Deviation: the mean of a class's examples, not their sum, so that one network serves any number of shots.
         return self.compare(query, class_means(context, label, way))
-
-    def compare(
-        self, query: Float[Tensor, "task query embed"], classes: Float[Tensor, "task way embed"]
-    ) -> Float[Tensor, "task query way"]:
-        """The relation score before its sigmoid."""
-        at_once = max(1, PAIRS_AT_ONCE // classes.shape[1])
-        of_class = self.of_class(classes)[:, None]
-        parts = [self.rest(part[:, :, None] + of_class)[..., 0] for part in self.of_query(query).split(at_once, 1)]
-        return torch.cat(parts, 1)
 
     def loss(self, tasks: Tasks) -> Float[Tensor, ""]:
         relation = self.logits(tasks.context, tasks.context_label, tasks.query, tasks.way).sigmoid()

@@ -21,6 +21,7 @@ from apl.data.source import DataSource
 from apl.device import CPU
 from apl.encoder import embed_all, scale_bytes
 from apl.learner import Learner
+from apl.paper.embedding_cache import embed_once
 from apl.paper.models import variant
 from apl.training.saved_encoder import read_encoder
 
@@ -105,12 +106,14 @@ def characters(
     rotations: bool, part: Part = "test", model: str = MODEL, views: int = 1, quick: bool = False
 ) -> Embedded:
     """Omniglot characters of the paper's split, embedded by a bundled model's encoder."""
-    encoder = encoder_of(model)
+    learner = Learner.load(model).to(_device[0])
     source = DataSource(rotations=rotations)
-    images = source.load(part, encoder.config.image_size)
+    images = source.load(part, learner.encoder.config.image_size)
     if quick and rotations:
         images = images.first_of_each(QUICK_DRAWINGS)
-    embeddings = embed_views(encoder, images.images, views)
+    embeddings = (
+        embed_once(learner, images.images) if views == 1 else embed_views(learner.encoder, images.images, views)
+    )
     return Embedded(embeddings, images.labels, source.split_name(), source.split_hash())
 
 
