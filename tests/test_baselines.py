@@ -58,7 +58,7 @@ UNTRAINED: dict[str, Callable[[], FewShotMethod]] = {
     "logistic regression": lambda: LogisticBaseline(),
     "nearest neighbour": lambda: NeighbourBaseline(),
 }
-STEPS = {"cnp": 60, "mann": 160, "snail": 60, "relation": 60}
+STEPS = {"cnp": 60, "mann": 60, "snail": 40, "relation": 60}
 """Most of the others begin near where they end: their embedding is given."""
 EVERY = [*TRAINED, *UNTRAINED]
 

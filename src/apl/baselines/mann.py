@@ -20,6 +20,9 @@ from apl.baselines.interface import EpisodicMethod, Scores, scores, seen
 DECAY = 0.99
 """How much of its use a row keeps from one step to the next (γ)."""
 
+LABEL_LENGTH = 8.0
+"""A label is to weigh in a key, and an embedding has length 16."""
+
 
 @dataclass(frozen=True)
 class MannState:
@@ -67,6 +70,7 @@ class MemoryAugmentedNetwork(EpisodicMethod):
     ) -> tuple[Float[Tensor, "task places"], MannState]:
         """Write, read, answer; `y` is None where the answer is wanted."""
         told = x.new_zeros(len(x), self.most_classes) if y is None else F.one_hot(y, self.most_classes).to(x.dtype)
+        told = LABEL_LENGTH * told
         shown = torch.cat([x, told], 1)
         h, c = self.controller(torch.cat([shown, state.read], 1), (state.h, state.c))
         key = self.key(torch.cat([h, shown], 1)).view(len(x), self.heads, self.cell).tanh()

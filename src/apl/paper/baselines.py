@@ -98,7 +98,7 @@ def _width(data: Embedded) -> int:
 PLACES = "its weights hold a place for each of 20 classes; more would be another training"
 RATES = ({"learning_rate": 0.0}, {"learning_rate": 1e-4}, {"learning_rate": 1e-3})
 """For methods that begin at the frozen embedding; 0 leaves it as it is."""
-HIGHER_RATES = ({"learning_rate": 5e-4}, {"learning_rate": 1e-3}, {"learning_rate": 2e-3})
+HIGHER_RATES = ({"learning_rate": 1e-3}, {"learning_rate": 2e-3}, {"learning_rate": 4e-3})
 """For methods that begin with a network that knows nothing."""
 
 
