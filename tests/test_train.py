@@ -21,7 +21,7 @@ from apl.data.jitter import JitterConfig
 from apl.data.source import DataSource
 from apl.evaluate import fixed_context
 from apl.learner import Learner
-from apl.training.episodic import TrainConfig, next_episode_cap, train, with_encoder_of
+from apl.training.episodic import TrainConfig, load_decoder, next_episode_cap, train, with_encoder_of
 from apl.training.pretrain import PretrainConfig, pretrain
 from apl.training.run import RunOptions
 from apl.training.saved_encoder import read_encoder
@@ -309,6 +309,19 @@ def test_training_starts_from_a_saved_encoder_and_freezes_it_if_asked(tmp_path: 
     torch.testing.assert_close(again.encoder.stem.weight, start["stem.weight"], atol=1e-3, rtol=1e-3)
     on = replace(PRETRAIN, steps=1, learning_rate=0.0, encoder_from=str(tmp_path / "frozen" / "model"))
     assert torch.equal(pretrain(on, RunOptions(tmp_path / "on")).stem.weight, again.encoder.stem.weight)
+
+
+def test_a_decoder_may_be_trained_on_memories_that_consolidate_and_start_from_one_that_was_not(tmp_path: Path) -> None:
+    plain = train(TRAIN, RunOptions(tmp_path / "plain"))
+    counting = replace(TRAIN.learner, decoder=replace(TRAIN.learner.decoder, counts=True), sigma_ratio=0.9)
+    start = Learner(counting)
+    load_decoder(start, str(tmp_path / "plain" / "model"))
+    weight = start.decoder.inputs.project.weight
+    torch.testing.assert_close(weight[:, :-1], plain.decoder.inputs.project.weight, atol=1e-3, rtol=1e-3)
+    assert not weight[:, -1].any()
+    config = replace(TRAIN, learner=counting, consolidate=True, decoder_from=str(tmp_path / "plain" / "model"), seed=1)
+    trained = train(config, RunOptions(tmp_path / "consolidated"))
+    assert trained.decoder.inputs.project.weight[:, -1].any(), "the count never differed, or carried no gradient"
 
 
 def test_another_encoder_than_the_configuration_s_is_refused(tmp_path: Path) -> None:

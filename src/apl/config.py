@@ -98,6 +98,8 @@ class DecoderConfig:
     """Deviation: also show the decoder |e_t - e_m|, feature by feature."""
     class_means: bool = False
     """Deviation: show the decoder how far the query is from the mean of the recalled rows of each row's class."""
+    counts: bool = False
+    """Deviation: show the decoder how many examples stand behind each row, in memories that consolidate."""
     key_distances: bool = False
     """Show the decoder how far each row is by every key column, not only by the one that recalled it."""
     content: bool = True

@@ -14,13 +14,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from apl.memory import Column, RamMemory, Rows
+from apl.memory import COUNT, Column, RamMemory, Rows
 from apl.metric import measured
 from apl.novelty import Novelty
 from apl.readers import ClassStatistics, Pool, Readings
-
-COUNT = "count"
-"""The column that says how many examples stand behind a row."""
 
 
 class ConsolidatingMemory(RamMemory):

@@ -48,6 +48,9 @@ class ConsolidatingController(SurpriseController):
     `apl.consolidation.ConsolidatingMemory`, and is read by several readers (`apl.readers`).
     """
 
+    decoder_alone: bool = False
+    """The decoder is the only reader, as in its training."""
+
     def merge(
         self,
         written: Bool[np.ndarray, "episode query"],

@@ -19,9 +19,9 @@ from jaxtyping import Bool, Float, Int
 
 from apl.class_shares import Elsewhere, place
 from apl.config import WITHOUT_WEIGHTS, LearnerConfig
-from apl.consolidation import COUNT, ConsolidatingMemory
+from apl.consolidation import ConsolidatingMemory
 from apl.controller import ConsolidatingController, Controller, SurpriseController
-from apl.memory import Column, Memory, Neighbours, RamMemory
+from apl.memory import COUNT, Column, Memory, Neighbours, RamMemory
 from apl.metric import measured
 from apl.novelty import log_odds_of_share
 from apl.posterior import Array, Posterior
@@ -109,6 +109,8 @@ class Learner:
     @property
     def readers(self) -> tuple[str, ...]:
         """Those that share the answer of a memory that consolidates: a decoder that was trained is one of them."""
+        if self.consolidates and self.controller.decoder_alone:
+            return (DECODER,)
         return READERS if self.config.decoder.kind in WITHOUT_WEIGHTS else (*READERS, DECODER)
 
     @property
@@ -203,7 +205,7 @@ class Learner:
             raise ValueError(f"way, the number of classes, must be at least 2, got {way}")
         embedding = self.embed(x)
         neighbours = self.recall(memory, embedding)
-        if isinstance(memory, ConsolidatingMemory):
+        if isinstance(memory, ConsolidatingMemory) and memory.pool.readers != (DECODER,):
             return self.consult(memory, embedding, neighbours, way)
         return self.decode(memory, embedding, neighbours, way)
 
@@ -219,8 +221,8 @@ class Learner:
             decoded, weight = self.networks.array(said.log_probs), said.weight
         query = measured(self.networks.array(embedding), memory.metric)
         rows, label = measured(neighbours.columns["embedding"], memory.metric), neighbours.columns["label"]
-        count = neighbours.columns[COUNT]
-        readings = read(query, rows, label, neighbours.mask, count, memory.statistics(way), decoded)
+        classes = memory.statistics(way)
+        readings = read(query, rows, label, neighbours.mask, neighbours.examples, classes, decoded)
         among_known = memory.pool.log_probs(readings)
         logit = memory.novelty.logit(readings)
         odds = logit + log_odds_of_share(readings.number, way)[:, None]
@@ -251,7 +253,7 @@ class Learner:
         """Steps 4 and 5 after a prediction from the same memory, which must not have changed since."""
         surprise = self.surprise(prediction, y)
         chosen = self.controller.choose(self.networks.array(surprise), prediction.log_probs.shape[-1])
-        if prediction.readings is not None:
+        if isinstance(memory, ConsolidatingMemory):
             return self.consolidate(memory, prediction, surprise, y, chosen)
         row = self.write(memory, prediction.embedding, y, chosen)
         return Observation(prediction, surprise, row)
@@ -266,7 +268,8 @@ class Learner:
     ) -> Observation:
         """Steps 4 and 5 in a memory that consolidates: weigh the readers, write what surprised, merge the rest."""
         truth = self.networks.array(y)
-        memory.learn(prediction.readings, truth)
+        if prediction.readings is not None:
+            memory.learn(prediction.readings, truth)
         explained = explaining_row(prediction.neighbours, truth)
         merged = np.where(self.controller.merge(chosen, explained >= 0), explained, -1)
         row = np.full(merged.shape, -1)

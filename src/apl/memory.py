@@ -20,6 +20,8 @@ from apl.metric import measured
 from apl.search_index import BLOCKS, SearchIndex
 
 FIRST_CAPACITY = 64
+COUNT = "count"
+"""The column that says how many examples stand behind a row, in memories that consolidate."""
 
 Rows = Mapping[str, np.ndarray]
 """Cells by column, each `[episode, query, *cell]`."""
@@ -53,6 +55,11 @@ class Neighbours:
     @property
     def k(self) -> int:
         return self.distance.shape[-1]
+
+    @cached_property
+    def examples(self) -> Float[np.ndarray, "episode query neighbours"]:
+        """How many stand behind each row."""
+        return self.columns[COUNT] if COUNT in self.columns else self.mask.astype(np.float32)
 
     @cached_property
     def same(self) -> Bool[np.ndarray, "episode query neighbours neighbours"]:

@@ -31,6 +31,7 @@ class TorchNetworks(nn.Module):
         super().__init__()
         self.metric: Metric = metric
         self.distance_gradient = distance_gradient
+        self.counts = decoder.counts
         self.encoder = build_encoder(encoder)
         self.decoder = build_decoder(decoder, self.encoder.width, tuple(self.key_widths.values()))
 
@@ -93,7 +94,9 @@ class TorchNetworks(nn.Module):
             live = torch.linalg.vector_norm(apart, dim=-1).masked_fill(~mask, 0)
             # The value stays the memory's to the last bit: an answer depends on the rows alone.
             distance = live + (distance - live.detach())
-        return Neighbourhood(rows, distance, mask, flat(neighbours.same), flat(log_elsewhere), flat(columns["label"]))
+        same, label = flat(neighbours.same), flat(columns["label"])
+        count = flat(neighbours.examples) if self.counts else None
+        return Neighbourhood(rows, distance, mask, same, flat(log_elsewhere), label, count)
 
     def fingerprint(self) -> str:
         """Identifies the encoder whose embeddings a memory holds: keys of another one are meaningless."""
@@ -111,7 +114,7 @@ class TorchNetworks(nn.Module):
         """The same decoder behind vectors."""
         twin = TorchNetworks.__new__(TorchNetworks)
         nn.Module.__init__(twin)
-        twin.metric, twin.distance_gradient = self.metric, self.distance_gradient
+        twin.metric, twin.distance_gradient, twin.counts = self.metric, self.distance_gradient, self.counts
         twin.encoder = IdentityEncoder(replace(config, width=self.width))
         twin.encoder.key_widths = self.key_widths
         twin.decoder = self.decoder

@@ -17,8 +17,9 @@ from jaxtyping import Bool, Float, Int
 
 from apl.classifier.answers import Forgotten
 from apl.classifier.eviction import MOST_COMPARED, Redundancy, least_important_of_some
-from apl.consolidation import COUNT, ConsolidatingMemory
+from apl.consolidation import ConsolidatingMemory
 from apl.learner import Learner
+from apl.memory import COUNT
 from apl.novelty import Novelty
 from apl.readers import Pool
 from apl.store import Label, MergedExample, NewRow, RowUpdate, Store

@@ -25,9 +25,9 @@ from jaxtyping import Bool, Float, Int
 
 from apl.classifier.answers import Forgotten
 from apl.classifier.durable_memory import READERS_SETTING, forget_source
-from apl.consolidation import COUNT, ConsolidatingMemory
+from apl.consolidation import ConsolidatingMemory
 from apl.learner import Learner
-from apl.memory import Column, Neighbours
+from apl.memory import COUNT, Column, Neighbours
 from apl.novelty import Novelty
 from apl.readers import Pool
 from apl.store import (

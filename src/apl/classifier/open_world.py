@@ -24,7 +24,6 @@ from apl.classifier.durable_memory import DurableMemory
 from apl.classifier.engine_memory import EngineMemory
 from apl.classifier.features import UnitKernelNetworks, gaussian_vote, measure_unit
 from apl.classifier.new_class import NewClassRule
-from apl.consolidation import COUNT
 from apl.controller import SurpriseController
 from apl.learner import Learner, explaining_row
 from apl.memory import Neighbours
@@ -212,7 +211,7 @@ class OpenWorld:
                         distance=float(neighbours.distance[0, 0, at]),
                         weight=float(belief.weight[0, at]),
                         source=memory.sources[row],
-                        examples=int(neighbours.columns[COUNT][0, 0, at]) if COUNT in neighbours.columns else 1,
+                        examples=int(neighbours.examples[0, 0, at]),
                     )
                 )
         probabilities = self.probabilities(belief)

@@ -37,7 +37,9 @@ def build_decoder(config: DecoderConfig, width: int, key_widths: tuple[int, ...]
     if config.hidden % config.heads:
         raise ValueError(f"hidden ({config.hidden}) must be a multiple of heads ({config.heads})")
     told = key_widths if config.key_distances else ()
-    inputs = NeighbourInputs(width, config.label_width, config.hidden, config.compare, told, config.class_means)
+    inputs = NeighbourInputs(
+        width, config.label_width, config.hidden, config.compare, told, config.class_means, config.counts
+    )
     if config.labels == "fixed":
         if not config.way or config.way < 2:
             raise ValueError("fixed labels need `way`, the number of classes (at least 2)")

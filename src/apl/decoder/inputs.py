@@ -25,6 +25,8 @@ class Neighbourhood:
     """Log of the part of "none of these" that has any class to go to."""
     label: Int[Tensor, "query neighbours"] | None = None
     """Needed by fixed labels alone."""
+    count: Float[Tensor, "query neighbours"] | None = None
+    """How many examples stand behind each row, for decoders that ask."""
 
     def class_distance(self, query: Float[Tensor, "query embed"]) -> Float[Tensor, "query neighbours"]:
         """The query's distance from the mean of the recalled rows that share the row's label.
@@ -33,6 +35,8 @@ class Neighbourhood:
         rows and with many are compared fairly. Rows are constant: gradient flows into the query alone.
         """
         alike = self.same.to(self.embedding.dtype)
+        if self.count is not None:
+            alike = alike * self.count[:, None]
         alike = alike / alike.sum(-1, keepdim=True).clamp(min=1)
         mean = alike @ self.embedding
         length = alike @ torch.linalg.vector_norm(self.embedding, dim=-1, keepdim=True)
@@ -46,7 +50,7 @@ class NeighbourInputs(nn.Module):
     Deviation: the "none" state is not in the paper. It gives attention something to look at when the memory
     is empty, and a place to say that no recalled row fits. With several key columns (`key_widths`) each row also
     tells its distance by every one of them: which key recalled it cannot be seen otherwise. With `class_means` it
-    tells the query's distance from the mean of its class too.
+    tells the query's distance from the mean of its class too, and with `counts` how many examples it stands for.
     """
 
     def __init__(
@@ -57,13 +61,15 @@ class NeighbourInputs(nn.Module):
         compare: bool,
         key_widths: tuple[int, ...] = (),
         class_means: bool = False,
+        counts: bool = False,
     ) -> None:
         super().__init__()
         self.width = width
         self.compare = compare
         self.key_widths = key_widths
         self.class_means = class_means
-        numbers = 1 + len(key_widths) + class_means
+        self.counts = counts
+        numbers = 1 + len(key_widths) + class_means + counts
         self.project = nn.Linear((3 if compare else 2) * width + label_width + numbers, hidden)
         self.none = nn.Linear(width, hidden)
         self.none_distance = nn.Parameter(torch.tensor(1.0))
@@ -84,6 +90,9 @@ class NeighbourInputs(nn.Module):
             parts += [difference.square().mean(-1, keepdim=True) for difference in apart]
         if self.class_means:
             parts.append(neighbours.class_distance(query)[..., None] / self.width**0.5)
+        if self.counts:
+            # Last, so that a decoder trained without can start one with.
+            parts.append(neighbours.count.clamp(min=1).log()[..., None])
         return torch.cat([self.none(query)[:, None], self.project(torch.cat(parts, -1))], 1)
 
     def scaled_distance(self, neighbours: Neighbourhood) -> Float[Tensor, "query neighbours"]:

@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from apl.classifier.answers import Explanation, ReaderOpinion, RecalledRow, Receipt
 from apl.classifier.open_world import Belief, OpenWorld
-from apl.consolidation import COUNT
 
 INFINITE_NATS = 1e6
 """JSON has no infinity."""
@@ -181,7 +180,7 @@ def answers(world: OpenWorld, belief: Belief, tops: Sequence[int]) -> list[dict[
         neighbours.columns["label"][0].tolist(),
         neighbours.distance[0].tolist(),
         belief.weight.tolist(),
-        neighbours.columns.get(COUNT, np.ones_like(neighbours.row))[0].astype(int).tolist(),
+        neighbours.examples[0].astype(int).tolist(),
     )
     known, new = np.asarray(belief.known), np.asarray(belief.new).tolist()
     records = []

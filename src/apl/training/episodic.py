@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from apl.checkpoint import find_model, is_named
 from apl.config import LearnerConfig
+from apl.controller import ConsolidatingController
 from apl.data.compose import compose
 from apl.data.jitter import JitterConfig, jitter
 from apl.data.source import DataSource, Mirrored
@@ -47,6 +48,8 @@ class TrainConfig:
     """Train the decoder alone, on embeddings computed once."""
     decoder_from: str | None = None
     """A saved learner whose decoder to start from; of fixed labels, it may have more than are needed."""
+    consolidate: bool = False
+    """On memories that merge what does not surprise, as those are that the model will read."""
     mirrored: Mirrored = "none"
     """`for_decoder`: train on mirror images the encoder was not trained on, so that neighbourhoods are as unclean
     as those of new classes will be."""
@@ -76,7 +79,8 @@ class TrainConfig:
 def train(config: TrainConfig, options: RunOptions) -> Learner:
     """Train, save the learner under `options.directory/model`, and return it."""
     torch.manual_seed(config.seed)
-    learner = Learner(config.learner)
+    merging = ConsolidatingController(config.learner.sigma_ratio, decoder_alone=True)
+    learner = Learner(config.learner, merging if config.consolidate else None)
     if config.encoder_from is not None:
         read_encoder(config.encoder_from).load_into(learner.encoder)
     if config.decoder_from is not None:
@@ -154,6 +158,12 @@ def load_decoder(learner: Learner, name_or_dir: str) -> None:
     for name, wanted in learner.decoder.state_dict().items():
         if name.startswith(LABEL_WEIGHTS) and name in tensors and len(tensors[name]) > len(wanted):
             tensors[name] = tensors[name][: len(wanted)]
+        if (
+            name == "inputs.project.weight"
+            and tensors[name].shape[1] == wanted.shape[1] - learner.config.decoder.counts
+        ):
+            # One that was not told of counts does not mind them at first.
+            tensors[name] = nn.functional.pad(tensors[name], (0, int(learner.config.decoder.counts)))
     load_weights(learner.decoder, tensors, str(directory))
 
 

@@ -11,7 +11,6 @@ import io
 import logging
 import warnings
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +51,9 @@ class DecoderGraph(nn.Module):
         same: Tensor,
         log_elsewhere: Tensor,
         label: Tensor,
+        count: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        said = self.decoder(query, Neighbourhood(embedding, distance, mask, same, log_elsewhere, label))
+        said = self.decoder(query, Neighbourhood(embedding, distance, mask, same, log_elsewhere, label, count))
         return said.log_none, said.weight, said.log_probs if self.fixed else said.log_class
 
 
@@ -92,7 +92,8 @@ def export_model(name_or_dir: str | Path, directory: Path | None = None) -> Path
         "log_elsewhere": torch.zeros(queries),
         "label": torch.zeros(queries, k, dtype=torch.int64),
     }
-    assert set(example) == {"query", *(field.name for field in fields(Neighbourhood))}
+    if config.decoder.counts:
+        example["count"] = torch.ones(queries, k)
     said = ("log_none", "weight", "log_probs" if fixed else "log_class")
     write_graph(DecoderGraph(learner.decoder, fixed), example, said, target / DECODER, weights)
     described = read_json(target / DESCRIPTION)

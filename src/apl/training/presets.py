@@ -84,6 +84,23 @@ def fewer_labels(way: int) -> TrainConfig:
     )
 
 
+OMNIGLOT = TrainConfig(
+    learner=LearnerConfig(
+        encoder=OMNIGLOT_ENCODER,
+        decoder=DecoderConfig(hidden=64, blocks=2, heads=4, compare=True, class_means=True),
+        k=16,
+        sigma_ratio=0.2,
+    ),
+    freeze_encoder=True,
+    mirrored="for_decoder",
+    ways=MANY_WAYS,
+    longest_episode=6,
+    steps=2000,
+    learning_rate=1e-3,
+    decay=0.3,
+)
+"""The decoder of the bundled model."""
+
 Preset = PretrainConfig | JoinConfig | DistilConfig | TrainConfig | AnalogyConfig
 
 PRESETS: dict[str, Preset] = {
@@ -95,20 +112,15 @@ PRESETS: dict[str, Preset] = {
         ("runs/omniglot-encoder-composed/encoder", "runs/omniglot-encoder-finer/encoder")
     ),
     "omniglot-encoder-distilled": DistilConfig(),
-    "omniglot": TrainConfig(
-        learner=LearnerConfig(
-            encoder=OMNIGLOT_ENCODER,
-            decoder=DecoderConfig(hidden=64, blocks=2, heads=4, compare=True, class_means=True),
-            k=16,
-            sigma_ratio=0.2,
-        ),
-        freeze_encoder=True,
-        mirrored="for_decoder",
-        ways=MANY_WAYS,
-        longest_episode=6,
-        steps=2000,
-        learning_rate=1e-3,
-        decay=0.3,
+    "omniglot": OMNIGLOT,
+    "omniglot-consolidated": replace(
+        OMNIGLOT,
+        learner=replace(OMNIGLOT.learner, decoder=replace(OMNIGLOT.learner.decoder, counts=True), sigma_ratio=0.75),
+        decoder_from="omniglot",
+        consolidate=True,
+        longest_episode=12,
+        steps=1500,
+        learning_rate=5e-4,
     ),
     "lake-encoder": LAKE,
     "lake-encoder-finer": replace(LAKE, encoder=FINER_ENCODER, seed=1),
