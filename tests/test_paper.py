@@ -158,3 +158,15 @@ def test_a_verdict_follows_the_figures(stored: float, verdict: str):
 
 def test_every_experiment_has_a_verdict():
     assert set(FINDINGS) == set(EXPERIMENTS)
+
+
+def test_the_recipe_s_extrapolation_meets_the_paper_s_number_where_it_says() -> None:
+    from apl.paper import fixed_labels
+
+    rows = [{"method": fixed_labels.RECIPE, "shot": 1, "accuracy": 0.874}]
+    reached = fixed_labels.extrapolated(rows)
+    power, factor = fixed_labels.power_law()
+    test_error = factor * reached["images"] ** power * reached["test_over_validation_error"]
+    assert test_error == pytest.approx(100 - 97.2)
+    assert reached["images"] > max(fixed_labels.CURVE)
+    assert fixed_labels.extrapolated([]) is None

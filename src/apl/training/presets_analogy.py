@@ -55,8 +55,9 @@ def compared(kind: DecoderKind, k: int, **more: Any) -> AnalogyConfig:
         sigma_ratios=(0.02, 0.1),
         longest_episode=80,
         curriculum=0.5,
-        steps=4000,
-        learning_rate=2e-3,
+        steps=8000,
+        learning_rate=1.5e-3,
+        decay_share=0.4,
     )
     return replace(first, **more)
 
