@@ -96,7 +96,7 @@ def _table(columns: list[str]) -> str:
         values = {f"{way}-way {shot}-shot": f"{value}" for (way, shot), value in quoted.items()}
         if not values.keys().isdisjoint(columns):
             lines.append(line(name, values))
-    lines.append(heading("measured: our encoder, the same episodes"))
+    lines.append(heading("measured: our encoder, frozen, the same episodes"))
     table, mean = cells(rows), means(rows)
     for method in sorted(table, key=lambda name: (mean[name]["mean"] is None, -(mean[name]["mean_of_its_cells"] or 0))):
         values = {cell: f"{100 * value:.1f}" for cell, value in table[method].items()}
@@ -107,6 +107,12 @@ def _table(columns: list[str]) -> str:
         if stream:
             values[KEPT], values[TIME] = f"{stream['kept']:.0f}", f"{stream['ms_per_example']:.2g}"
         lines.append(line(f"**{method}**" if method == OURS_NAME else method, values))
+    if own := load_rows("baselines-own"):
+        lines.append(heading(f"measured: the paper's encoder, trained with the method on {own[0]['images']:,} images"))
+        for method in dict.fromkeys(row["method"] for row in own):
+            of_method = [row for row in own if row["method"] == method]
+            values = {f"{row['way']}-way {row['shot']}-shot": f"{100 * row['accuracy']:.1f}" for row in of_method}
+            lines.append(line(f"**{method}**" if method == OURS_NAME else method, values))
     if missing := load_whole("baselines").get("not_yet_measured"):
         lines += ["", f"Not yet measured (`apl reproduce baselines` goes on there): {', '.join(missing)}."]
     return "\n".join(lines)
