@@ -136,7 +136,12 @@ PRESETS: dict[str, Preset] = {
     "fixed-1000way": FIXED_LABELS,
     **{f"fixed-{way}way": fewer_labels(way) for way in (5, 20, 423)},
     "paper-architecture": replace(
-        fewer_labels(20), freeze_encoder=False, jitter=JitterConfig(), mirrored="none", learning_rate=1e-4
+        fewer_labels(20),
+        decoder_from="runs/fixed-20way/model",
+        freeze_encoder=False,
+        mirrored="for_encoder",
+        jitter=JitterConfig(),
+        steps=450,
     ),
     "glyphs-encoder": PretrainConfig(
         encoder=GLYPH_ENCODER, data=DataSource(name="glyphs"), steps=400, batch=64, warmup_steps=50
