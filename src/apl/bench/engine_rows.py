@@ -1,0 +1,56 @@
+"""Rows to measure engines with: embeddings of jittered Omniglot drawings, and as many more like them as are wanted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from apl.checkpoint import BUNDLED
+
+DRAWINGS_AT_ONCE = 128
+
+
+def jittered_drawings(file: Path, number: int, seed: int = 0) -> None:
+    """Embed so many drawings of the validation characters, each deformed anew, by the bundled model; keep x and y."""
+    import torch
+
+    from apl.data.jitter import JitterConfig, jitter
+    from apl.data.omniglot import omniglot
+    from apl.encoder import scale_bytes
+    from apl.exported import load_for_use
+
+    learner = load_for_use(BUNDLED / "omniglot")
+    data = omniglot("paper", "validation", rotations=True, size=learner.config.encoder.image_size)
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.arange(number) % len(data)
+    x = np.zeros((number, learner.networks.width), np.float32)
+    for start in range(0, number, DRAWINGS_AT_ONCE):
+        part = slice(start, start + DRAWINGS_AT_ONCE)
+        images = jitter(scale_bytes(data.images[chosen[part]]), JitterConfig(), generator)
+        x[part] = learner.networks.array(learner.networks.embed(images.numpy()))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(file, x=x, y=data.labels[chosen].numpy())
+
+
+def more_rows(x: np.ndarray, y: np.ndarray, rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """So many rows: the given ones, then others that differ from one of them as two of another class differ.
+
+    To a given row is added a random 30 to 90 % of the difference between two rows of a class, and the sum is brought
+    back to the row's length. So the others are spread as the given ones are, in directions in which drawings do differ.
+    """
+    if rows <= len(x):
+        return x[:rows], y[:rows]
+    rng = np.random.default_rng(seed)
+    order = np.argsort(y, kind="stable")
+    made = np.empty((rows - len(x), x.shape[1]), np.float32)
+    base = rng.integers(0, len(x), len(made))
+    pairs = np.flatnonzero(y[order[:-1]] == y[order[1:]])
+    for start in range(0, len(made), 10_000):
+        part = slice(start, start + 10_000)
+        own = x[base[part]]
+        pair = rng.choice(pairs, len(own))
+        share = rng.uniform(0.3, 0.9, (len(own), 1)).astype(np.float32)
+        moved = own + share * (x[order[pair]] - x[order[pair + 1]])
+        made[part] = moved * (np.linalg.norm(own, axis=1) / np.linalg.norm(moved, axis=1))[:, None]
+    return np.concatenate([x, made]), np.concatenate([y, y[base]])
