@@ -24,9 +24,14 @@ EXAMPLES = 30
 names = count()
 
 
-@pytest.fixture(params=["ram", "postgres"])
+@pytest.fixture(params=["ram", "postgres", "milvus"])
 def url(request: pytest.FixtureRequest) -> str:
-    return "ram:" if request.param == "ram" else request.getfixturevalue("postgres_url")
+    return "ram:" if request.param == "ram" else request.getfixturevalue(f"{request.param}_url")
+
+
+@pytest.fixture(params=["postgres", "milvus"])
+def server(request: pytest.FixtureRequest) -> str:
+    return request.getfixturevalue(f"{request.param}_url")
 
 
 def opened(url: str, name: str, **options: object) -> Store:
@@ -48,13 +53,16 @@ def stream(seed: int = 0) -> list[tuple[np.ndarray, str | int]]:
 
 @pytest.mark.parametrize("consolidate", [False, True])
 def test_engine_and_ram_give_the_same_answers_on_a_stream(url: str, consolidate: bool) -> None:
+    if url.startswith("milvus") and not consolidate:
+        pytest.skip("the other way is enough for a slow server")
     name = f"same-{next(names)}"
     with (
         opened(url, name, metric="cosine" if consolidate else "euclidean") as store,
         RamStore("ram", "e", WIDTH) as copy,
     ):
         engine, ram = world(store, EngineMemory, consolidate), world(copy, DurableMemory, consolidate)
-        for number, (key, label) in enumerate(stream()):
+        few = 10 if url.startswith("milvus") else EXAMPLES
+        for number, (key, label) in enumerate(stream()[:few]):
             # Several examples in one transaction see one another.
             for example in (key, key + 0.05):
                 a, b = engine.learn(example, label), ram.learn(example, label)
@@ -67,7 +75,7 @@ def test_engine_and_ram_give_the_same_answers_on_a_stream(url: str, consolidate:
                 engine.follow()
             shared, mine = engine.probabilities(engine.believe(key[None])), ram.probabilities(ram.believe(key[None]))
             assert dict(shared) == pytest.approx(dict(mine), abs=1e-4)
-        assert len(engine.memory) == len(ram.memory) >= 12
+        assert len(engine.memory) == len(ram.memory) >= few // 3
         assert store.load().counts.tolist() == copy.load().counts.tolist()
         np.testing.assert_allclose(store.load().keys, copy.load().keys, atol=1e-5)
         told = engine.explain(key)
@@ -78,14 +86,16 @@ def test_engine_and_ram_give_the_same_answers_on_a_stream(url: str, consolidate:
         assert len(gone) == len(ram.forget(ram.memory.ids_of(label))) and label not in engine.memory.classes
 
 
-def test_a_budget_makes_the_row_most_like_the_newcomer_go(url: str) -> None:
+def test_a_budget_makes_the_row_most_like_the_newcomer_go(postgres_url: str) -> None:
     name = f"budget-{next(names)}"
-    with opened(url, name) as store:
+    with opened(postgres_url, name) as store:
         engine = world(store, EngineMemory, max_rows=20, max_rows_per_class=4)
         for key, label in stream():
-            receipt = engine.learn(key, label)
+            # A second example finds the first staged.
+            receipt, other = engine.learn(key, label), engine.learn(key + 0.5, label)
             engine.commit()
             engine.follow()
+            assert not set(other.evicted) & set(store.load().ids.tolist())
             assert len(engine.memory) <= 20 and max(rows for rows, _ in store.class_counts().values()) <= 4
             assert not set(receipt.evicted) & set(store.load().ids.tolist())
         assert len(engine.memory) == store.count()
@@ -95,7 +105,7 @@ def test_what_one_service_learnt_the_other_knows_at_once(postgres_url: str) -> N
     name = f"shared-{next(names)}"
     with opened(postgres_url, name, shared=True) as one, opened(postgres_url, name, shared=True) as two:
         first, second = world(one, EngineMemory), world(two, EngineMemory)
-        for number, (key, label) in enumerate(stream()[:40]):
+        for number, (key, label) in enumerate(stream()[:8]):
             teacher, pupil = (first, second) if number % 2 else (second, first)
             for side in (teacher, pupil):
                 if side.memory.is_stale():
@@ -127,13 +137,13 @@ def test_a_refused_lesson_leaves_nothing_behind(tmp_path: Path, monkeypatch: pyt
         assert engine.memory.classes == [label] and "refused" not in engine.probabilities(engine.believe(other[None]))
 
 
-def test_two_classifiers_learn_into_one_memory(postgres_url: str) -> None:
-    options = {"memory": postgres_url, "name": f"two-{next(names)}", "recall": "engine"}
+def test_two_classifiers_learn_into_one_memory(server: str) -> None:
+    options = {"memory": server, "name": f"two-{next(names)}"}
     with (
         OnlineClassifier.for_features(WIDTH, **options) as one,
         OnlineClassifier.for_features(WIDTH, **options) as two,
     ):
-        for number, (key, label) in enumerate(stream()[:16]):
+        for number, (key, label) in enumerate(stream()[:6]):
             teacher, pupil = (one, two) if number % 2 else (two, one)
             receipt = teacher.learn_one(key, label)
             assert receipt.row is None or pupil.explain(key).neighbours[0].row == receipt.row

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -162,3 +164,70 @@ def test_a_memory_of_the_first_version_is_brought_up_to_date(milvus_url: str) ->
         assert store.load().labels == ["label 1", "label 3"] and store.settings() == {"n": 1}
         assert store.row(1).payload == b"p" and store.load().counts.tolist() == [1, 1]
         assert store.append([NewRow("new", np.zeros(2, np.float32))])[0] >= 4
+
+
+def test_writers_who_share_a_memory_take_turns_and_lose_nothing(url: str) -> None:
+    from apl.store import AlreadyAnswered, RowChanged, RowUpdate
+
+    merges, answered = 3, []
+
+    def work(number: int) -> None:
+        with opened(url, shared=True) as store:
+            for merge in range(merges):
+                while True:
+                    seen = store.row(first)
+                    mean = seen.key + (number + 1 - seen.key) / (seen.count + 1)
+                    update = RowUpdate(first, key=mean, count=seen.count + 1, seen_count=seen.count)
+                    try:
+                        store.replace([], [row(f"{number}-{merge}")], update=[update])
+                        break
+                    except RowChanged:
+                        continue
+                try:
+                    store.replace([], [], receipts={f"request {merge}": number})
+                    answered.append(merge)
+                except AlreadyAnswered:
+                    pass
+
+    with opened(url) as alone:
+        (first,) = alone.append([NewRow("all", np.zeros(4, np.float32))])
+        before = alone.count()
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with opened(url, read_only=True) as store:
+        merged, ids = store.row(first), store.ids()
+        assert merged.count == 2 * merges + 1 and sorted(answered) == list(range(merges))
+        np.testing.assert_allclose(merged.key, np.full(4, merges * 3 / merged.count), rtol=1e-5)
+        assert store.count() == before + 2 * merges == len(set(ids))
+        totals = {total.label: total for total in store.totals().classes}
+        np.testing.assert_allclose(totals["all"].total, merged.key * merged.count, rtol=1e-5)
+
+
+def test_the_turn_of_a_dead_writer_is_taken_over_and_its_write_is_void(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from apl.store import StoreBusy, milvus_turn
+
+    with opened(url, shared=True) as sleeper, opened(url, shared=True) as other:
+        other.append([row("before")])
+        finish = sleeper._finish
+
+        def asleep(*everything: object) -> None:
+            # Its rows are there and its lease is over: the other writes, and only then does it wake.
+            monkeypatch.setattr(milvus_turn, "LEASE_SECONDS", 0.1)
+            other.append([row("after")])
+            monkeypatch.setattr(milvus_turn, "LEASE_SECONDS", 1000.0)
+            finish(*everything)
+
+        monkeypatch.setattr(sleeper, "_finish", asleep)
+        with pytest.raises(StoreBusy, match="took too long"):
+            sleeper.append([row("never")])
+        monkeypatch.undo()
+        assert other.load().labels[-2:] == ["before", "after"] and "never" not in other.class_counts()
+        sleeper.append([row("awake")])
+        for store in (sleeper, other):
+            found = store.recall(np.zeros((1, 4), np.float32), 99)
+            assert "never" not in found.labels[0] and "awake" in found.labels[0]

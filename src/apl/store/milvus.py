@@ -22,7 +22,7 @@ import base64
 import json
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -38,14 +38,16 @@ from apl.store.milvus_journal import (
     TEXT_LIMIT,
     Journal,
     MilvusClient,
+    MilvusException,
     Record,
+    RpcError,
     connect,
     make_ready,
     place,
     plain_errors,
     text_hash,
 )
-from apl.store.milvus_notes import EVERY, Note, Notes, notes_of, total_notes
+from apl.store.milvus_notes import EVERY, Kind, Note, Notes, notes_of, total_notes
 from apl.store.milvus_rows import collection_name, entity_of, make_rows, row_of
 from apl.store.milvus_turn import LEASE_SECONDS, POLL_SECONDS, Turn
 from apl.store.rows import (
@@ -80,6 +82,8 @@ VOID_KEPT = 100
 """So many void batches are remembered."""
 EF_SEARCH, EF_WIDE = 64, 32_768
 """How many rows a search through the index keeps in view, and the most the server allows."""
+SWEEP_NOTES = 8
+"""Once in so many writes, notes that newer ones have replaced are deleted."""
 SWEEP_EVERY = 1000
 """Once in so many writes, removals that are older than that are forgotten."""
 
@@ -210,7 +214,8 @@ class MilvusStore(Store):
         """The journal's newest record as last seen; true for as long as the memory is ours alone."""
         self._unfinished = False
         self._searchable = True
-        self._ids_kept: list[int] = []
+        self._replaced: dict[Kind, set[str]] = {"setting": set(), "total": set()}
+        self._ids_kept = range(0)
         """Reserved, and not given out yet."""
 
     def _open(self, metric: Metric | None) -> None:
@@ -225,6 +230,9 @@ class MilvusStore(Store):
         if not self.shared:
             self._turn.take_alone()
             self._own = self._recovered(self._current())
+        elif self._turn.is_held_alone():
+            with self._writing(by_force=True):
+                """Whoever opens a memory last has it, and shares it from now on."""
         if self._index() != wanted or metric != self.metric:
             with self._writing(by_force=True) as record:
                 self._search_by(record, wanted, metric)
@@ -352,8 +360,12 @@ class MilvusStore(Store):
             raise StoreBusy(f"the write to memory {self.name!r} took too long and was given up; nothing was written")
         self._erase(removed)
         self._own, self._unfinished = record, False
-        self._notes.sweep("setting", write.settings, batch)
-        self._notes.sweep("total", labels, batch)
+        self._replaced["setting"].update(write.settings)
+        self._replaced["total"].update(labels)
+        if batch % SWEEP_NOTES == 0:
+            for kind, names in self._replaced.items():
+                self._notes.sweep(kind, names, batch)
+                names.clear()
         if sweeping:
             self._notes.forget_old(record.known_since)
 
@@ -371,9 +383,9 @@ class MilvusStore(Store):
                 self._own = replace(record, batch=record.batch + 1, next_id=record.next_id + wanted, removed=[])
                 self._journal.commit(self._own)
                 self._unfinished = False
-            self._ids_kept = list(range(record.next_id, record.next_id + wanted))
-        given, self._ids_kept = self._ids_kept[:count], self._ids_kept[count:]
-        return given[0] if given else record.next_id
+            self._ids_kept = range(record.next_id, record.next_id + wanted)
+        first, self._ids_kept = self._ids_kept.start, self._ids_kept[count:]
+        return first
 
     def _next_id(self) -> int:
         return self._known().next_id
@@ -454,13 +466,14 @@ class MilvusStore(Store):
         return [id for id, examples in candidates.items() if any(example.source == source for example in examples)]
 
     def _receipt(self, key: str) -> str | None:
-        return self._notes.receipts([key], self._known()).get(key)
+        return self._notes.receipts([key], self._own).get(key)
 
     def _fetch(self, ids: list[int]) -> list[Row]:
         return [row_of(entity) for entity in self._select(f"id in {ids}", [*COLUMNS, "payload"], self._known())]
 
     def _totals(self, since: int | None) -> Totals:
-        record = self._known()
+        # If any of them is newer than this record, that is found out there.
+        record = self._own
         found = self._notes.totals(record, EVERY if since is None else f"batch > {since}")
         classes = [
             LabelTotal(
@@ -522,7 +535,7 @@ class MilvusStore(Store):
         return index["index_type"], index["metric_type"]
 
     def _settings(self, key: str | None = None) -> dict[str, str]:
-        return self._notes.settings(self._known())
+        return self._notes.settings(self._own, key)
 
     def _count(self) -> int:
         return _count_rows(self._client, self._known())
@@ -538,7 +551,10 @@ class MilvusStore(Store):
             self._client.drop_collection(self._collection)
 
     def _close(self) -> None:
-        # A turn that is kept is taken over by whoever opens the memory next.
+        if not self.read_only and not self.shared and not self._unfinished:
+            with suppress(MilvusException, RpcError):
+                if self._turn.is_mine():
+                    self._turn.give_back()
         self._client.close()
 
     def _plain_errors(self) -> AbstractContextManager[None]:

@@ -122,8 +122,8 @@ class Notes:
         for start in range(0, len(entities), 256):
             self._client.insert(NOTES, entities[start : start + 256])
 
-    def settings(self, record: Record) -> dict[str, str]:
-        return _newest(self._find("setting", record))
+    def settings(self, record: Record, key: str | None = None) -> dict[str, str]:
+        return _newest(self._find("setting", record, EVERY if key is None else f"name_hash == {text_hash(key)}"))
 
     def receipts(self, keys: Iterable[str], record: Record) -> dict[str, str]:
         """Those of these keys that have one."""
@@ -170,10 +170,15 @@ class Notes:
         return [note for label, change in changes.items() for note in total_notes(label, change, known.get(label))]
 
     def sweep(self, kind: Kind, names: Iterable[str], batch: int) -> None:
-        """Delete settings or totals that newer ones have replaced."""
+        """Of these settings or totals, keep what was written last."""
         hashes = sorted({text_hash(name) for name in names})
         if hashes:
-            self._delete(f'kind == "{kind}" and name_hash in {hashes} and batch < {batch}')
+            condition = f'kind == "{kind}" and name_hash in {hashes} and batch <= {batch}'
+            found = self._query(condition, ["key", "name", "batch"], "Eventually")
+            newest: dict[str, int] = {}
+            for note in found:
+                newest[note["name"]] = max(note["batch"], newest.get(note["name"], 0))
+            self._remove(note for note in found if note["batch"] < newest[note["name"]])
 
     def forget_old(self, batch: int) -> None:
         """Of removals and receipts only the later are kept."""
@@ -189,11 +194,10 @@ class Notes:
     def _find(self, kind: Kind, record: Record, which: str = EVERY, hashes: tuple[int, int] = HASHES) -> list[dict]:
         """Notes that count. Where some are newer than the record, the journal is asked again: what they have replaced may
         be gone already."""
-        condition = f'memory == "{self._memory}" and kind == "{kind}" and {which}'
+        condition = f'kind == "{kind}" and {which}'
         if hashes != HASHES:
             condition += f" and name_hash >= {hashes[0]} and name_hash < {hashes[1]}"
-        columns = ["name", "number", "part", "batch", "value"]
-        found = self._client.query(NOTES, condition, output_fields=columns, consistency_level=STRONG, limit=MOST_NOTES)
+        found = self._query(condition, ["name", "number", "part", "batch", "value"], STRONG)
         if len(found) == MOST_NOTES and kind in ("total", "setting"):
             middle = sum(hashes) // 2
             halves = ((hashes[0], middle), (middle, hashes[1]))
@@ -202,11 +206,16 @@ class Notes:
             record = self._journal.newest(self._memory) or record
         return [note for note in found if record.is_counted(note["batch"])]
 
-    def _delete(self, condition: str, level: str = "Eventually") -> None:
+    def _query(self, condition: str, columns: list[str], level: str) -> list[dict[str, Any]]:
         condition = f'memory == "{self._memory}" and {condition}'
-        found = self._client.query(NOTES, condition, output_fields=["key"], consistency_level=level, limit=MOST_NOTES)
-        if found:
-            self._client.delete(NOTES, ids=[note["key"] for note in found])
+        return self._client.query(NOTES, condition, output_fields=columns, consistency_level=level, limit=MOST_NOTES)
+
+    def _delete(self, condition: str, level: str = "Eventually") -> None:
+        self._remove(self._query(condition, ["key"], level))
+
+    def _remove(self, notes: Iterable[dict[str, Any]]) -> None:
+        if keys := [note["key"] for note in notes]:
+            self._client.delete(NOTES, ids=keys)
 
 
 def total_notes(

@@ -61,6 +61,9 @@ class Turn:
     def is_mine(self) -> bool:
         return bool(self._mine) and self._client.has_collection(self._mine)
 
+    def is_held_alone(self) -> bool:
+        return any(name.startswith(self._prefix + ALONE) for name in self._names())
+
     def renew(self) -> None:
         """A long write says now and then that it is still at work. Raises if the turn was lost."""
         if ALONE in self._mine or time.monotonic() - self._since < LEASE_SECONDS / 4:
