@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -17,6 +18,7 @@ from apl.baselines.maml import Maml
 from apl.baselines.mann import MemoryAugmentedNetwork, least_used
 from apl.baselines.matching import MatchingNetwork
 from apl.baselines.meta_training import MetaTraining, deal_places, draw_tasks, meta_train
+from apl.baselines.ours import newness
 from apl.baselines.protocols import Roaming, Watched, average_precision, few_shot, one_after_another, watch
 from apl.baselines.prototypical import PrototypicalNetwork
 from apl.baselines.relation import RelationNetwork
@@ -440,7 +442,7 @@ def test_ours_learns_the_same_whether_it_was_asked_before_or_not_and_keeps_less_
     y = torch.arange(6).repeat_interleave(8)[torch.randperm(48, generator=generator)]
     x = torch.randn(6, 256, generator=generator)[y] + 0.5 * torch.randn(48, 256, generator=generator)
     x = nn.functional.normalize(x, dim=1) * 16
-    asked, silent = (ENTRIES[-1].build({}, None) for _ in range(2))
+    asked, silent = (ENTRIES[-1].build(ENTRIES[-1].grid[0], None) for _ in range(2))
     stream = watch(asked, x, torch.arange(48), y, 6)
     silent.adapt(x[:0], y[:0], 6)
     for example, label in zip(x, y.tolist(), strict=True):
@@ -475,3 +477,10 @@ def test_embeddings_are_worked_out_once_and_never_taken_for_those_of_other_image
     monkeypatch.undo()
     monkeypatch.setattr("apl.data.files.cache_directory", lambda: own_cache)
     torch.testing.assert_close(embed_once(learner, images), first)
+
+
+def test_ours_looks_newer_far_from_every_class_mean_between_two_and_near_one_that_is_well_known():
+    total, examples = np.array([[4.0, 0.0], [0.0, 1.0], [9.0, 9.0]]), np.array([4.0, 1.0, 0.0])
+    near, between, near_other = newness(np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]), total, examples)
+    assert near == pytest.approx(-1.35 + 0.04 * math.log(4))
+    assert between > near > near_other, "the class without examples is no class"
