@@ -11,6 +11,7 @@ import torch
 from apl.bench.growth import ROW_BYTES, growth
 from apl.bench.search import FaissFlat, NumpyScan, OurStore, check_same_answers, compare
 from apl.bench.streams import Characters
+from apl.bench.text_peers import installed_peers
 from apl.bench.timing import Contender, ratio, take_turns, threads
 from apl.bench.training_step import training_step
 from apl.classifier.new_class import NewClassRule
@@ -97,3 +98,10 @@ def test_all_peers_answer_every_stream(monkeypatch) -> None:
     assert all(row["rows"] <= row["examples"] for row in rows)
     three = {row["method"]: row["accuracy_seen"] for row in rows if "three" in row["stream"]}
     assert three["apl"] > three["running class mean"] - 0.02
+
+
+def test_packages_for_text_that_are_not_installed_are_left_out_loudly(monkeypatch, capsys) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert list(installed_peers()) == []
+    told = capsys.readouterr().err
+    assert "pip install adaptive-classifier" in told and "pip install setfit" in told

@@ -9,6 +9,7 @@ classes are learnt and all are asked about; for CLINC150 also its out-of-scope r
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from apl.bench.feature_sets import LabelledVectors, intents, photographs, unit
 from apl.bench.streams import report, save_result
+from apl.bench.text_peers import installed_peers
 from apl.classifier.online import OnlineClassifier
 
 ASKED_PER_CLASS, MOST_ASKED = 15, 1000
@@ -82,14 +84,16 @@ def few_shot(name: str, learnt: LabelledVectors, asked: LabelledVectors, way: in
     return [{**about, "method": method, **averaged(found)} for method, found in scores.items()]
 
 
-def published(name: str, parts: dict[str, LabelledVectors], shot: int) -> list[dict]:
+def published(
+    name: str, parts: dict[str, LabelledVectors], shot: int, methods: Mapping[str, Any] = METHODS
+) -> list[dict]:
     learnt, asked = parts[f"train_{shot}"], parts["test"]
     order = np.random.default_rng(0).permutation(len(learnt.labels))
     data = (learnt.vectors[order], learnt.labels[order], asked.vectors)
     about = {"table": "published", "set": name, "way": int(asked.labels.max()) + 1, "shot": shot, "draws": 1}
     return [
         {**about, "method": method, **averaged([scored(answer, *data, asked.labels)])}
-        for method, answer in METHODS.items()
+        for method, answer in methods.items()
     ]
 
 
@@ -154,6 +158,19 @@ def auroc(score: np.ndarray, positive: np.ndarray) -> float:
     from sklearn.metrics import roc_auc_score
 
     return float(roc_auc_score(positive, score))
+
+
+def run_text_peers() -> Path:
+    """The published sets with packages that do the same for text, as far as they are installed: results/text-peers.json."""
+    methods, rows = {**METHODS, **dict(installed_peers())}, []
+    for name in ("banking77", "clinc150"):
+        parts = intents(name)
+        for shot in (5, 10):
+            rows.extend(published(name, parts, shot, methods))
+            save_result("text-peers", rows, seed=0)
+    for row in rows:
+        report(row)
+    return save_result("text-peers", rows, seed=0)
 
 
 def run(draws: int = 10, draws_of_all: int = 3, only: str = "") -> Path:

@@ -19,11 +19,14 @@ class Command:
     only: Annotated[str, arg(metavar="TEXT")] = ""
     """Only the sets whose name contains this."""
 
+    peers: bool = False
+    """Instead: the published sets beside adaptive-classifier and SetFit, where they are installed (results/text-peers.json)."""
+
     def run(self) -> None:
-        from apl.bench.features import run
+        from apl.bench.features import run, run_text_peers
         from apl.bench.timing import threads
 
         if self.draws < 1 or self.draws_of_all < 1:
             raise ValueError("draws must be at least 1")
         with threads(1):
-            print(run(self.draws, self.draws_of_all, self.only))
+            print(run_text_peers() if self.peers else run(self.draws, self.draws_of_all, self.only))
