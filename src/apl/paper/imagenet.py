@@ -129,47 +129,73 @@ def chosen_weight(encoder: PhotoEncoder, data: PhotoFeatures, quick: bool) -> di
 
 
 def reproduce(quick: bool = False) -> None:
-    rows: list[Row] = []
-    for encoder in ("lite0",) if quick else ("lite0", "lite2", "inception"):
-        try:
-            measure(encoder, rows, quick)
-        except ImportError as error:
-            print(f"{ENCODERS[encoder]} is left out: {error}", file=sys.stderr)
-    draw([row for row in rows if row["encoder"] == ENCODERS["lite0"]], quick)
+    found = Measured(quick)
+    encoders = ("lite0",) if quick else ("lite0", "lite2", "inception")
+    for measure in (measure_any_n, measure_fixed_labels):
+        for encoder in encoders:
+            try:
+                measure(encoder, found)
+            except ImportError as error:
+                print(f"{ENCODERS[encoder]} is left out: {error}", file=sys.stderr)
+    draw([row for row in found.rows if row["encoder"] == ENCODERS["lite0"]], quick)
 
 
-def measure(encoder: str, rows: list[Row], quick: bool) -> None:
-    """Every method at every number of classes. Rows are saved as they come; those this commit has are not measured again."""
-    data, before = photo_features(encoder, "val"), load_whole("imagenet", quick)
-    choices = before.get("key_weight", {})
+class Measured:
+    """The rows so far, saved as they come; those that this commit has already are not measured again."""
 
-    def known(way: int, method: str) -> Row | None:
-        same = (ENCODERS[encoder], way, method)
-        found = [row for row in before.get("rows", []) if (row["encoder"], row["way"], row["method"]) == same]
-        return found[0] if found and (found[0]["commit"] == current_commit() or method == FIXED) else None
+    def __init__(self, quick: bool) -> None:
+        before = load_whole("imagenet", quick)
+        self.quick, self.rows, self._before = quick, [], before.get("rows", [])
+        self.key_weight = before.get("key_weight")
 
-    def add(way: int, method: str, learner: Learner, keys: Tensor, **more: object) -> None:
-        count = max(1, EPISODES[way] // 10) if quick else EPISODES[way]
-        rows.append(
-            known(way, method) or row(method, encoder, data, watch_episodes(learner, keys, data, way, count), **more)
-        )
-        save_rows("imagenet", rows, quick, key_weight=choices)
+    def weight(self) -> float:
+        """Chosen with the smaller encoder, for all of them."""
+        if not self.key_weight or self.key_weight["commit"] != current_commit():
+            choice = chosen_weight(photo_encoder("lite0"), photo_features("lite0", "train"), self.quick)
+            self.key_weight = {"commit": current_commit(), "split": "imagenet train", **choice}
+        return self.key_weight["weight"]
 
-    seen, maker = torch.from_numpy(data.features), photo_encoder(encoder)
+    def add(self, encoder: str, way: int, method: str, learner: Learner, keys: Tensor, **more: object) -> None:
+        place = (ENCODERS[encoder], way, method)
+        known = [row for row in self._before if (row["encoder"], row["way"], row["method"]) == place]
+        if known and known[0]["commit"] == current_commit():
+            self.rows.append(known[0])
+        else:
+            data, count = photo_features(encoder, "val"), EPISODES[way]
+            watched = watch_episodes(learner, keys, data, way, max(1, count // 10) if self.quick else count)
+            self.rows.append(row(method, encoder, data, watched, **more))
+        self.save()
+
+    def keep(self, encoder: str, method: str) -> None:
+        """What was measured before, where it cannot be measured now."""
+        self.rows += [row for row in self._before if (row["encoder"], row["method"]) == (ENCODERS[encoder], method)]
+        self.save()
+
+    def save(self) -> None:
+        save_rows("imagenet", self.rows, self.quick, key_weight=self.key_weight)
+
+
+def measure_any_n(encoder: str, found: Measured) -> None:
+    """One model for every number of classes, with both keys."""
+    features, maker = photo_features(encoder, "val").features, photo_encoder(encoder)
     if isinstance(maker, PhotoEncoder):
-        if encoder not in choices or choices[encoder]["commit"] != current_commit():
-            choice = chosen_weight(maker, photo_features(encoder, "train"), quick)
-            choices[encoder] = {"commit": current_commit(), "split": "imagenet train", **choice}
-        weight = choices[encoder]["weight"]
-        keys = torch.from_numpy(maker.keys(data.features, weight))
+        weight = found.weight()
+        keys = torch.from_numpy(maker.keys(features, weight))
         for way in EPISODES:
-            add(way, NAMED, any_n_learner(keys.shape[1]), keys, key_weight=weight)
+            found.add(encoder, way, NAMED, any_n_learner(keys.shape[1]), keys, key_weight=weight)
     for way in EPISODES:
-        add(way, ACTIVATIONS, any_n_learner(seen.shape[1]), seen)
-    if not quick:
-        train_decoders(encoder)
+        found.add(encoder, way, ACTIVATIONS, any_n_learner(features.shape[1]), torch.from_numpy(features))
+
+
+def measure_fixed_labels(encoder: str, found: Measured) -> None:
+    """The paper's form, trained here unless only a quick look is wanted."""
+    keys = torch.from_numpy(photo_features(encoder, "val").features)
+    if found.quick:
+        found.keep(encoder, FIXED)
+        return
+    train_decoders(encoder)
     for way, learner, provenance in trained_decoders(encoder):
-        add(way, FIXED, learner, seen, trained=provenance)
+        found.add(encoder, way, FIXED, learner, keys, trained=provenance)
 
 
 def train_decoders(encoder: str) -> None:
