@@ -103,7 +103,7 @@ def measured(method: str, name: str, way: int, quick: bool, earlier: list[Row]) 
     trained = {part: described["provenance"].get(part) for part in parts}
     learner = with_first_labels(place, way)
     tested = Subject(method, learner.config.decoder.kind, "fixed", name, learner.on_embeddings())
-    data = characters(way > 423, model=described.get("encoder", place), quick=quick)
+    data = characters(way > 423, model=place, quick=quick)
     for shot in (1, 5):
         yield {**cell(tested, data, way, shot, quick, EPISODES[way]), "trained": trained}
 

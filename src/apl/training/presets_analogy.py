@@ -24,7 +24,7 @@ SIGMA_RATIO = 0.1
 
 DIGITS = "analogy-shuffled"
 """A learner that holds the encoder of digits; made anew by `analogy-digits`."""
-SYMBOLS = "analogy-glyphs"
+SYMBOLS = "runs/analogy-symbols/encoder"
 
 DEDUCTION = DecoderConfig(kind="deduction", labels="fixed", way=WAY, hidden=48, blocks=6, heads=4, content=False)
 
@@ -33,6 +33,15 @@ SHUFFLED = AnalogyConfig(
     digits_from=DIGITS,
     sigma_ratios=(0.02, 0.1, 0.2, 0.4),
     steps=2500,
+)
+
+GLYPHS = replace(
+    SHUFFLED,
+    learner=replace(SHUFFLED.learner, encoder=DRAWN),
+    task=AnalogyTask(symbols="glyphs"),
+    symbols_from=SYMBOLS,
+    decoder_from="analogy-shuffled",
+    learning_rate=2e-3,
 )
 
 FIXED = AnalogyConfig(
@@ -79,20 +88,13 @@ ANALOGY_PRESETS: dict[str, PretrainConfig | AnalogyConfig] = {
         encoder=SMALL_ENCODER, data=DataSource(name="mnist", rotations=False), steps=5600, batch=128, warmup_steps=50
     ),
     "analogy-symbols": PretrainConfig(
-        encoder=SMALL_ENCODER, data=DataSource(name="glyphs"), steps=1000, batch=128, warmup_steps=50
+        encoder=SMALL_ENCODER, data=DataSource(name="glyphs"), steps=4000, batch=128, warmup_steps=50
     ),
     "analogy-shuffled": SHUFFLED,
     "analogy-shuffled-longer": replace(SHUFFLED, decoder_from="runs/analogy-shuffled/model", learning_rate=2e-3),
     "analogy-fixed": FIXED,
-    "analogy-glyphs": replace(
-        SHUFFLED,
-        learner=replace(SHUFFLED.learner, encoder=DRAWN),
-        task=AnalogyTask(symbols="glyphs"),
-        symbols_from=SYMBOLS,
-        decoder_from="runs/analogy-shuffled/model",
-        steps=2500,
-        learning_rate=2e-3,
-    ),
+    "analogy-glyphs": GLYPHS,
+    "analogy-glyphs-longer": replace(GLYPHS, decoder_from="analogy-glyphs"),
     **{f"analogy-{dashed(kind)}-k16": compared(kind, 16) for kind in PAPER_DECODERS},
     **{f"analogy-relational-k{k}": from_one_hop("relational", k, 1) for k in (2, 4, 8)},
     **{f"analogy-{dashed(kind)}-k16-two-hops": from_one_hop(kind, 16, 2) for kind in PAPER_DECODERS},
