@@ -1,11 +1,15 @@
 """The classifier in front of encoders that were plugged in: the same verbs, memories and explanations."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
 from PIL import Image
+from serving import drawing, save_small_model
+from test_service_encoders import landscape
 
+from apl.classifier.examples import PhotographWarning
 from apl.classifier.online import OnlineClassifier
 from apl.encoders import EncoderError
 from apl.store import StoreError
@@ -141,3 +145,57 @@ def test_the_named_photograph_encoder_tells_scenes_apart(tmp_path):
         clf.learn_many([*leaves[:2], *skies[:2]], ["leaves", "leaves", "sky", "sky"])
         assert clf.predict([leaves[2], skies[2]]).tolist() == ["leaves", "sky"]
         assert clf.store.payload(next(iter(clf.store.rows())).id).startswith(b"\xff\xd8")
+
+
+def test_a_photograph_for_a_model_of_drawings_is_warned_of_once(tmp_path):
+    clf = OnlineClassifier(model=save_small_model(tmp_path / "model"))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        clf.learn_many([drawing(number) for number in range(3)], ["a", "b", "c"])
+        clf.predict_one(drawing(1))
+        assert told == []
+        clf.predict_one(landscape(0))
+        clf.predict([landscape(0), drawing(1)])
+        clf.learn_one(landscape(1), "d")
+    (warning,) = told
+    assert warning.category is PhotographWarning and 'from_pretrained("photo")' in str(warning.message)
+
+
+@pytest.mark.parametrize("vectors", [np.ones((2, 3)) * 1j, [[1j, 2, 3]] * 2])
+def test_complex_vectors_are_refused(vectors):
+    with pytest.raises(ValueError, match="real numbers"):
+        OnlineClassifier.for_features(3).learn_many(vectors, ["a", "b"])
+    with pytest.raises(EncoderError, match="complex"):
+        OnlineClassifier(encoder=lambda words: np.array(vectors)[: len(words)]).learn_many(["a", "b"], ["a", "b"])
+
+
+@pytest.mark.parametrize("trouble", ["raises", "width", "few", "nan", "nothing"])
+def test_whatever_is_wrong_with_a_callable_nothing_is_written_and_it_goes_on_afterwards(tmp_path, trouble):
+    wrong = []
+
+    def troubled(words):
+        match wrong:
+            case ["raises"]:
+                raise RuntimeError("no network,\nsecond line")
+            case ["width"]:
+                return letters(words)[:, :3]
+            case ["few"]:
+                return letters(words)[:-1]
+            case ["nan"]:
+                return letters(words) * np.nan
+            case ["nothing"]:
+                return None
+        return letters(words)
+
+    with OnlineClassifier(encoder=troubled, memory=tmp_path / "m.apl") as clf:
+        clf.learn_many(["sun", "rain"], ["sun", "rain"])
+        before = [(row.id, row.label, row.key.tobytes()) for row in clf.store.rows()]
+        wrong[:] = [trouble]
+        with pytest.raises(EncoderError) as told:
+            clf.learn_many(["snow", "sun"], ["snow", "sun"])
+        assert "troubled" in str(told.value) and "\n" not in str(told.value)
+        with pytest.raises(EncoderError):
+            clf.predict_one("sun")
+        wrong.clear()
+        assert [(row.id, row.label, row.key.tobytes()) for row in clf.store.rows()] == before
+        assert clf.classes_.tolist() == ["rain", "sun"] and clf.predict_one("suns") == "sun"

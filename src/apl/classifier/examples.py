@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 from jaxtyping import Num
 
 from apl.classifier.encoded import EncodedExamples
-from apl.pictures.drawings import fit, read_image, read_images, to_png
+from apl.pictures.drawings import fit, looks_like_a_photograph, read_image, read_images, to_png
 from apl.pictures.pixels import as_array, is_tensor
 from apl.store import Label
 from apl.store.rows import checked_label
@@ -60,6 +61,25 @@ class Vectors:
 
 Examples = Pictures | Vectors | EncodedExamples
 
+PICTURES_LOOKED_AT = 10
+"""Whoever hands photographs to a model of drawings does so from the start: later pictures are not looked at for it."""
+
+
+class PhotographWarning(UserWarning):
+    """A model of drawings was given what looks like a photograph: it answers, and badly."""
+
+
+def warn_of_photographs(pictures: Iterable[Any]) -> bool:
+    """Say so if one of these is a photograph, once; whether it was said."""
+    if found := any(looks_like_a_photograph(picture) for picture in pictures):
+        warnings.warn(
+            "this looks like a photograph, and this model knows drawings: "
+            'OnlineClassifier.from_pretrained("photo") is for photographs',
+            PhotographWarning,
+            stacklevel=5,
+        )
+    return found
+
 
 def one_picture(x: Any, ink: str) -> Pictures:
     return Pictures([read_image(x, ink)])
@@ -89,6 +109,8 @@ def _numbers(x: Any) -> np.ndarray:
         x = as_array(x)
     elif isinstance(x, (list, tuple)):
         x = [as_array(one) if is_tensor(one) else one for one in x]
+    if np.iscomplexobj(x):
+        raise ValueError("a vector consists of real numbers, got complex ones")
     try:
         with np.errstate(over="ignore"):
             values = np.array(x, dtype=np.float32)

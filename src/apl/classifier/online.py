@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from apl.classifier.answers import Explanation, Forgotten, Probabilities, Receip
 from apl.classifier.encoded import many_encoded, one_encoded
 from apl.classifier.estimator import Estimator, not_fitted
 from apl.classifier.examples import (
+    PICTURES_LOOKED_AT,
     Examples,
     Pictures,
     label_array,
@@ -32,10 +34,11 @@ from apl.classifier.examples import (
     one_vector,
     plain_labels,
     sorted_order,
+    warn_of_photographs,
 )
 from apl.classifier.open_world import Belief
 from apl.classifier.parameters import check_new_above
-from apl.classifier.session import EXAMPLES_AT_ONCE, Session, open_session, recorded_parameters
+from apl.classifier.session import EXAMPLES_AT_ONCE, Session, UnknownWidth, open_session, recorded_parameters
 from apl.encoders import FrozenEncoder, open_encoder, plugged_encoder
 from apl.encoders.trained import trained_encoder
 from apl.learner import Learner
@@ -87,6 +90,7 @@ class OnlineClassifier(Estimator):
 
     _current: Session | None = None
     _opened_encoder: tuple[FrozenEncoder | None] | None = None
+    _pictures_to_look_at = PICTURES_LOOKED_AT
 
     def __init__(
         self,
@@ -152,7 +156,9 @@ class OnlineClassifier(Estimator):
             self._current = None
 
     def __enter__(self) -> OnlineClassifier:
-        return self.open()
+        with suppress(UnknownWidth):  # the first example opens it
+            self.open()
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -360,12 +366,26 @@ class OnlineClassifier(Estimator):
     def _one(self, x: Any) -> Examples:
         if (encoder := self._encoder()) is not None:
             return one_encoded(encoder, x)
-        return one_vector(x) if self.model is None else one_picture(x, self.ink)
+        if self.model is None:
+            return one_vector(x)
+        picture = one_picture(x, self.ink)
+        self._look_at([x])
+        return picture
 
     def _many(self, x: Any) -> Examples:
         if (encoder := self._encoder()) is not None:
             return many_encoded(encoder, x)
-        return many_vectors(x) if self.model is None else many_pictures(x, self.ink)
+        if self.model is None:
+            return many_vectors(x)
+        pictures = many_pictures(x, self.ink)
+        self._look_at(x)
+        return pictures
+
+    def _look_at(self, pictures: Sequence[Any]) -> None:
+        """A photograph among the first pictures for a model of drawings is worth a warning, once."""
+        if self._pictures_to_look_at:
+            some = pictures[: self._pictures_to_look_at]
+            self._pictures_to_look_at = 0 if warn_of_photographs(some) else self._pictures_to_look_at - len(some)
 
     def _told(self, X: Any, y: Any, reset: bool) -> tuple[Examples, list[Label]]:
         if y is None:

@@ -41,6 +41,10 @@ ADJUSTABLE = ("max_rows", "max_rows_per_class", "sigma", "k")
 """Parameters that may change while a memory is open."""
 
 
+class UnknownWidth(ValueError):
+    """A memory of vectors cannot be made before one of them was seen."""
+
+
 class Session:
     """A learner, a store, and the open world between them. One thread at a time."""
 
@@ -133,7 +137,7 @@ def open_session(parameters: dict[str, Any], width: int | None, encoder: FrozenE
     if model is None or (encoder is not None and not own):
         width = parameters["width"] or width or (encoder.width if encoder else None)
         if width is None:
-            raise ValueError("how wide are the vectors? Give width=, or learn an example first")
+            raise UnknownWidth("how wide are the vectors? Give width=, or learn an example first")
         decoder_of = parameters["decoder_of"]
         if decoder_of is None:
             learner = feature_learner(width, parameters["consolidate"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
+from apl.classifier.examples import PhotographWarning
 from apl.cli.text_table import is_text_table, read_text_table
 from apl.pictures.drawings import looks_like_a_photograph
 from apl.pictures.image_file import SUFFIXES, open_image
@@ -108,6 +110,7 @@ class PhotographCount:
     def __init__(self, classifier: OnlineClassifier) -> None:
         self.asks = classifier.input_kind == "drawing"
         self.seen = self.photographs = 0
+        warnings.simplefilter("ignore", PhotographWarning)  # counted here, and said once for all
 
     def add(self, picture: Any) -> None:
         if self.asks:

@@ -69,6 +69,8 @@ def checked_vectors(vectors: Any, count: int, width: int | None, name: str) -> F
     """What an encoder gave, as float32, if it is one finite vector of the right width for each example."""
     if hasattr(vectors, "detach"):  # a torch tensor, of any precision and on any device
         vectors = vectors.detach().cpu().float().numpy()
+    if np.iscomplexobj(vectors):
+        raise EncoderError(f"the encoder {name} gave complex numbers")
     try:
         with np.errstate(over="ignore"):
             vectors = np.asarray(vectors).astype(np.float32)

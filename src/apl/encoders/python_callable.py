@@ -43,7 +43,8 @@ class CallableEncoder:
         try:
             vectors = self._function(list(examples))
         except Exception as error:
-            raise EncoderError(f"the encoder {self.name} raised {type(error).__name__}: {error}") from error
+            said = " ".join(str(error).split())
+            raise EncoderError(f"the encoder {self.name} raised {type(error).__name__}: {said}") from error
         vectors = checked_vectors(vectors, len(examples), self.width, self.name)
         self.width = vectors.shape[1]
         return vectors

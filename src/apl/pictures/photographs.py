@@ -19,7 +19,9 @@ KEPT_SIDE = 112
 
 
 def read_photo(photo: Any) -> Image.Image:
-    """A path, a file's bytes, a PIL image, or an array (`apl.pictures.pixels`) as an RGB image."""
+    """A path, a file or its bytes, a PIL image, or an array (`apl.pictures.pixels`) as an RGB image."""
+    if hasattr(photo, "read"):
+        photo = photo.read()
     if isinstance(photo, Image.Image):
         check_pixels(photo.width, photo.height)
         return _rgb(ImageOps.exif_transpose(photo))
