@@ -381,7 +381,7 @@ class OnlineClassifier(Estimator):
         self._look_at(x)
         return pictures
 
-    def _look_at(self, pictures: Sequence[Any]) -> None:
+    def _look_at(self, pictures: Any) -> None:
         """A photograph among the first pictures for a model of drawings is worth a warning, once."""
         if self._pictures_to_look_at:
             some = pictures[: self._pictures_to_look_at]
