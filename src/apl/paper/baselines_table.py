@@ -80,6 +80,28 @@ def baselines_in_full() -> str:
     return _table([*CELLS, *MEANS, KEPT, TIME])
 
 
+def settings_tried() -> str:
+    """The grid of every method, what each setting reached on validation characters, and what training amounted to."""
+    whole = load_whole("baselines")
+    lines = [
+        f"Every setting had {whole.get('trial_seconds', 0):g} s of one thread's processor time, the best of them (in bold) "
+        f"{whole.get('training_seconds', 0):g} s; in brackets what it reached on validation characters, in percent.",
+        "",
+        "| method | settings tried | steps | weights |",
+        "|---|---|---|---|",
+    ]
+    for name, about in whole.get("methods", {}).items():
+        tried = []
+        for setting in about["grid"]:
+            chosen = {key: value for key, value in setting.items() if key != "validation"}
+            words = ", ".join(f"{key.replace('_', ' ')} {value:g}" for key, value in chosen.items())
+            words = f"**{words}**" if chosen == about["chosen"] else words
+            tried.append(f"{words} ({100 * setting['validation']:.1f})")
+        effort = " | ".join(f"{about[key]:,}" if key in about else "–" for key in ("steps", "weights"))
+        lines.append(f"| {name} | {'; '.join(tried)} | {effort} |")
+    return "\n".join(lines)
+
+
 def _table(columns: list[str]) -> str:
     """Quoted and measured numbers in one Markdown table, clearly apart."""
     rows = load_rows("baselines")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from apl.paper.baselines_table import baselines_in_full, baselines_in_short
+from apl.paper.baselines_table import baselines_in_full, baselines_in_short, settings_tried
 from apl.paper.experiments import EXPERIMENTS
 from apl.paper.results import FIGURES, Row, load_rows
 from apl.paper.table1 import CELLS, PAPER
@@ -81,7 +81,7 @@ def results_page() -> str:
             f"![{experiment.title}](../{picture.as_posix()})" for picture in sorted(FIGURES.glob(f"{name}*.png"))
         ]
         said = [f"- *{f.claim}*: {f.ours}. Reproduced: **{f.reproduced}**." for f in FINDINGS[name](load_rows(name))]
-        table = [baselines_in_full()] if name == "baselines" else []
+        table = [baselines_in_full(), settings_tried()] if name == "baselines" else []
         parts.append("\n\n".join([f"## {experiment.title} (`{name}`)", "\n".join(said), *table, *pictures]))
     return "\n\n".join(parts) + "\n"
 
