@@ -96,8 +96,8 @@ def find_model(name_or_dir: str | Path) -> Path:
             return candidate
     names = sorted(p.parent.name for place in (BUNDLED, IN_CHECKOUT) for p in place.glob("*/model.json"))
     raise CheckpointError(
-        f"no model {str(name_or_dir)!r}: give the name of a bundled one ({', '.join(names) or 'none yet'}) "
-        "or a directory with model.json and model.safetensors"
+        f"no model {str(name_or_dir)!r}: give the name of a bundled one ({', '.join(names) or 'none yet'}), photo or text "
+        "to classify photographs or sentences, or a directory with model.json and model.safetensors"
     )
 
 

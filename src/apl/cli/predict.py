@@ -96,6 +96,8 @@ class Command:
             if is_text_table(Path(text)):
                 yield from table_examples(Path(text))
             else:
+                if Path(text).suffix and Path(text).is_file():
+                    print(f"{text} is a file, and this memory takes text: its name is asked about", file=sys.stderr)
                 yield FoundExample(text, text, None, text)
 
     def _tell(self, found: FoundExample, probabilities: Probabilities, known: dict[Label, int], score: Score) -> None:
