@@ -101,6 +101,15 @@ OMNIGLOT = TrainConfig(
 )
 """The decoder of the bundled model."""
 
+TOGETHER = replace(
+    fewer_labels(20),
+    decoder_from="runs/fixed-20way/model",
+    freeze_encoder=False,
+    mirrored="for_encoder",
+    jitter=JitterConfig(),
+    steps=450,
+)
+
 Preset = PretrainConfig | JoinConfig | DistilConfig | TrainConfig | AnalogyConfig
 
 PRESETS: dict[str, Preset] = {
@@ -135,13 +144,13 @@ PRESETS: dict[str, Preset] = {
     ),
     "fixed-1000way": FIXED_LABELS,
     **{f"fixed-{way}way": fewer_labels(way) for way in (5, 20, 423)},
-    "paper-architecture": replace(
-        fewer_labels(20),
-        decoder_from="runs/fixed-20way/model",
-        freeze_encoder=False,
-        mirrored="for_encoder",
-        jitter=JitterConfig(),
-        steps=450,
+    "paper-architecture": TOGETHER,
+    "paper-architecture-longer": replace(
+        TOGETHER,
+        encoder_from="runs/paper-architecture/model",
+        decoder_from="runs/paper-architecture/model",
+        mirrored="none",
+        steps=500,
     ),
     "glyphs-encoder": PretrainConfig(
         encoder=GLYPH_ENCODER, data=DataSource(name="glyphs"), steps=400, batch=64, warmup_steps=50
