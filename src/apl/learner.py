@@ -221,8 +221,8 @@ class Learner:
             decoded, weight = self.networks.array(said.log_probs), said.weight
         query = measured(self.networks.array(embedding), memory.metric)
         rows, label = measured(neighbours.columns["embedding"], memory.metric), neighbours.columns["label"]
-        classes = memory.statistics(way)
-        readings = read(query, rows, label, neighbours.mask, neighbours.examples, classes, decoded)
+        classes, within = memory.statistics(way), memory.pool.prior.within
+        readings = read(query, rows, label, neighbours.mask, neighbours.examples, classes, decoded, within)
         among_known = memory.pool.log_probs(readings)
         logit = memory.novelty.logit(readings)
         odds = logit + log_odds_of_share(readings.number, way)[:, None]

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-READERS = ("nearest row", "class mean", "local regression")
+READERS = ("nearest row", "class mean", "local regression", "class density")
 """What every memory has. A trained decoder is one more."""
 DECODER = "decoder"
 
@@ -30,11 +30,17 @@ class Prior:
 
     weight: Mapping[str, float]
     precision: float
+    within: float
+    """The share of an example's squared length that sets it apart from others of its class."""
 
 
-FOR_VECTORS = Prior({"nearest row": 0.2, "class mean": 0.8, "local regression": 0.8}, 10.0)
+FOR_VECTORS = Prior(
+    {"nearest row": 0.2, "class mean": 0.4, "local regression": 0.8, "class density": 0.4}, 10.0, within=0.5
+)
 """Chosen on BANKING77's and ImageNet's training parts."""
-FOR_DRAWINGS = Prior({"nearest row": 0.6, "class mean": 1.4, "local regression": 0.3, DECODER: 0.3}, 2.0)
+FOR_DRAWINGS = Prior(
+    {"nearest row": 0.6, "class mean": 0.7, "local regression": 0.3, "class density": 0.7, DECODER: 0.3}, 2.0, within=0.24
+)
 """Beside a trained decoder. Chosen on Omniglot's validation characters."""
 
 FORGETTING = 0.99
@@ -115,6 +121,7 @@ def read(
     examples: Float[np.ndarray, "episode query neighbours"],
     classes: ClassStatistics,
     decoded: Float[np.ndarray, "episode query class"] | None = None,
+    within: float = FOR_VECTORS.within,
 ) -> Readings:
     """All readers at once: they share the centred directions. `examples` says how many stand behind each row."""
     way = classes.examples.shape[1]
@@ -122,12 +129,13 @@ def read(
     similarity = np.where(mask, (recalled @ asked[..., None])[..., 0], -1)
     # What was not recalled goes to a place of its own behind the classes.
     slot = np.where(mask, label, way)
-    scores = np.empty((*query.shape[:2], 3 if decoded is None else 4, way))
+    scores = np.empty((*query.shape[:2], len(READERS) + (decoded is not None), way))
     scores[..., 0, :] = nearest_row(similarity, slot, mask, way)
-    scores[..., 1, :] = class_mean(asked, classes)
+    scores[..., 1, :], length = class_mean(asked, classes)
     scores[..., 2, :] = local_regression(recalled, similarity, slot, mask, examples, way)
+    scores[..., 3, :] = class_density(query, scores[..., 1, :], length, classes, within)
     if decoded is not None:
-        np.maximum(decoded, LEAST_LOG, out=scores[..., 3, :])
+        np.maximum(decoded, LEAST_LOG, out=scores[..., 4, :])
     return Readings(scores, classes.examples > 0)
 
 
@@ -153,14 +161,39 @@ def _places(slot: Int[np.ndarray, "episode query neighbours"], way: int) -> Int[
 
 def class_mean(
     asked: Float[np.ndarray, "episode query embed"], classes: ClassStatistics
-) -> Float[np.ndarray, "episode query class"]:
-    """The cosine between the query and the mean of everything ever merged into the class, both seen from the centre."""
+) -> tuple[Float[np.ndarray, "episode query class"], Float[np.ndarray, "episode 1 class"]]:
+    """The cosine between the query and the mean of everything ever merged into the class, both seen from the centre; and
+    how far from the centre that mean is."""
     centre, examples = classes.centre[:, None], np.maximum(classes.examples, 1)[:, None]
     beside = np.concatenate([asked, centre], 1)
     product = (beside @ classes.total.swapaxes(1, 2)) / examples
     inner, off_centre = product[:, :-1], product[:, -1:]
     square = classes.square[:, None] / np.square(examples) - 2 * off_centre + np.square(centre).sum(-1, keepdims=True)
-    return (inner - asked @ centre.swapaxes(1, 2)) / np.sqrt(np.maximum(square, 1e-12))
+    length = np.sqrt(np.maximum(square, 1e-12))
+    return (inner - asked @ centre.swapaxes(1, 2)) / length, length
+
+
+def class_density(
+    query: Float[np.ndarray, "episode query embed"],
+    cosine: Float[np.ndarray, "episode query class"],
+    length: Float[np.ndarray, "episode 1 class"],
+    classes: ClassStatistics,
+    within: float,
+) -> Float[np.ndarray, "episode query class"]:
+    """How densely the class lies at the query, if classes are round and spread alike: of one that was seen a few times the
+    mean is drawn towards the centre, and it may lie in a wider region. Per dimension, in units of the spread of everything.
+
+    This is probabilistic LDA (Ioffe 2006) with a single variance within and between classes: log N(q; t·m, W + B/(nB/W + 1)).
+    """
+    centre = classes.centre[:, None]
+    reach = np.square(query - centre).sum(-1, keepdims=True)
+    everything = np.maximum(np.square(query).sum(-1, keepdims=True) - np.square(centre).sum(-1, keepdims=True), 1e-12)
+    ratio = (1 - within) / within
+    weighed = classes.examples[:, None] * ratio
+    trust, width = weighed / (weighed + 1), 1 + ratio / (weighed + 1)
+    drawn = trust * length
+    square = reach - 2 * cosine * drawn * np.sqrt(reach) + np.square(drawn)
+    return -(square / everything / width + within * np.log(width)) / 2
 
 
 def local_regression(
