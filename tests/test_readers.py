@@ -67,6 +67,41 @@ def test_local_regression_is_kernel_ridge_regression_of_the_labels(scene):
         assert readings.scores[0, query, 2] == pytest.approx(expected, abs=1e-4)
 
 
+def test_the_class_density_is_that_of_a_normal_distribution_whose_mean_is_not_known_for_sure(scene):
+    """Written out with numbers: one variance within classes, one between them, what is left of the second after n examples."""
+    within, query = 0.3, scene["query"][0, 0].astype(np.float64)
+    shape = (1, 2, len(scene["rows"]))
+    rows = np.broadcast_to(scene["rows"], (*shape, WIDTH))
+    label, count = (np.broadcast_to(scene[name], shape) for name in ("label", "count"))
+    statistics = ClassStatistics.of(scene["total"], scene["examples"])
+    found = read(scene["query"], rows, label, np.ones(shape, bool), count, statistics, None, within)
+    centre = scene["total"][0].sum(0) / (scene["examples"].sum() + 1)
+    spread = query @ query - centre @ centre
+    inside, between = within * spread / WIDTH, (1 - within) * spread / WIDTH
+    expected = []
+    for number in range(CLASSES - 1):
+        seen = scene["examples"][0, number]
+        left = 1 / (1 / between + seen / inside)
+        mean = centre + left * seen / inside * (scene["total"][0, number] / seen - centre)
+        variance = inside + left
+        expected.append(-(np.square(query - mean).sum() / variance + WIDTH * np.log(variance)) / 2)
+    differences = np.diff(found.scores[0, 0, 3, : CLASSES - 1]) * WIDTH / within
+    assert differences == pytest.approx(np.diff(expected), rel=1e-3)
+
+
+def test_a_query_is_no_surer_because_there_are_more_classes_far_away(scene):
+    """The unit of a score does not shrink with the number of classes that say nothing."""
+    known = np.ones((1, 400), bool)
+    scores = np.zeros((1, 1, len(readers.READERS), 400))
+    scores[..., 2, :] = np.log(readers.FLOOR)
+    scores[..., 2, 0], scores[..., 2, 1] = np.log(0.5), np.log(0.4)
+    odds = []
+    for way in (4, 400):
+        log_probs = Pool(readers.READERS).log_probs(Readings(scores[..., :way], known[:, :way]))[0, 0]
+        odds.append(log_probs[0] - log_probs[1])
+    assert odds[0] == pytest.approx(odds[1])
+
+
 def test_rows_that_were_not_recalled_say_nothing(scene):
     alone = said(scene)
     shape = (1, 2, 13)
@@ -79,19 +114,25 @@ def test_rows_that_were_not_recalled_say_nothing(scene):
     assert padded.scores == pytest.approx(alone.scores, abs=1e-5)
 
 
+def usual(names: tuple[str, ...]) -> np.ndarray:
+    """How much the scores of these readers usually vary."""
+    cosine = [readers.COSINE if name in readers.OF_COSINES else 1 for name in names]
+    return np.array([readers.UNIT[name] for name in names] * np.array(cosine))[:, None]
+
+
 def lessons(good: int, count: int, seed: int = 0) -> list[tuple[Readings, np.ndarray]]:
-    """One reader sees the truth, the others see noise."""
+    """One reader sees the truth, the others see noise, each as large as its scores usually are."""
     random = np.random.default_rng(seed)
     taught = []
     for _ in range(count):
         truth = random.integers(0, 5, (1, 1))
-        scores = random.normal(size=(1, 1, 3, 5))
+        scores = random.normal(size=(1, 1, len(readers.READERS), 5))
         scores[0, 0, good, truth[0, 0]] += 4
-        taught.append((Readings(scores, np.ones((1, 5), bool)), truth))
+        taught.append((Readings(scores * usual(readers.READERS), np.ones((1, 5), bool)), truth))
     return taught
 
 
-@pytest.mark.parametrize("good", [0, 1, 2])
+@pytest.mark.parametrize("good", [0, 1, 2, 3])
 def test_the_reader_that_foresees_the_lessons_gets_the_weight(good):
     pool = Pool(readers.READERS)
     for readings, truth in lessons(good, 150):
@@ -160,7 +201,8 @@ def test_a_decoder_that_was_found_to_say_nothing_is_left_alone_for_a_while():
         asked.append(pool.needs(readers.DECODER))
         scores = readings.scores
         if asked[-1]:
-            scores = np.concatenate([scores, random.normal(size=(1, 1, 1, 5))], 2)
+            noise = random.normal(size=(1, 1, 1, 5)) * usual((readers.DECODER,))
+            scores = np.concatenate([scores, noise], 2)
         pool.learn(Readings(scores, readings.known), truth, np.ones((1, 1), bool))
     assert all(asked[: readers.TRIAL_LESSONS])
     assert sum(asked) < 250

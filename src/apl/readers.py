@@ -22,11 +22,12 @@ from jaxtyping import Bool, Float, Int
 READERS = ("nearest row", "class mean", "local regression", "class density")
 """What every memory has. A trained decoder is one more."""
 DECODER = "decoder"
+CLASS_MEAN = READERS.index("class mean")
 
 
 @dataclass(frozen=True)
 class Prior:
-    """The weights before any lesson, of standardised scores, and how many lessons they count for."""
+    """The weights before any lesson, of scores in their units, and how many lessons they count for."""
 
     weight: Mapping[str, float]
     precision: float
@@ -35,13 +36,20 @@ class Prior:
 
 
 FOR_VECTORS = Prior(
-    {"nearest row": 0.2, "class mean": 0.4, "local regression": 0.8, "class density": 0.4}, 10.0, within=0.5
+    {"nearest row": 0.3, "class mean": 0.6, "local regression": 0.8, "class density": 0.6}, 10.0, within=0.5
 )
 """Chosen on BANKING77's and ImageNet's training parts."""
 FOR_DRAWINGS = Prior(
     {"nearest row": 0.6, "class mean": 0.7, "local regression": 0.3, "class density": 0.7, DECODER: 0.3}, 2.0, within=0.24
 )
 """Beside a trained decoder. Chosen on Omniglot's validation characters."""
+
+UNIT = {"nearest row": 1.0, "class mean": 1.0, "local regression": 0.35, "class density": 0.66, DECODER: 2.7}
+"""What a score is measured in, so that weights compare. For readers that say cosines, or what follows from them, this is
+in units of a cosine (`Pool.in_units`); the others say logarithms of shares, which need none."""
+OF_COSINES = ("nearest row", "class mean", "class density")
+COSINE = 0.14
+"""How much the cosines of a query with the class means usually vary over the classes."""
 
 FORGETTING = 0.99
 """What a lesson still counts after the next one: a drifting stream changes its readers within a few hundred."""
@@ -244,8 +252,8 @@ class Pool:
     readers: tuple[str, ...]
     weight: Float[np.ndarray, "episode reader"] = field(init=False)
     precision: Float[np.ndarray, "episode reader reader"] = field(init=False)
-    variance: Float[np.ndarray, "episode reader"] = field(init=False)
-    """Sum over past lessons of how much a reader's scores vary over the classes; makes scores comparable."""
+    variance: Float[np.ndarray, " episode"] = field(init=False)
+    """Sum over past lessons of how much the cosines with the class means vary over the classes."""
     lessons: Float[np.ndarray, " episode"] = field(init=False)
     episodes: int = 1
 
@@ -253,7 +261,7 @@ class Pool:
         count = len(self.readers)
         self.weight = np.tile(self._prior, (self.episodes, 1))
         self.precision = np.tile(self.prior.precision * np.eye(count), (self.episodes, 1, 1))
-        self.variance, self.lessons = np.zeros((self.episodes, count)), np.zeros(self.episodes)
+        self.variance, self.lessons = np.zeros(self.episodes), np.zeros(self.episodes)
         self._latest: tuple[Any, ...] | None = None
         """The readings asked about last and what came of them: a lesson usually follows its question."""
 
@@ -265,20 +273,31 @@ class Pool:
     def _prior(self) -> Float[np.ndarray, " reader"]:
         return np.array([self.prior.weight[name] for name in self.readers])
 
-    def standardised(self, readings: Readings) -> tuple[np.ndarray, np.ndarray]:
-        """Scores around their mean over the known classes, in units of how much they usually vary; and their variance."""
+    @cached_property
+    def _unit(self) -> Float[np.ndarray, "2 reader"]:
+        """Of each reader; and half, the power of a cosine in it, for those that say cosines."""
+        return np.array([[UNIT[name], 0.5 * (name in OF_COSINES)] for name in self.readers]).T
+
+    def in_units(self, readings: Readings) -> tuple[np.ndarray, np.ndarray]:
+        """Scores around their mean over the known classes, in units; and how much the cosines with the class means vary.
+
+        Some encoders spread their vectors wider than others. How sure to be follows neither from a cosine as it is
+        nor from one in units of how much cosines vary here, but lies between: the unit is the geometric mean of both.
+        """
         known, number = readings.known[:, None, None], np.maximum(readings.number, 1)[:, None, None]
         mean = np.where(known, readings.scores, 0).sum(-1) / number
         scores = np.where(known, readings.scores - mean[..., None], 0)
-        variance = np.einsum("eqrc,eqrc->eqr", scores, scores) / number
-        usual = self.variance[:, None, : scores.shape[2]] / np.maximum(self.lessons, 1e-9)[:, None, None]
-        usual = np.where(self.lessons[:, None, None] > 0, usual, variance)
-        scores /= np.sqrt(np.maximum(usual, 1e-12))[..., None]
+        variance = np.square(scores[:, :, CLASS_MEAN]).sum(-1) / number[..., 0]
+        usual = (self.variance / np.maximum(self.lessons, 1e-9))[:, None]
+        usual = np.where(self.lessons[:, None] > 0, usual, variance)
+        unit, power = self._unit[:, : scores.shape[2]]
+        cosine = COSINE * np.sqrt(np.maximum(usual, 1e-12))[..., None]
+        scores /= (unit * cosine**power)[..., None]
         return scores, variance
 
     def log_probs(self, readings: Readings) -> Float[np.ndarray, "episode query class"]:
         """Among the known classes; -inf elsewhere."""
-        scores, variance = self.standardised(readings)
+        scores, variance = self.in_units(readings)
         log_probs = self._shared(scores, readings.known)
         self._latest = (readings, scores, variance, log_probs)
         return log_probs
@@ -323,9 +342,7 @@ class Pool:
         )
         step = weight - self.weight
         self.weight = self.weight + step * np.minimum(1, LARGEST_STEP / np.abs(step).max(1, keepdims=True).clip(1e-12))
-        usual = self.variance[:, asked:] / np.maximum(self.lessons, 1e-9)[:, None]
-        varied = np.concatenate([(variance * taught[..., None]).sum(1), usual * lessons[:, None]], 1)
-        self.variance = kept[:, None] * self.variance + varied
+        self.variance = kept * self.variance + (variance * taught).sum(1)
         self.lessons = kept * self.lessons + lessons
 
     # --- durable numbers of a single memory ---------------------------------------------------------
@@ -335,7 +352,7 @@ class Pool:
             "readers": list(self.readers),
             "weight": self.weight[0].tolist(),
             "precision": self.precision[0].tolist(),
-            "variance": self.variance[0].tolist(),
+            "variance": float(self.variance[0]),
             "lessons": float(self.lessons[0]),
         }
 
