@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from apl import OnlineClassifier
+from apl.readers import READERS
 from apl.store import NewRow, open_store
 
 WIDTH, CLASSES = 6, 4
@@ -146,7 +147,7 @@ def test_the_plain_rule_throws_away_what_does_not_surprise():
 
 def test_explanations_name_the_readers_and_how_many_examples_stand_behind_a_row():
     explanation = taught().explain(stream(5)[0][0])
-    assert [opinion.reader for opinion in explanation.readers] == ["nearest row", "class mean", "local regression"]
+    assert [opinion.reader for opinion in explanation.readers] == list(READERS)
     assert {opinion.predicted for opinion in explanation.readers} == {"class 0"}
     assert sum(row.examples for row in explanation.neighbours) == 30
     assert explanation.to_dict()["readers"][0]["reader"] == "nearest row"
