@@ -74,3 +74,10 @@ def test_announced_classes_weigh_by_how_many_were_not_seen_yet():
     assert odds[0] == pytest.approx(0)
     assert np.isneginf(odds[1])
     assert odds[2] == pytest.approx(np.log(3))
+
+
+def test_one_case_makes_nobody_certain_of_the_next():
+    novelty, known = Novelty(), [True, False]
+    novelty.learn(readings([0.3, 0.0], [0.3, 0.0], known), np.array([[1]]))  # the second class is seen first
+    far, near = (float(novelty.logit(readings([s, 0.0], [s, 0.0], known))[0, 0]) for s in (0.2, 0.8))
+    assert far > near and max(abs(far), abs(near)) < 10

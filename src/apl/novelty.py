@@ -24,8 +24,9 @@ FORGETTING = 0.995
 PRIOR = np.array([0.0, -0.8, -0.8, -0.4, -0.2])
 """Weights of standardised numbers before any case; the first is the constant. Chosen on validation data."""
 PRIOR_PRECISION = 2.0
-LEAST_SPREAD = 0.01
-"""Standard deviation below which a number is not trusted to be standardised by."""
+USUAL_SPREAD, USUAL_CASES = 0.3, 5
+"""What a number's standard deviation is taken for before any case, and how many cases that counts for: two that happen to
+agree would otherwise make everything else look infinitely far away."""
 LEAST_CURVATURE = 0.02
 
 
@@ -65,7 +66,8 @@ class Novelty:
         """`[episode, query, 5]`, the constant first."""
         cases = np.maximum(self.cases, 1e-9)[:, None]
         mean = self.total / cases
-        spread = np.sqrt(np.maximum(self.square / cases - np.square(mean), LEAST_SPREAD**2))
+        squares = np.maximum(self.square - cases * np.square(mean), 0)
+        spread = np.sqrt((squares + USUAL_CASES * USUAL_SPREAD**2) / (cases + USUAL_CASES))
         spread[self.cases == 0] = 1
         numbers = (numbers - mean[:, None]) / spread[:, None]
         numbers[..., 0] = 1
