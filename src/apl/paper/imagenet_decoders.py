@@ -42,7 +42,7 @@ class DecoderTraining:
     """Episodes run side by side: the more, the less can be gained by fitting the labels of one into the weights."""
     longest_episode: int = 4
     """Photographs per class."""
-    steps: int = 1000
+    steps: int = 600
     learning_rate: float = 5e-4
     decay: float = 0.5
     lowest_learning_rate: float = 1e-5
@@ -62,7 +62,7 @@ class DecoderTraining:
 def trainings(encoder: str) -> tuple[DecoderTraining, ...]:
     """For 1000, 100 and 20 classes, in the order in which one starts from the other."""
     first = DecoderTraining(1000, encoder)
-    others = (DecoderTraining(way, encoder, steps=150, decoder_from=str(first.model)) for way in (100, 20))
+    others = (DecoderTraining(way, encoder, steps=100, decoder_from=str(first.model)) for way in (100, 20))
     return first, *others
 
 
