@@ -53,7 +53,7 @@ class Played:
 def reproduce(quick: bool = False) -> None:
     """Measure every bundled analogy model on MNIST's test digits."""
     episodes = 20 if quick else 50
-    many = episodes if quick else 4 * episodes
+    many = episodes if quick else 2 * episodes
     rows: list[Row] = []
 
     def keep(measured: list[Row]) -> None:
