@@ -28,7 +28,7 @@ ARCHITECTURE, RECIPE = "paper's architecture", "paper's recipe"
 WAYS = (5, 20, 423, 1000)
 MODELS = {
     ARCHITECTURE: {way: f"fixed-{way}way" for way in WAYS},
-    f"{ARCHITECTURE}, trained together": {20: "paper-architecture-longer"},
+    f"{ARCHITECTURE}, trained together": {20: "paper-architecture"},
     f"{ARCHITECTURE}, working memory": {way: f"fixed-{way}way-working-memory" for way in WAYS[1:]},
     f"{ARCHITECTURE}, LSTM": {way: f"fixed-{way}way-lstm" for way in WAYS[1:]},
     RECIPE: {20: "paper-20way"},

@@ -145,13 +145,6 @@ PRESETS: dict[str, Preset] = {
     "fixed-1000way": FIXED_LABELS,
     **{f"fixed-{way}way": fewer_labels(way) for way in (5, 20, 423)},
     "paper-architecture": TOGETHER,
-    "paper-architecture-longer": replace(
-        TOGETHER,
-        encoder_from="runs/paper-architecture/model",
-        decoder_from="runs/paper-architecture/model",
-        mirrored="none",
-        steps=500,
-    ),
     "glyphs-encoder": PretrainConfig(
         encoder=GLYPH_ENCODER, data=DataSource(name="glyphs"), steps=400, batch=64, warmup_steps=50
     ),
