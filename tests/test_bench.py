@@ -96,6 +96,7 @@ def test_all_peers_answer_every_stream(monkeypatch) -> None:
     assert len(rows) == len(peers.ORDERS) * 6
     assert {row["method"]: row for row in rows if "random" in row["stream"]}["apl"]["accuracy_seen"] > 0.9
     assert all(row["rows"] <= row["examples"] for row in rows)
+    assert all(0 <= row["ece"] < 0.5 for row in rows if row["method"].startswith("apl"))
     three = {row["method"]: row["accuracy_seen"] for row in rows if "three" in row["stream"]}
     assert three["apl"] > three["running class mean"] - 0.02
 
