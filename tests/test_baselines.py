@@ -463,6 +463,19 @@ def test_tasks_side_by_side_are_answered_as_one_after_the_other(name: str):
     assert torch.equal(few_shot(method, x, y, **how), together)
 
 
+def test_ours_answers_tasks_side_by_side_as_one_after_the_other():
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(12).repeat_interleave(8)
+    x = torch.randn(12, 256, generator=generator)[y] + torch.randn(96, 256, generator=generator)
+    x = nn.functional.normalize(x, dim=1) * 16
+    method = ENTRIES[-1].build(ENTRIES[-1].grid[0], None)
+    how = {"way": 4, "shot": 2, "queries": 3, "episodes": 5, "seed": 0}
+    together = few_shot(method, x, y, **how)
+    method.side_by_side = False
+    assert torch.equal(few_shot(method, x, y, **how), together)
+    assert together.mean() > 0.5
+
+
 def test_embeddings_are_worked_out_once_and_never_taken_for_those_of_other_images(own_cache, monkeypatch):
     learner = Learner(LearnerConfig(ConvConfig(image_size=8, stem_channels=4, groups=(Group(4, 1),)))).eval()
     images = torch.randint(0, 256, (5, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))

@@ -24,9 +24,22 @@ class AdaptivePosterior:
     """A learner for everyday use (`apl.exported.load_for_use`), reading embeddings."""
 
     most_classes: int | None = None
+    side_by_side = True
 
     def __init__(self, learner: Learner) -> None:
         self.learner = learner.on_embeddings()
+
+    def logits(
+        self,
+        context: Float[Tensor, "task context embed"],
+        label: Int[Tensor, "task context"],
+        query: Float[Tensor, "task query embed"],
+        way: int,
+    ) -> Float[Tensor, "task query way"]:
+        """Of parallel tasks, each with a memory of its own."""
+        memory = self.learner.new_memory(len(context))
+        self.learner.write(memory, context.numpy(), label.numpy(), np.ones(label.shape, bool))
+        return torch.as_tensor(self.learner.predict(memory, query.numpy(), way).log_probs)
 
     def adapt(self, x: Float[Tensor, "example embed"], y: Int[Tensor, " example"], way: int) -> None:
         self.way, self.memory = way, self.learner.new_memory()

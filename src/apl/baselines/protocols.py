@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from apl.baselines.interface import EpisodicMethod, FewShotMethod, Scores
+from apl.baselines.interface import FewShotMethod, Scores
 from apl.episode import Episodes, EpisodeSampler
 
 QUERIES_AT_ONCE = 1024
@@ -78,7 +78,7 @@ def few_shot(
     """The accuracy of each episode. The context comes in random order. Everybody gets the same episodes."""
     sampler = EpisodeSampler(labels, torch.Generator().manual_seed(seed))
     drawn = [shuffled_context(sampler, way, shot, queries) for _ in range(episodes)]
-    if not (isinstance(method, EpisodicMethod) and method.side_by_side):
+    if not getattr(method, "side_by_side", False):
         return torch.tensor([after_context(method, x, *one) for one in drawn])
     accuracy: list[Tensor] = []
     at_once = min(TASKS_AT_ONCE, max(1, PAIRS_AT_ONCE // (way * shot * way * queries)))
