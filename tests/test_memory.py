@@ -406,6 +406,15 @@ def test_a_memory_that_is_full_compares_few_of_many_rows_to_find_the_one_to_go(
     chance = np.random.default_rng(0)
     keys, labels = chance.standard_normal((rows, WIDTH), np.float32), chance.integers(9, size=rows)
     keys[100], labels[100] = keys[101], labels[101]
-    gone = {eviction.least_important_of_some(keys, labels, np.ones(rows, bool), turn) for turn in range(70)}
+    once, allowed = np.ones(rows, int), np.ones(rows, bool)
+    gone = {eviction.least_important_of_some(keys, labels, once, allowed, turn) for turn in range(70)}
     assert max(compared) <= eviction.SAMPLED * rows
     assert gone & {100, 101}, "in their turn all rows are looked at, and one that has a twin goes first"
+
+
+def test_of_rows_that_others_stand_in_for_alike_the_one_with_fewest_examples_goes() -> None:
+    keys = np.array([[0, 0], [1, 0], [9, 0], [10, 0]], np.float32)
+    labels, examples, allowed = np.array([0, 0, 1, 1]), np.array([5, 3, 2, 4]), np.ones(4, bool)
+    assert eviction.Redundancy(keys, labels).least_important(allowed, np.ones(4, int)) in (0, 3)
+    assert eviction.Redundancy(keys, labels).least_important(allowed, examples) == 2
+    assert eviction.least_important_of_some(keys, labels, examples, allowed, 0) == 2

@@ -274,10 +274,10 @@ class DurableMemory:
         if len(self) > MOST_COMPARED:
             self._redundancy = None
             self._evictions += 1
-            return least_important_of_some(self.keys(), self.labels(), among, self._evictions)
+            return least_important_of_some(self.keys(), self.labels(), self.examples, among, self._evictions)
         if self._redundancy is None:
             self._redundancy = Redundancy(self.keys(), self.labels())
-        return self._redundancy.least_important(among)
+        return self._redundancy.least_important(among, self.examples)
 
     def _over_budget(self, label: Label) -> Bool[np.ndarray, " row"] | None:
         """The rows of which one has to go before a row of this class can come."""

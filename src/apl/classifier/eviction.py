@@ -6,7 +6,7 @@ rows are ranked by
 
     distance to the nearest other row of the same class / distance to the nearest row of another class
 
-and the smallest ratio goes; among equals, the oldest. The last row of a class has no other (ratio infinite), so a
+times the number of examples that stand behind them, and the smallest goes; among equals, the oldest. The last row of a class has no other (ratio infinite), so a
 class is lost only when every class is down to one row. It is the surprise of the controller looked at backwards,
 with a nearest-neighbour decoder: the row that would surprise least.
 """
@@ -57,10 +57,10 @@ class Redundancy:
         slack = 1 + 1e-4
         self._measure(keys, labels, ((reach <= self._same * slack) | (reach <= self._other * slack)).nonzero()[0])
 
-    def least_important(self, among: Bool[np.ndarray, " row"]) -> int:
+    def least_important(self, among: Bool[np.ndarray, " row"], examples: Int[np.ndarray, " row"]) -> int:
         """The position of the row to go, of those allowed."""
         allowed = among.nonzero()[0]
-        return int(allowed[ratios(self._same, self._other)[allowed].argmin()])
+        return int(allowed[(ratios(self._same, self._other) * examples)[allowed].argmin()])
 
     def _measure(self, keys: np.ndarray, labels: np.ndarray, rows: np.ndarray) -> None:
         for start in range(0, len(rows), ROWS_AT_ONCE):
@@ -73,7 +73,11 @@ class Redundancy:
 
 
 def least_important_of_some(
-    keys: Float[np.ndarray, "row embed"], labels: Int[np.ndarray, " row"], among: Bool[np.ndarray, " row"], turn: int
+    keys: Float[np.ndarray, "row embed"],
+    labels: Int[np.ndarray, " row"],
+    examples: Int[np.ndarray, " row"],
+    among: Bool[np.ndarray, " row"],
+    turn: int,
 ) -> int:
     """The row to go of a large memory, of some of those allowed: each turn looks at others, evenly spread."""
     allowed = among.nonzero()[0]
@@ -84,7 +88,7 @@ def least_important_of_some(
     distance[np.arange(len(allowed)), allowed] = np.inf
     same = labels[allowed][:, None] == labels
     within, between = np.where(same, distance, np.inf).min(1), np.where(same, np.inf, distance).min(1)
-    return int(allowed[ratios(within, between).argmin()])
+    return int(allowed[(ratios(within, between) * examples[allowed]).argmin()])
 
 
 def ratios(same: Float[np.ndarray, " row"], other: Float[np.ndarray, " row"]) -> Float[np.ndarray, " row"]:
