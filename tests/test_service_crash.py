@@ -12,10 +12,13 @@ import httpx
 import pytest
 from serving import Process, drawing, lesson, save_small_model
 
+from apl.bench.engine_outage import outage
+from apl.bench.servers import PostgresServer
 from apl.bench.service import kill_under_load
 from apl.classifier.online import OnlineClassifier
 from apl.store import open_store
 
+pytest_plugins = ["store_servers"]
 HOME = "/v1/memories/default"
 
 
@@ -28,6 +31,15 @@ def test_no_acknowledged_lesson_is_lost_when_it_is_killed(model: str, tmp_path: 
     outcome = kill_under_load(model, tmp_path / "m.apl", kills=2, clients=8, lessons=30)
     assert outcome["acknowledged"] > 0
     assert outcome["lost"] == outcome["written_twice"] == outcome["retries_that_differ"] == 0
+
+
+def test_two_services_on_one_memory_lose_nothing_to_kills_and_a_restart_of_the_database(
+    postgres_server: PostgresServer,
+) -> None:
+    outcome = outage(postgres_server, "omniglot", clients=4, seconds=4.0)
+    assert outcome["lessons_acknowledged"] >= 4 and outcome["lessons_never_acknowledged"] == 0
+    assert outcome["lost"] == outcome["twice"] == outcome["receipts_that_name_no_row"] == 0
+    assert outcome["answered_differently"] == 0 and outcome["errors_other_than_503"] == 0, outcome["answers"]
 
 
 def test_a_second_service_is_refused_and_a_polite_stop_loses_nothing(model: str, tmp_path: Path) -> None:

@@ -14,13 +14,13 @@ import json
 import threading
 import time
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from apl.bench.servers import PostgresServer
 from apl.bench.service import Running, drawings, serving
-from apl.store import open_store
+from apl.store import NoSuchMemory, delete_memory, open_store
 
 SHARED_CLASSES = 20
 LEARN = "/v1/memories/default/learn"
@@ -75,9 +75,11 @@ class Services:
         self.kill(1)
 
 
-def outage(server: PostgresServer, model: str, clients: int, seconds: float, picture_size: int = 56) -> dict[str, Any]:
-    pictures = [picture for _, picture in drawings(picture_size, seed=2)]
+def outage(server: PostgresServer, model: str, clients: int, seconds: float) -> dict[str, Any]:
+    pictures = [picture for _, picture in drawings(56, seed=2)]
     outcome, lock = Outcome(), threading.Lock()
+    with suppress(NoSuchMemory):
+        delete_memory(server.url, "default")
     services = Services(model, server.url)
     started = time.perf_counter()
 

@@ -61,6 +61,7 @@ class Command:
             self._keep(("follower",), lambda: following(self._x, self._y, 100_000, self.rounds))
         for engine in self.engines if set(self.parts) - {"follower"} else ():
             self._measure(engine)
+        print(table(json_format.loads(self.output.read_text())))
         return 0
 
     def _measure(self, engine: Engine) -> None:
@@ -111,3 +112,68 @@ class Command:
         place[where[-1]] = found
         write_json(self.output, result)
         print(" ".join(where), json_format.dumps(found), flush=True)
+
+
+def table(result: dict[str, Any]) -> str:
+    """Everything measured so far, as docs/SCALE.md has it."""
+    lines = ["| rows of 256 numbers, k = 32 | PostgreSQL (pgvector) | Milvus 2.3.5 | goal |", "|---|---|---|---|"]
+    engines = [result.get(name, {}) for name in ("postgresql", "milvus")]
+
+    def line(what: str, goal: str, cell: Callable[[dict[str, Any]], str]) -> None:
+        cells = []
+        for engine in engines:
+            try:
+                cells.append(cell(engine))
+            except KeyError:
+                cells.append("not measured")
+        lines.append(f"| {what} | {' | '.join(cells)} | {goal} |")
+
+    def of_size(rows: str, cell: Callable[[dict[str, Any]], str]) -> Callable[[dict[str, Any]], str]:
+        return lambda engine: cell(engine["sizes"][rows])
+
+    for rows in ("100000", "1000000"):
+        name = f"{int(rows):,} rows"
+        line(
+            f"{name}: a question / the bare query, ms; ratio",
+            "≤ 1.3",
+            of_size(rows, lambda s: "{ours_ms} / {bare_ms}; **{ratio}**".format(**s["question"])),
+        )
+        line(
+            f"{name}: opening, s; MB more, MB in all",
+            "< 1 s, < 300 MB",
+            of_size(rows, lambda s: "{seconds}; {megabytes}, {process_megabytes}".format(**s["opening"])),
+        )
+        line(
+            f"{name}: writing, ms a row; bytes a row on disk",
+            "",
+            of_size(rows, lambda s: f"{s['write_ms_per_row']}; {s['bytes_per_row']:,}"),
+        )
+        line(
+            f"{name}: share of the true 16 nearest that the exact search finds",
+            "1",
+            of_size(rows, lambda s: str(s["share_of_the_true_16_found"])),
+        )
+    for kind in ("drawings", "photographs", "100000"):
+        line(
+            f"HNSW, {kind if kind != '100000' else 'drawings and others made of them'}: rows; share of the true 16 found; "
+            "ms, exact ms; building, s",
+            "beside it",
+            lambda engine, kind=kind: (
+                "{rows:,}; **{recall_at_16}** ({0} to {1}); {approximate_ms}, {exact_ms}; {build_seconds}".format(
+                    *engine["index"][kind]["interval_95"], **engine["index"][kind]
+                )
+            ),
+        )
+    line(
+        "a stream of examples: labels that differ from RAM's; largest difference of a probability",
+        "0; ≤ 1e-4",
+        lambda engine: "{labels_that_differ} of {examples}; {largest_difference_of_a_probability:.0e}".format(
+            **engine["answers"]
+        ),
+    )
+    line(
+        "two services, kills and a restart: acknowledged; lost, twice, 5xx other than 503",
+        "0, 0, 0",
+        lambda engine: "{lessons_acknowledged}; {lost}, {twice}, {errors_other_than_503}".format(**engine["outage"]),
+    )
+    return "\n".join(lines)

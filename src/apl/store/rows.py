@@ -258,14 +258,22 @@ def total_changes(
     before: Iterable[Row], after: Iterable[NewRow | Row], width: int, metric: Metric
 ) -> dict[str, tuple[int, int, np.ndarray, int]]:
     """How the totals of classes change: rows, examples and sum of keys by label (as text), and the smallest id seen."""
-    changes: dict[str, tuple[int, int, np.ndarray, int]] = {}
-    for sign, rows in ((-1, before), (1, after)):
-        for row in rows:
-            label = label_text(row.label)
-            count, examples, total, first = changes.get(label, (0, 0, np.zeros(width), row.id))
-            total = total + sign * row.count * measured(row.key, metric).astype(np.float64)
-            changes[label] = (count + sign, examples + sign * row.count, total, min(first, row.id))
-    return changes
+    signed = [(-1, row) for row in before] + [(1, row) for row in after]
+    places: dict[str, list[int]] = {}
+    for place, (_, row) in enumerate(signed):
+        places.setdefault(label_text(row.label), []).append(place)
+    sign = np.array([sign for sign, _ in signed], np.int64)
+    count = sign * np.array([row.count for _, row in signed], np.int64)
+    keys = measured(np.array([row.key for _, row in signed], np.float32).reshape(-1, width), metric)
+    return {
+        label: (
+            int(sign[at].sum()),
+            int(count[at].sum()),
+            count[at] @ keys[at].astype(np.float64),
+            min(signed[place][1].id for place in at),
+        )
+        for label, at in places.items()
+    }
 
 
 def label_text(label: Label) -> str:
