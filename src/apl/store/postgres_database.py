@@ -81,11 +81,6 @@ INSERT INTO apl.classes SELECT memory, COALESCE('t' || label_text, 'i' || label_
     sum(key)::real[]::double precision[], min(id), 0 FROM apl.rows GROUP BY 1, 2;
 UPDATE apl.schema_version SET version = 2;
 """
-MEMORIES = "SELECT name, fingerprint, width, created, {count}, id FROM apl.memories AS m"
-COUNTED = {
-    1: "(SELECT count(*) FROM apl.rows WHERE memory = m.id)",
-    2: "(SELECT COALESCE(sum(rows), 0)::bigint FROM apl.classes WHERE memory = m.id)",
-}
 
 
 def place(url: str) -> str:
@@ -172,6 +167,11 @@ def schema_version(connection: psycopg.Connection[Any], url: str) -> int | None:
     return version
 
 
+def require_up_to_date(version: int | None, url: str) -> None:
+    if version != SCHEMA_VERSION:
+        raise StoreError(f"the memories in {place(url)} are of an earlier version: open one for writing once")
+
+
 def bring_up_to_date(connection: psycopg.Connection[Any], url: str) -> None:
     """Make the tables, or those that an earlier version lacked."""
     if schema_version(connection, url) == SCHEMA_VERSION:
@@ -202,20 +202,19 @@ def create_memory(connection: psycopg.Connection[Any], name: str, fingerprint: s
     )
 
 
-def find_memory(connection: psycopg.Connection[Any], name: str, version: int) -> tuple[MemoryInfo, int] | None:
-    query = MEMORIES.format(count=COUNTED[version])
-    record = connection.execute(f"{query} WHERE name = %s", (name,)).fetchone()
-    return record and (info_of(record), record[-1])
+def find_memory(connection: psycopg.Connection[Any], name: str) -> tuple[MemoryInfo, int] | None:
+    """A memory (without its number of rows) and its number in the tables."""
+    query = f"SELECT name, fingerprint, width, created, {SCHEMA_VERSION}, 0, id FROM apl.memories WHERE name = %s"
+    record = connection.execute(query, (name,)).fetchone()
+    return record and (MemoryInfo(*record[:-1]), record[-1])
 
 
-def list_all(connection: psycopg.Connection[Any], version: int) -> list[MemoryInfo]:
-    query = MEMORIES.format(count=COUNTED[version])
-    return [info_of(record) for record in connection.execute(f"{query} ORDER BY name")]
-
-
-def info_of(record: tuple[Any, ...]) -> MemoryInfo:
-    name, fingerprint, width, created, rows, _ = record
-    return MemoryInfo(name, fingerprint, width, created, SCHEMA_VERSION, rows)
+def list_all(connection: psycopg.Connection[Any]) -> list[MemoryInfo]:
+    query = (
+        f"SELECT name, fingerprint, width, created, {SCHEMA_VERSION}, COALESCE((SELECT sum(rows) FROM apl.classes WHERE memory = m.id), 0)"
+        "::bigint FROM apl.memories AS m ORDER BY name"
+    )
+    return [MemoryInfo(*record) for record in connection.execute(query)]
 
 
 def lock_for_writing(connection: psycopg.Connection[Any], url: str, name: str, memory: int, timeout: float) -> None:
