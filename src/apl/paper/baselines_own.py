@@ -38,10 +38,10 @@ from apl.training.pretrain import PretrainConfig, pretrain
 from apl.training.run import RunOptions
 
 NAME = "baselines-own"
-IMAGES = 16_000
+IMAGES = 8_000
 """That each method is trained on, contexts and queries together."""
 WAY, QUERIES, TASKS, SEED = 20, 1, 2, 1
-EPISODES, MAML_EPISODES = 1000, 100
+EPISODES, MAML_EPISODES = 1000, 50
 """MAML takes a gradient step through the encoder for each."""
 LEARNING_RATE = 2e-3
 BATCH = 80
