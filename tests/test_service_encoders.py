@@ -54,6 +54,8 @@ def test_sentences_are_learnt_asked_about_and_shown(sentences: httpx.Client) -> 
         assert receipt["written"] and receipt["new_label"]
     answer = sentences.post(f"{HOME}/predict", json={"text": "my card has not arrived"}).json()
     assert answer["predicted"] == "card"
+    explained = sentences.post(f"{HOME}/explain", json={"text": "my card has not arrived"}).json()
+    assert explained["predicted"] == "card" and explained["texts"] == ["where is my card", "I want my money back"]
     rows = sentences.get(f"{HOME}/rows").json()["rows"]
     assert [row["text"] for row in rows] == ["where is my card", "I want my money back"] and rows[0]["image"] is None
     assert sentences.get(f"{HOME}/rows/1/image").status_code == 404
@@ -68,6 +70,8 @@ def test_photographs_are_learnt_and_kept_as_thumbnails(photographs: httpx.Client
         receipt = photographs.post(f"{HOME}/learn", json={"image": jpeg(hue), "label": f"hue {hue}"})
         assert receipt.status_code == 200, receipt.text
     assert photographs.post(f"{HOME}/predict", json={"image": jpeg(1)}).json()["predicted"] == "hue 1"
+    explained = photographs.post(f"{HOME}/explain", json={"image": jpeg(1)}).json()
+    assert explained["neighbours"][0]["row"] == 2 and explained["texts"] is None
     thumbnail = photographs.get(f"{HOME}/rows/1/image")
     assert thumbnail.headers["content-type"] == "image/jpeg" and thumbnail.content.startswith(b"\xff\xd8")
     assert photographs.post(f"{HOME}/predict", json={"text": "a photograph"}).status_code == 422

@@ -104,7 +104,16 @@ class MemoryWorker:
         return await self._served(_Question(embeddings, top, _future()))
 
     async def explain(self, embedding: Float[np.ndarray, " embed"], top: int) -> dict[str, Any]:
-        return await self.run(lambda: explained(self.world.explain(embedding), top))
+        return await self.run(lambda: self._explained(embedding, top))
+
+    def _explained(self, embedding: Float[np.ndarray, " embed"], top: int) -> dict[str, Any]:
+        """With the sentences of the neighbours, where sentences are taken; pictures are fetched row by row."""
+        explanation = self.world.explain(embedding)
+        texts = None
+        if self.model.takes == "text":
+            kept = (self.session.store.payload(neighbour.row) for neighbour in explanation.neighbours)
+            texts = ["" if payload is None else payload.decode(errors="replace") for payload in kept]
+        return {**explained(explanation, top), "texts": texts}
 
     async def teach(
         self, embeddings: Float[np.ndarray, "example embed"], examples: Sequence[Example], key: str | None, digest: str

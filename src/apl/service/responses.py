@@ -50,6 +50,7 @@ class ExplainedAnswer(Answer):
     kernel: list[Share] = Field(description="What a distance-weighted vote of the same neighbours says.")
     nearest: str | int | None = Field(description="The label of the nearest row.")
     readers: list[ReaderOpinion] = Field(description="Who shared the answer, where the memory consolidates.")
+    texts: list[str] | None = Field(description="The neighbours' sentences, where sentences are taken.")
 
 
 class Answers(Described):
