@@ -38,7 +38,7 @@ from apl.training.pretrain import PretrainConfig, pretrain
 from apl.training.run import RunOptions
 
 NAME = "baselines-own"
-IMAGES = 8_000
+IMAGES = 24_000
 """That each method is trained on, contexts and queries together."""
 WAY, QUERIES, TASKS, SEED = 20, 1, 2, 1
 EPISODES, MAML_EPISODES = 1000, 50
