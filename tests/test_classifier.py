@@ -443,3 +443,13 @@ def test_vectors_of_short_floats_are_vectors() -> None:
     classifier.learn_many([torch.tensor([0.0, 1.0, 0.0], dtype=torch.bfloat16)], ["b"])
     assert classifier.predict_one(torch.tensor([0.1, 0.9, 0.0], dtype=torch.bfloat16)) == "b"
     assert classifier.predict(torch.eye(3, dtype=torch.bfloat16)[:1]).tolist() == ["a"]
+
+
+def test_of_equally_probable_classes_the_first_by_name_is_predicted() -> None:
+    classifier = OnlineClassifier.for_features(2, consolidate=False)
+    for label in ("b", "a", "c"):
+        classifier.learn_one([1.0, 0.0], label)
+    classifier.learn_one([0.0, 1.0], "d")
+    proba = classifier.predict_proba([[1.0, 0.0]])
+    assert proba[0, 0] == proba[0, 1] == proba[0, 2] > proba[0, 3]
+    assert classifier.predict([[1.0, 0.0], [0.0, 1.0]]).tolist() == ["a", "d"]

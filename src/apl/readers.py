@@ -48,7 +48,7 @@ FOR_DRAWINGS = Prior(
 
 UNIT = {"nearest row": 1.0, "class mean": 1.0, "local regression": 0.35, "class density": 0.66, DECODER: 2.7}
 """What a score is measured in, so that weights compare. For readers that say cosines, or what follows from them, this is
-in units of a cosine (`Pool.in_units`); the others say logarithms of shares, which need none."""
+in units of a cosine (`Pool.units`); the others say logarithms of shares, which need none."""
 OF_COSINES = ("nearest row", "class mean", "class density")
 COSINE = 0.14
 """How much the cosines of a query with the class means usually vary over the classes."""
@@ -104,6 +104,14 @@ class Readings:
     def number(self) -> Int[np.ndarray, " episode"]:
         """How many classes are known."""
         return self.known.sum(1)
+
+    @cached_property
+    def variance(self) -> Float[np.ndarray, "episode query"]:
+        """How much the cosines with the class means vary over the known classes."""
+        cosine, number = self.scores[:, :, CLASS_MEAN], np.maximum(self.number, 1)[:, None]
+        part = self.known[..., None].astype(cosine.dtype)
+        mean, square = (cosine @ part)[..., 0] / number, (np.square(cosine) @ part)[..., 0] / number
+        return np.maximum(square - np.square(mean), 0)
 
     @cached_property
     def best(self) -> Float[np.ndarray, "episode query 2 3"]:
@@ -176,11 +184,13 @@ def class_mean(
     how far from the centre that mean is."""
     centre, examples = classes.centre[:, None], np.maximum(classes.examples, 1)[:, None]
     beside = np.concatenate([asked, centre], 1)
-    product = (beside @ classes.total.swapaxes(1, 2)) / examples
-    inner, off_centre = product[:, :-1], product[:, -1:]
+    product = beside @ classes.total.swapaxes(1, 2)
+    inner, off_centre = product[:, :-1], product[:, -1:] / examples
     square = classes.square[:, None] / np.square(examples) - 2 * off_centre + np.square(centre).sum(-1, keepdims=True)
     length = np.sqrt(np.maximum(square, 1e-12))
-    return (inner - asked @ centre.swapaxes(1, 2)) / length, length
+    inner /= examples * length
+    inner -= asked @ centre.swapaxes(1, 2) / length
+    return inner, length
 
 
 def class_density(
@@ -225,8 +235,12 @@ def local_regression(
     kernel[..., place, place] += noise
     weight = np.linalg.solve(kernel, near[..., None])
     shape = (*slot.shape[:2], way + 1)
-    share = np.bincount(_places(slot, way).ravel(), weight.ravel(), minlength=shape[0] * shape[1] * shape[2])
-    return np.log(np.maximum(share.reshape(shape)[..., :way], 0) + FLOOR)
+    place = _places(slot, way).ravel()
+    share = np.bincount(place, weight.ravel(), minlength=shape[0] * shape[1] * shape[2])
+    # All classes but those that were recalled have no share at all.
+    score = np.full(share.shape, np.log(FLOOR))
+    score[place] = np.log(np.maximum(share[place], 0) + FLOOR)
+    return score.reshape(shape)[..., :way]
 
 
 def newton_step(
@@ -245,6 +259,18 @@ def newton_step(
     told = (known @ weight[..., None])[..., 0] + slope + faded * (prior_precision * prior_weight)
     precision = known + faded[..., None] * (prior_precision * np.eye(weight.shape[1]))
     return np.linalg.solve(precision, told[..., None])[..., 0], precision
+
+
+def _shared(
+    weight: Float[np.ndarray, "episode query reader"],
+    scores: Float[np.ndarray, "episode query reader class"],
+    known: Bool[np.ndarray, "episode class"],
+) -> Float[np.ndarray, "episode query class"]:
+    logits = (weight[:, :, None] @ scores)[:, :, 0]
+    np.copyto(logits, -np.inf, where=~known[:, None])
+    largest = logits.max(-1, keepdims=True, initial=-np.inf)
+    logits -= np.where(np.isfinite(largest), largest, 0)
+    return logits - np.log(np.maximum(np.exp(logits).sum(-1, keepdims=True), 1e-30))
 
 
 @dataclass
@@ -280,28 +306,25 @@ class Pool:
         """Of each reader; and half, the power of a cosine in it, for those that say cosines."""
         return np.array([[UNIT[name], 0.5 * (name in OF_COSINES)] for name in self.readers]).T
 
-    def in_units(self, readings: Readings) -> tuple[np.ndarray, np.ndarray]:
-        """Scores around their mean over the known classes, in units; and how much the cosines with the class means vary.
+    def units(self, readings: Readings) -> Float[np.ndarray, "episode query reader"]:
+        """What each reader's scores are measured in.
 
         Some encoders spread their vectors wider than others. How sure to be follows neither from a cosine as it is
         nor from one in units of how much cosines vary here, but lies between: the unit is the geometric mean of both.
         """
-        known, number = readings.known[:, None, None], np.maximum(readings.number, 1)[:, None, None]
-        mean = np.where(known, readings.scores, 0).sum(-1) / number
-        scores = np.where(known, readings.scores - mean[..., None], 0)
-        variance = np.square(scores[:, :, CLASS_MEAN]).sum(-1) / number[..., 0]
         usual = (self.variance / np.maximum(self.lessons, 1e-9))[:, None]
-        usual = np.where(self.lessons[:, None] > 0, usual, variance)
-        unit, power = self._unit[:, : scores.shape[2]]
+        if not self.lessons.all():
+            usual = np.where(self.lessons[:, None] > 0, usual, readings.variance)
+        unit, power = self._unit[:, : readings.scores.shape[2]]
         cosine = COSINE * np.sqrt(np.maximum(usual, 1e-12))[..., None]
-        scores /= (unit * cosine**power)[..., None]
-        return scores, variance
+        return np.broadcast_to(unit * cosine**power, readings.scores.shape[:3])
 
     def log_probs(self, readings: Readings) -> Float[np.ndarray, "episode query class"]:
         """Among the known classes; -inf elsewhere."""
-        scores, variance = self.in_units(readings)
-        log_probs = self._shared(scores, readings.known)
-        self._latest = (readings, scores, variance, log_probs)
+        # The units go into the weights, and a mean over classes would cancel out: one pass over the scores.
+        units = self.units(readings)
+        log_probs = _shared(self.weight[:, None, : units.shape[2]] / units, readings.scores, readings.known)
+        self._latest = (readings, units, log_probs)
         return log_probs
 
     def needs(self, reader: str) -> bool:
@@ -311,12 +334,6 @@ class Pool:
             return False
         weight = np.abs(self.weight[:, self.readers.index(reader)])
         return bool(((weight >= NEGLIGIBLE) | (self.lessons < TRIAL_LESSONS)).any())
-
-    def _shared(self, scores: np.ndarray, known: np.ndarray) -> np.ndarray:
-        logits = (self.weight[:, None, None, : scores.shape[2]] @ scores)[:, :, 0]
-        logits = np.where(known[:, None], logits, -np.inf)
-        logits -= logits.max(-1, keepdims=True, initial=LEAST_LOG)
-        return logits - np.log(np.maximum(np.exp(logits).sum(-1, keepdims=True), 1e-30))
 
     def learn(
         self, readings: Readings, truth: Int[np.ndarray, "episode query"], taught: Bool[np.ndarray, "episode query"]
@@ -328,8 +345,9 @@ class Pool:
             return
         if self._latest is None or self._latest[0] is not readings:
             self.log_probs(readings)
-        _, scores, variance, log_probs = self._latest
+        _, units, log_probs = self._latest
         self._latest = None
+        scores = readings.scores / units[..., None]
         share = np.exp(log_probs) * taught[..., None]
         mean = (scores @ share[..., None])[..., 0]
         missed = (scores[episode, query, :, truth] * taught[..., None] - mean).sum(1)
@@ -344,7 +362,7 @@ class Pool:
         )
         step = weight - self.weight
         self.weight = self.weight + step * np.minimum(1, LARGEST_STEP / np.abs(step).max(1, keepdims=True).clip(1e-12))
-        self.variance = kept * self.variance + (variance * taught).sum(1)
+        self.variance = kept * self.variance + (readings.variance * taught).sum(1)
         self.lessons = kept * self.lessons + lessons
 
     # --- durable numbers of a single memory ---------------------------------------------------------

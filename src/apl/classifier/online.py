@@ -236,7 +236,7 @@ class OnlineClassifier(Estimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable known class of each."""
-        believed = self._believe(X, lambda belief, order: belief.known[:, order].argmax(1))
+        believed = self._believe(X, lambda belief, order: belief.first_best(order))
         return believed.classes[believed.known]
 
     def predict_proba(self, X: Any) -> np.ndarray:

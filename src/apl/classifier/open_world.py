@@ -11,7 +11,7 @@ before is always written, whatever its surprise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -54,6 +54,17 @@ class Belief:
     def best(self) -> Int[np.ndarray, " query"]:
         """The most probable of the known classes, of which there must be one."""
         return self.log_probs[:, : self.classes].argmax(-1)
+
+    def first_best(self, order: Sequence[int]) -> Int[np.ndarray, " query"]:
+        """Where in this order the most probable known class stands; of several, the first."""
+        known = self.log_probs[:, : self.classes]
+        best = known[np.arange(len(known)), self.best]
+        place = np.empty(self.classes, int)
+        place[order] = np.arange(self.classes)
+        found = place[self.best]
+        for query in (np.count_nonzero(known == best[:, None], axis=1) > 1).nonzero()[0]:
+            found[query] = place[known[query] == best[query]].min()
+        return found
 
     @cached_property
     def known(self) -> Float[np.ndarray, "query known"]:
