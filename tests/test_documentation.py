@@ -88,6 +88,13 @@ def test_a_command_on_the_page_has_these_options(page: str, line: str) -> None:
     tyro.cli(importlib.import_module(f"apl.cli.{module}").Command, args=rest, config=(tyro.conf.OmitArgPrefixes,))
 
 
+def test_the_table_of_engines_is_that_of_the_results() -> None:
+    from apl.cli.bench_engine import table, table_on
+
+    results = json.loads((ROOT / "results" / "bench_engine.json").read_text(encoding="utf-8"))
+    assert table_on((ROOT / "docs" / "SCALE.md").read_text(encoding="utf-8")) == table(results)
+
+
 def test_there_are_commands_to_check() -> None:
     assert len(commands(ROOT / "docs" / "CLASSIFIER.md")) >= 10 and len(commands(ROOT / "README.md")) >= 5
 

@@ -42,8 +42,12 @@ def test_an_approximate_index_is_used_by_those_who_asked_for_it_only(postgres_ur
         assert "rows_hnsw" in plan(store)
         found = store.nearest(rows(300)[17].key, 5)
         assert found.ids[0] == 18 and found.distances[0] == 0
+        assert 0.9 <= store.index_recall() <= 1
     with open_store(postgres_url, "indexed", fingerprint="e", width=8) as store:
-        assert "rows_hnsw" not in plan(store)
+        assert "rows_hnsw" not in plan(store) and store.index_recall() is not None
+    with open_store(postgres_url, "not-indexed", fingerprint="e", width=8) as store:
+        store.append(rows(3))
+        assert store.index_recall() is None
     with pytest.raises(StoreError, match="at most 2000"):
         open_store(postgres_url, "wide", fingerprint="e", width=2001, approximate=True)
 

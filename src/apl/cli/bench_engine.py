@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json as json_format
 import os
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+FIRST_LINE = "| rows of 256 numbers, k = 32 | PostgreSQL (pgvector) | Milvus 2.3.5 | goal |"
 Engine = Literal["postgresql", "milvus"]
 Part = Literal["answers", "sizes", "index", "outage", "follower"]
 
@@ -46,6 +48,8 @@ class Command:
     """Of `outage`."""
     output: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("results/bench_engine.json")
     """Where the results are kept."""
+    page: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """A page whose table of results is brought up to date: docs/SCALE.md."""
 
     def run(self) -> int:
         import numpy as np
@@ -61,7 +65,11 @@ class Command:
             self._keep(("follower",), lambda: following(self._x, self._y, 100_000, self.rounds))
         for engine in self.engines if set(self.parts) - {"follower"} else ():
             self._measure(engine)
-        print(table(json_format.loads(self.output.read_text())))
+        measured = table(json_format.loads(self.output.read_text()))
+        print(measured)
+        if self.page is not None:
+            text = self.page.read_text()
+            self.page.write_text(text.replace(table_on(text), measured))
         return 0
 
     def _measure(self, engine: Engine) -> None:
@@ -114,9 +122,15 @@ class Command:
         print(" ".join(where), json_format.dumps(found), flush=True)
 
 
+def table_on(page: str) -> str:
+    """The table of results on a page."""
+    lines = page[page.index(FIRST_LINE) :].splitlines()
+    return "\n".join(itertools.takewhile(lambda line: line.startswith("|"), lines))
+
+
 def table(result: dict[str, Any]) -> str:
     """Everything measured so far, as docs/SCALE.md has it."""
-    lines = ["| rows of 256 numbers, k = 32 | PostgreSQL (pgvector) | Milvus 2.3.5 | goal |", "|---|---|---|---|"]
+    lines = [FIRST_LINE, "|---|---|---|---|"]
     engines = [result.get(name, {}) for name in ("postgresql", "milvus")]
 
     def line(what: str, goal: str, cell: Callable[[dict[str, Any]], str]) -> None:
@@ -178,5 +192,10 @@ def table(result: dict[str, Any]) -> str:
         "two services, kills and a restart: acknowledged; lost, twice, 5xx other than 503",
         "0, 0, 0",
         lambda engine: "{lessons_acknowledged}; {lost}, {twice}, {errors_other_than_503}".format(**engine["outage"]),
+    )
+    follower = result.get("follower", {})
+    lines.append(
+        f"| a reader of a file of {follower.get('rows', 0):,} rows after a write against an idle one, its own processor time"
+        f" | {follower.get('ratio', 'not measured')} (SQLite) | | ≤ 1.2 |"
     )
     return "\n".join(lines)
