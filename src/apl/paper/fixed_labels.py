@@ -1,7 +1,7 @@
 """The paper's own form: fixed labels and a decoder of 8 blocks of 512.
 
 *Paper's architecture*: its encoder of 12 blocks of 64 at 28×28, started as a classifier (`apl train paper-encoder`), and
-a decoder of N fixed labels on it (`apl train fixed-1000way`, `fixed-1000way-longer`, then `fixed-423way`, `fixed-20way`, `fixed-5way`); at 20-way both
+a decoder of N fixed labels on it (`apl train fixed-1000way`, then `fixed-423way`, `fixed-20way`, `fixed-5way`); at 20-way both
 are then trained together on episodes too (`apl train paper-architecture`). *Paper's
 recipe*: everything from scratch through the decoder (`apl train paper-20way`). A decoder takes 22 MB and is not kept in
 the repository: where it is neither there nor in runs/, what was measured before is kept.
@@ -27,7 +27,7 @@ NAME = "fixed-labels"
 ARCHITECTURE, RECIPE = "paper's architecture", "paper's recipe"
 WAYS = (5, 20, 423, 1000)
 MODELS = {
-    ARCHITECTURE: {**{way: f"fixed-{way}way" for way in WAYS[:-1]}, 1000: "fixed-1000way-longer"},
+    ARCHITECTURE: {way: f"fixed-{way}way" for way in WAYS},
     f"{ARCHITECTURE}, trained together": {20: "paper-architecture"},
     f"{ARCHITECTURE}, working memory": {way: f"fixed-{way}way-working-memory" for way in WAYS[1:]},
     f"{ARCHITECTURE}, LSTM": {way: f"fixed-{way}way-lstm" for way in WAYS[1:]},

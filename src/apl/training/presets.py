@@ -67,9 +67,6 @@ FIXED_LABELS = TrainConfig(
 )
 """The paper's decoder of 1000 labels, taught on classes its encoder was not taught."""
 
-GENTLY: dict[str, float] = {"steps": 200, "learning_rate": 2e-4, "decay": 0.02}
-"""For a decoder that has learnt most of it."""
-
 
 def fewer_labels(way: int) -> TrainConfig:
     """On from the decoder of 1000 labels, with the first of them alone."""
@@ -77,11 +74,13 @@ def fewer_labels(way: int) -> TrainConfig:
     return replace(
         FIXED_LABELS,
         learner=learner,
-        decoder_from="runs/fixed-1000way-longer/model",
+        decoder_from="runs/fixed-1000way/model",
         composed=0,
         ways=(way,),
         longest_episode=10,
-        **GENTLY,
+        steps=200,
+        learning_rate=2e-4,
+        decay=0.02,
     )
 
 
@@ -144,7 +143,6 @@ PRESETS: dict[str, Preset] = {
         steps=30_000,
     ),
     "fixed-1000way": FIXED_LABELS,
-    "fixed-1000way-longer": replace(FIXED_LABELS, decoder_from="runs/fixed-1000way/model", **GENTLY),
     **{f"fixed-{way}way": fewer_labels(way) for way in (5, 20, 423)},
     "paper-architecture": TOGETHER,
     "glyphs-encoder": PretrainConfig(
