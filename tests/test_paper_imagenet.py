@@ -8,11 +8,13 @@ import pytest
 import torch
 from PIL import Image
 
+from apl.config import DecoderConfig, IdentityConfig, LearnerConfig
 from apl.encoders import MissingExtraError
 from apl.encoders.photo import PhotoEncoder
+from apl.learner import Learner
 from apl.paper import imagenet
 from apl.paper.imagenet import any_n_learner, chosen_weight, row, watch_episodes
-from apl.paper.imagenet_decoders import DecoderTraining, train, trained_decoders
+from apl.paper.imagenet_decoders import DecoderTraining, start_by_copying, train, trained_decoders
 from apl.paper.inception import InceptionEncoder
 from apl.paper.photo_features import PhotoFeatures
 from apl.paper.verdicts import FINDINGS
@@ -56,16 +58,25 @@ def test_the_verdict_is_by_the_share_of_the_encoder_s_own_accuracy():
 
 def test_decoders_of_fixed_labels_are_trained_in_pieces_saved_and_found_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    data, small = _made(classes=6), {"hidden": 16, "blocks": 1, "parallel": 2, "steps": 8}
-    first = DecoderTraining(6, **small)
-    second = DecoderTraining(5, decoder_from=str(first.model), **small)
-    monkeypatch.setattr("apl.paper.imagenet_decoders.trainings", lambda encoder: (first, second))
+    data, config = _made(classes=6), DecoderTraining(5, hidden=16, blocks=1, parallel=2, steps=8)
+    monkeypatch.setattr("apl.paper.imagenet_decoders.trainings", lambda encoder: (config,))
     keys, labels = torch.from_numpy(data.features), torch.from_numpy(data.labels)
-    assert not train(first, keys, labels, minutes=0.0) and list(trained_decoders("lite0")) == []
-    assert train(first, keys, labels) and train(second, keys, labels)
-    found = {way: (learner, told) for way, learner, told in trained_decoders("lite0")}
-    assert list(found) == [6, 5] and found[6][1]["steps"] == 8
-    assert watch_episodes(found[5][0], keys, data, 5, episodes=1).result.correct.shape == (1, 45)
+    assert not train(config, keys, labels, minutes=0.0) and list(trained_decoders("lite0")) == []
+    assert train(config, keys, labels)
+    ((way, learner, told),) = trained_decoders("lite0")
+    assert way == 5 and told["steps"] == 8
+    assert watch_episodes(learner, keys, data, 5, episodes=1).result.correct.shape == (1, 45)
+
+
+def test_a_decoder_of_fixed_labels_starts_by_repeating_what_it_attends_to():
+    data = _made()
+    decoder = DecoderConfig(labels="fixed", way=30, hidden=256, blocks=1)
+    learner = Learner(LearnerConfig(IdentityConfig(24, normalise=True), decoder, k=5)).eval()
+    keys = torch.from_numpy(data.features)
+    before = watch_episodes(learner, keys, data, 30, episodes=1).result
+    start_by_copying(learner.decoder)
+    after = watch_episodes(learner, keys, data, 30, episodes=1).result
+    assert before.accuracy_last(60).mean < 0.4 and after.accuracy_last(60).mean > 0.8
 
 
 def test_the_weight_of_the_name_is_the_best_on_the_photographs_it_is_given():
