@@ -124,6 +124,16 @@ def test_graphs_of_another_model_are_refused(tiny: Path, tmp_path: Path) -> None
         _ = load_exported(mixed).networks._decoder
 
 
+@pytest.mark.parametrize("graph, ask", [("encoder.onnx", "_encoder"), ("decoder.onnx", "_decoder")])
+def test_a_graph_of_another_model_is_refused_even_if_its_weights_would_fit(
+    graph: str, ask: str, tmp_path: Path
+) -> None:
+    shutil.copytree(find_model("pens"), tmp_path / "mixed")
+    shutil.copy(find_model("omniglot") / graph, tmp_path / "mixed" / graph)
+    with pytest.raises(CheckpointError, match=f"{graph} is of another model, or damaged: .*`apl export mixed`"):
+        getattr(load_exported(tmp_path / "mixed").networks, ask)
+
+
 def test_missing_weights_are_named(tiny: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny, tmp_path / "bare")
     (tmp_path / "bare" / "model.safetensors").unlink()

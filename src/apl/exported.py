@@ -6,6 +6,7 @@ A model directory holds `encoder.onnx` and `decoder.onnx` (made by `apl export`)
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 from collections.abc import Mapping
 from functools import cached_property
@@ -43,6 +44,7 @@ class ExportedNetworks:
         self.width: int = described["width"]
         self.key_widths: Mapping[str, int] = {"embedding": self.width}
         self._fingerprint: str = described["fingerprint"]
+        self._graphs: Mapping[str, str] = described.get("graphs", {})
 
     @cached_property
     def _weights(self) -> dict[str, np.ndarray]:
@@ -62,6 +64,11 @@ class ExportedNetworks:
 
         path = self.directory / name
         graph = path.read_bytes()
+        # A graph holds weights too: those that the exporter has folded into others.
+        if self._graphs.get(name) not in (None, graph_hash(graph)):
+            raise CheckpointError(
+                f"{path} is of another model, or damaged: make it anew with `apl export {self.directory.name}`"
+            )
         # A graph says which weights it uses, and is refused when given others.
         named = {OUTSIDE + name: weight for name, weight in self._weights.items()}
         wanted = {name: weight.astype(np.float32) for name, weight in named.items() if name.encode() in graph}
@@ -135,6 +142,11 @@ class ExportedNetworks:
         twin = ExportedNetworks(self.directory, self.threads, identity=True)
         twin.__dict__.update({name: value for name, value in vars(self).items() if name != "identity"})
         return twin
+
+
+def graph_hash(graph: bytes) -> str:
+    """Identifies a graph; it stands in model.json."""
+    return hashlib.sha256(graph).hexdigest()[:16]
 
 
 def load_for_use(name_or_dir: str | Path, controller: Controller | None = None) -> Learner:

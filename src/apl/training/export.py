@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from apl.checkpoint import CheckpointError, find_model, read_json, write_json
 from apl.config import ConvConfig, JointConfig
 from apl.decoder.inputs import Neighbourhood
-from apl.exported import DECODER, DESCRIPTION, ENCODER, OUTSIDE
+from apl.exported import DECODER, DESCRIPTION, ENCODER, OUTSIDE, graph_hash
 from apl.learner import Learner
 
 
@@ -97,7 +97,9 @@ def export_model(name_or_dir: str | Path, directory: Path | None = None) -> Path
     said = ("log_none", "weight", "log_probs" if fixed else "log_class")
     write_graph(DecoderGraph(learner.decoder, fixed), example, said, target / DECODER, weights)
     described = read_json(target / DESCRIPTION)
-    write_json(target / DESCRIPTION, {**described, "exported": {"fingerprint": learner.fingerprint(), "width": width}})
+    graphs = {name: graph_hash((target / name).read_bytes()) for name in (ENCODER, DECODER)}
+    exported = {"fingerprint": learner.fingerprint(), "width": width, "graphs": graphs}
+    write_json(target / DESCRIPTION, {**described, "exported": exported})
     return target
 
 
