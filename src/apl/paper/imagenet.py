@@ -212,7 +212,8 @@ def draw(rows: list[Row], quick: bool) -> None:
             for found in (found for found in rows if found["way"] == way):
                 draw_episode(axes, found)
             axes.set(xlabel="photographs seen", ylim=(0, 1.02), title=f"{way}-way")
-        panels[0].set_ylabel("accuracy (running mean); dotted: written, of all shown")
+        panels[0].set_ylabel("accuracy (running mean)")
+        panels[0].plot([], color=QUIET, ls=":", label="written, of all shown")
         panels[0].legend(frameon=False, fontsize=7)
 
 
