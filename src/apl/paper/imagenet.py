@@ -214,7 +214,7 @@ def draw(rows: list[Row], quick: bool) -> None:
             axes.set(xlabel="photographs seen", ylim=(0, 1.02), title=f"{way}-way")
         panels[0].set_ylabel("accuracy (running mean)")
         panels[0].plot([], color=QUIET, ls=":", label="written, of all shown")
-        panels[0].legend(frameon=False, fontsize=7)
+        panels[0].legend(frameon=False, fontsize=7, loc=(0.27, 0.27))
 
 
 def draw_episode(axes: plt.Axes, found: Row) -> None:
