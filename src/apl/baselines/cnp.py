@@ -14,14 +14,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from apl.baselines.interface import ClassSums, EpisodicMethod, Scores, class_means, nothing_known, scores
-from apl.baselines.relation import Comparison
+from apl.baselines.relation import RelationModule
 
 
 class ConditionalNeuralProcess(EpisodicMethod):
     def __init__(self, width: int, hidden: int = 128, representation: int = 128) -> None:
         super().__init__()
         self.represent = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, representation))
-        self.read = Comparison(width, 2 * representation, hidden)
+        self.read = RelationModule(width, 2 * representation, hidden)
 
     def logits(
         self,

@@ -15,7 +15,7 @@ PAIRS_AT_ONCE = 20_000
 """So many pairs of a query and a class are worked on together: their hidden layer then stays in a processor's cache."""
 
 
-class Comparison(nn.Module):
+class RelationModule(nn.Module):
     """A network that reads query and class side by side, and says one number of the pair."""
 
     def __init__(self, query: int, of_class: int, hidden: int) -> None:
@@ -37,7 +37,7 @@ class Comparison(nn.Module):
 class RelationNetwork(EpisodicMethod):
     def __init__(self, width: int, hidden: int = 128) -> None:
         super().__init__()
-        self.compare = Comparison(width, width, hidden)
+        self.compare = RelationModule(width, width, hidden)
         """The relation score before its sigmoid."""
 
     def logits(
