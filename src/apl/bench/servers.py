@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-MILVUS_SECONDS = 90
+MILVUS_SECONDS = 180
 """A server that has not told its port by then will not."""
 MILVUS_WRAPPER = """
 import sys
@@ -115,12 +115,12 @@ class PostgresServer:
 class LocalMilvus:
     """A Milvus server of one process. Unpacking its programs takes longer than starting it: `programs` keeps them."""
 
-    def __init__(self, programs: Path | None = None) -> None:
+    def __init__(self, programs: Path) -> None:
         if importlib.util.find_spec("milvus") is None:
             raise NoServer("a Milvus server", "milvus==2.3.5", "no server is installed")
         self.folder = Path(tempfile.mkdtemp(prefix="apl-milvus-"))
-        if programs is not None:
-            (self.folder / "bin").symlink_to(programs)
+        programs.mkdir(parents=True, exist_ok=True)
+        (self.folder / "bin").symlink_to(programs.absolute())
         self._output = (self.folder / "output").open("w")
         self._wrapper = subprocess.Popen(
             [sys.executable, "-c", MILVUS_WRAPPER, str(self.folder)],
@@ -145,8 +145,7 @@ class LocalMilvus:
 
     def bytes_on_disk(self) -> int:
         """Of everything that the server keeps, its message log too."""
-        folders = [self.folder / "data", *(self.folder / name for name in ("milvus", "etcd.data", "storage"))]
-        return sum(file.stat().st_size for folder in folders for file in folder.rglob("*") if file.is_file())
+        return sum(file.stat().st_size for file in (self.folder / "data").rglob("*") if file.is_file())
 
     def close(self) -> None:
         self._wrapper.stdin.close()

@@ -79,9 +79,10 @@ class Command:
         from apl.bench.engine_answers import same_answers
         from apl.bench.engine_outage import outage
         from apl.bench.servers import LocalMilvus, PostgresServer
+        from apl.data.files import cache_directory
 
         x, y = self._x, self._y
-        server = PostgresServer() if engine == "postgresql" else LocalMilvus()
+        server = PostgresServer() if engine == "postgresql" else LocalMilvus(cache_directory() / "milvus-server")
         try:
             if "answers" in self.parts:
                 self._keep((engine, "answers"), lambda: same_answers(server.url, x, y, self.examples))

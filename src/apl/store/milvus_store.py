@@ -118,7 +118,7 @@ class MilvusStore(Store):
         elif self._turn.is_held_alone():
             with self._writing(by_force=True):
                 """Whoever opens a memory last has it, and shares it from now on."""
-        if self._index() != wanted or metric != self.metric:
+        if self._own_index != wanted or metric != self.metric:
             with self._writing(by_force=True) as record:
                 self._search_by(record, wanted, metric)
             self._own_index = self._index()
