@@ -30,7 +30,7 @@ test: .venv/.ready-test
 	.venv/bin/ruff format --check src tests
 	.venv/bin/lint-imports
 	OMP_NUM_THREADS=1 .venv/bin/python -m pytest --numprocesses auto --dist loadgroup -m "not milvus"
-	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -m milvus tests/test_store_*.py
+	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -m milvus tests/test_store_*.py tests/test_classifier_engine.py
 
 clean:
 	rm -rf .venv
