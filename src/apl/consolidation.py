@@ -36,8 +36,7 @@ class ConsolidatingMemory(RamMemory):
     def statistics(self, way: int) -> ClassStatistics:
         """Of the classes 0..way-1."""
         self._make_class_room(way)
-        everything = self._everything.astype(np.float32)
-        return ClassStatistics(self._total[:, :way], self._examples[:, :way], everything, self._square[:, :way])
+        return ClassStatistics(self._total[:, :way], self._examples[:, :way], self._everything, self._square[:, :way])
 
     def classes_stored(self, way: int) -> Bool[np.ndarray, "episode way"]:
         self._make_class_room(way)
@@ -101,15 +100,15 @@ class ConsolidatingMemory(RamMemory):
     def set_sum(self, label: int, total: Float[np.ndarray, " embed"], examples: int | float) -> None:
         """The sum of a class of a single memory as somebody else has kept it."""
         self._make_class_room(label + 1)
-        self._everything[0] += total - self._exact_total[0, label]
-        self._exact_total[0, label] = self._total[0, label] = total
+        self._everything[0] += total - self._total[0, label]
+        self._total[0, label] = total
         self._square[0, label] = total @ total
         self._examples[0, label] = examples
 
     def add_to_sum(self, label: int, key: Float[np.ndarray, " embed"], count: int) -> None:
         """Examples of a class of a single memory come or go."""
         self._make_class_room(label + 1)
-        total = self._exact_total[0, label] + count * measured(key, self.metric).astype(np.float64)
+        total = self._total[0, label] + count * measured(key, self.metric).astype(np.float64)
         self.set_sum(label, total, float(self._examples[0, label]) + count)
 
     def _add(self, episode: np.ndarray, query: np.ndarray, position: np.ndarray, sign: int) -> None:
@@ -122,26 +121,24 @@ class ConsolidatingMemory(RamMemory):
         key = measured(self._columns[name][episode, row], self.metric)
         self._make_class_room(int(label.max()) + 1)
         key = key * count[:, None].astype(np.float64)
-        np.add.at(self._exact_total, (episode, label), key)
+        np.add.at(self._total, (episode, label), key)
         np.add.at(self._everything, episode, key)
         np.add.at(self._examples, (episode, label), count)
-        total = self._exact_total[episode, label]
-        self._total[episode, label] = total
+        total = self._total[episode, label]
         self._square[episode, label] = np.einsum("rd,rd->r", total, total)
 
     def _clear_sums(self) -> None:
         (name,) = self.keys
-        # In double precision, so that it makes no difference how often rows were merged and in what order.
-        self._exact_total = np.zeros((self.episodes, 0, *self.spec[name].shape))
+        # In double precision, so that it makes no difference how often rows were merged, in what order, and with how many
+        # others a query is asked.
+        self._total = np.zeros((self.episodes, 0, *self.spec[name].shape))
         self._everything = np.zeros((self.episodes, *self.spec[name].shape))
-        self._total = np.zeros(self._exact_total.shape, np.float32)
         self._examples = np.zeros((self.episodes, 0), np.float32)
-        self._square = np.zeros((self.episodes, 0), np.float32)
+        self._square = np.zeros((self.episodes, 0))
 
     def _make_class_room(self, classes: int) -> None:
         room = self._total.shape[1]
         if classes > room:
             more = ((0, 0), (0, max(classes, 2 * room) - room))
-            self._exact_total = np.pad(self._exact_total, (*more, (0, 0)))
-            self._total = self._exact_total.astype(np.float32)
+            self._total = np.pad(self._total, (*more, (0, 0)))
             self._examples, self._square = np.pad(self._examples, more), np.pad(self._square, more)

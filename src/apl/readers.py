@@ -89,7 +89,7 @@ class ClassStatistics:
     @cached_property
     def centre(self) -> Float[np.ndarray, "episode embed"]:
         """The mean of everything, drawn a little towards zero, so that a single example is not its own centre."""
-        return self.everything / (self.examples.sum(1)[:, None] + 1)
+        return (self.everything / (self.examples.sum(1)[:, None] + 1)).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -183,13 +183,14 @@ def class_mean(
     """The cosine between the query and the mean of everything ever merged into the class, both seen from the centre; and
     how far from the centre that mean is."""
     centre, examples = classes.centre[:, None], np.maximum(classes.examples, 1)[:, None]
-    beside = np.concatenate([asked, centre], 1)
+    # In double precision: how a product is rounded depends on how many queries are asked together.
+    beside = np.concatenate([asked, centre], 1).astype(np.float64)
     product = beside @ classes.total.swapaxes(1, 2)
     inner, off_centre = product[:, :-1], product[:, -1:] / examples
     square = classes.square[:, None] / np.square(examples) - 2 * off_centre + np.square(centre).sum(-1, keepdims=True)
     length = np.sqrt(np.maximum(square, 1e-12))
     inner /= examples * length
-    inner -= asked @ centre.swapaxes(1, 2) / length
+    inner -= beside[:, :-1] @ beside[:, -1:].swapaxes(1, 2) / length
     return inner, length
 
 
