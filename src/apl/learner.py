@@ -137,7 +137,7 @@ class Learner:
         """Step 2: k neighbours by each key column."""
         asked = self.networks.array(embedding)
         widths = self.networks.key_widths
-        found = [memory.nearest(key, part, self.config.k) for key, part in self._keys(asked).items()]
+        found = [memory.nearest(key, part, self.config.k) for key, part in self.key_columns(asked).items()]
         neighbours = Neighbours.join(found, list(widths.values()))
         if "embedding" not in neighbours.columns:
             whole = np.concatenate([neighbours.columns[key] for key in widths], -1)
@@ -146,7 +146,7 @@ class Learner:
             neighbours = self._recall_further(memory, asked, neighbours)
         return neighbours
 
-    def _keys(self, embedding: Float[np.ndarray, "episode query embed"]) -> dict[str, np.ndarray]:
+    def key_columns(self, embedding: Float[np.ndarray, "episode query embed"]) -> dict[str, np.ndarray]:
         """An embedding cut into the key columns."""
         widths = self.networks.key_widths
         if len(widths) == 1:
@@ -286,7 +286,7 @@ class Learner:
 
     def write(self, memory: Memory, embedding: Array, y: Any, chosen: Any) -> Int[np.ndarray, "episode query"]:
         """Step 5: put these examples into the memory, without gradient."""
-        rows = {**self._keys(self.networks.array(embedding)), "label": np.asarray(y)}
+        rows = {**self.key_columns(self.networks.array(embedding)), "label": np.asarray(y)}
         if isinstance(memory, ConsolidatingMemory):
             rows[COUNT] = np.ones(rows["label"].shape, np.float32)
         return memory.write(rows, np.asarray(chosen))

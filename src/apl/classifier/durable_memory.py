@@ -92,9 +92,7 @@ class DurableMemory:
             self.reload()
             return
         if known.any():
-            widths = self.learner.key_widths
-            keys = np.split(rows.keys[known][None], np.cumsum(list(widths.values()))[:-1], axis=-1)
-            cells = {**dict(zip(widths, keys, strict=True)), "label": labels[known][None]}
+            cells = {**self.learner.key_columns(rows.keys[known][None]), "label": labels[known][None]}
             if isinstance(self.ram, ConsolidatingMemory):
                 cells[COUNT] = rows.counts[known][None].astype(np.float32)
             self.ram.update(cells, at[known][None])
