@@ -149,7 +149,7 @@ def test_a_small_photograph_is_not_enlarged_before_it_is_kept():
 
 
 def test_a_missing_package_is_an_error_that_says_the_command(monkeypatch):
-    monkeypatch.setattr("apl.encoders.onnx_session.find_spec", lambda name: None)
+    monkeypatch.setattr("apl.encoders.origins.find_spec", lambda name: None)
     encoders._named.cache_clear()  # another test may have opened it
     with pytest.raises(MissingExtraError, match=r"pip install 'apl-memory\[photo\]'"):
         open_encoder("photo")

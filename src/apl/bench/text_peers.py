@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from apl.encoders.onnx_session import installed_folder
+from apl.encoders.origins import installed_folder
 from apl.encoders.text import INSTALL
 
 Peer = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, dict[str, Any]]]

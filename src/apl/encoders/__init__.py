@@ -30,15 +30,15 @@ __all__ = [
 ]
 
 
-def open_encoder(encoder: Any, *, threads: int = 1) -> FrozenEncoder:
+def open_encoder(encoder: Any) -> FrozenEncoder:
     """An encoder by its name, its ONNX file, as a callable, or one that is ready."""
     match encoder:
         case "photo" | "photo-lite2" | "text":
-            return _named(encoder, threads)
+            return _named(encoder)
         case str() | os.PathLike() if Path(encoder).suffix == ".onnx":
             from apl.encoders.onnx_file import OnnxFileEncoder
 
-            return OnnxFileEncoder(encoder, threads=threads)
+            return OnnxFileEncoder(encoder)
         case str() | os.PathLike():
             raise EncoderError(f"there is no encoder {str(encoder)!r}: take {', '.join(NAMED)} or a .onnx file")
     if isinstance(encoder, FrozenEncoder):
@@ -51,15 +51,15 @@ def open_encoder(encoder: Any, *, threads: int = 1) -> FrozenEncoder:
 
 
 @cache
-def _named(name: str, threads: int) -> FrozenEncoder:
+def _named(name: str) -> FrozenEncoder:
     """One for all classifiers of a process: it holds tens of megabytes, and never changes."""
     if name == "text":
         from apl.encoders.text import TextEncoder
 
-        return TextEncoder(threads=threads)
+        return TextEncoder()
     from apl.encoders.photo import PhotoEncoder
 
-    return PhotoEncoder("lite2" if name == "photo-lite2" else "lite0", threads=threads)
+    return PhotoEncoder("lite2" if name == "photo-lite2" else "lite0")
 
 
 def plugged_encoder(model: Any, encoder: Any) -> Any:

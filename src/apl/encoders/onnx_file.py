@@ -21,7 +21,8 @@ from jaxtyping import Float
 from PIL import Image
 
 from apl.encoders.contract import EncoderError, checked_vectors
-from apl.encoders.onnx_session import digest, onnx_session
+from apl.encoders.origins import digest
+from apl.onnx_session import GraphError, onnx_session
 from apl.pictures.photographs import middle_square, read_photo, reduced, to_jpeg
 
 _AT_ONCE = 8
@@ -73,14 +74,15 @@ class OnnxFileEncoder:
 
     kind = "photo"
 
-    def __init__(
-        self, path: str | os.PathLike[str], preparation: Preparation | None = None, *, threads: int = 1
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], preparation: Preparation | None = None) -> None:
         self.path = Path(path)
         if not self.path.is_file():
             raise EncoderError(f"there is no ONNX file {self.path}")
         self.preparation = preparation or read_preparation(self.path.with_suffix(".json"))
-        self._session = onnx_session(self.path, threads=threads)
+        try:
+            self._session = onnx_session(self.path)
+        except GraphError as error:
+            raise EncoderError(f"{self.path} cannot be used: {error}") from None
         self._input = _chosen(self.preparation.input, self._session.get_inputs(), "input", self.path)
         self._output = _chosen(self.preparation.output, self._session.get_outputs(), "output", self.path)
         self.fingerprint = "onnx-" + digest(self.path, json.dumps(vars(self.preparation), sort_keys=True))

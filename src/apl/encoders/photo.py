@@ -18,8 +18,9 @@ from jaxtyping import Float
 from PIL import Image
 
 from apl.encoders.contract import EncoderError
-from apl.encoders.onnx_session import GRAPHS, digest, installed_folder, onnx_session
+from apl.encoders.origins import GRAPHS, digest, installed_folder
 from apl.encoders.torch_weights import read_torch_weights
+from apl.onnx_session import onnx_session
 from apl.pictures.photographs import middle_square, read_photo, reduced, to_jpeg
 
 _SIZE = {"lite0": 224, "lite2": 260}
@@ -35,7 +36,7 @@ class PhotoEncoder:
     kind = "photo"
     width = 2280
 
-    def __init__(self, model: str = "lite0", *, naming: float = NAMING, threads: int = 1) -> None:
+    def __init__(self, model: str = "lite0", *, naming: float = NAMING) -> None:
         if model not in _SIZE:
             raise EncoderError(f"there is no photograph encoder {model!r}: take {' or '.join(_SIZE)}")
         self.model, self.size, self.naming = model, _SIZE[model], naming
@@ -48,7 +49,7 @@ class PhotoEncoder:
         )
         self._classifier = weights.pop("_fc.weight"), weights.pop("_fc.bias")
         weights = {name: value for name, value in weights.items() if not name.endswith("num_batches_tracked")}
-        self._session = onnx_session(GRAPHS / f"{model}.onnx", weights, threads=threads)
+        self._session = onnx_session(GRAPHS / f"{model}.onnx", weights)
 
     def read(self, example: Any) -> Image.Image:
         return reduced(read_photo(example), self.size)

@@ -15,7 +15,8 @@ from jaxtyping import Float
 from safetensors.numpy import load_file
 
 from apl.encoders.contract import EncoderError, MissingExtraError
-from apl.encoders.onnx_session import GRAPHS, digest, installed_folder, onnx_session
+from apl.encoders.origins import GRAPHS, digest, installed_folder
+from apl.onnx_session import onnx_session
 
 MOST_TOKENS = 256
 MOST_CHARACTERS = 20_000
@@ -31,7 +32,7 @@ class TextEncoder:
     kind = "text"
     width = 384
 
-    def __init__(self, *, threads: int = 1) -> None:
+    def __init__(self) -> None:
         try:
             from tokenizers import Tokenizer
         except ImportError:
@@ -44,7 +45,7 @@ class TextEncoder:
         self.fingerprint = "text-minilm-" + digest(file, tokens, GRAPHS / "minilm.onnx", str(MOST_TOKENS))
         needless = ("pooler.dense.weight", "pooler.dense.bias", "embeddings.position_ids")
         weights = {name: value for name, value in weights.items() if name not in needless}
-        self._session = onnx_session(GRAPHS / "minilm.onnx", weights, threads=threads)
+        self._session = onnx_session(GRAPHS / "minilm.onnx", weights)
         self._tokenizer = Tokenizer.from_file(str(tokens))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(MOST_TOKENS)

@@ -43,7 +43,7 @@ class ServedModel:
         # Where a model lies on the server is nobody's business.
         name = Path(settings.model).name
         if learner is None and plugged_encoder(settings.model, None) is not None:
-            encoder = open_encoder(settings.model, threads=settings.workers)
+            encoder = open_encoder(settings.model)
             assert encoder.width is not None
             return ServedModel(name, feature_learner(encoder.width, consolidate=True), NewClassRule(), encoder)
         learner = load_for_use(settings.model) if learner is None else learner
