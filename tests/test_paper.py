@@ -17,7 +17,7 @@ from apl.data import LabelledImages, draw_glyphs
 from apl.encoder import build_encoder, embed_all
 from apl.paper.continual import WAY, progressive_accuracy, task_streams
 from apl.paper.experiments import EXPERIMENTS
-from apl.paper.markdown import TABLES, readme_part, results_page, table1_cells
+from apl.paper.markdown import TABLES, results_page, table1_cells
 from apl.paper.plot import smooth
 from apl.paper.report import write_report
 from apl.paper.results import load_rows, save_rows
@@ -73,11 +73,13 @@ def test_a_cell_of_the_table_is_in_percent_with_its_interval():
     assert table1_cells([row]) == {"**ours, one model**": {(5, 1): "99.1 ± 0.1"}}
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_the_readme_shows_the_table_that_the_result_files_give(name: str, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    ("page", "name"), [(page, name) for page, tables in TABLES.items() for name in tables], ids=str
+)
+def test_a_page_shows_the_table_that_the_result_files_give(page: Path, name: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(ROOT)
-    shown = (ROOT / "README.md").read_text().split(f"<!-- {name} -->")[1].split(f"<!-- /{name} -->")[0].strip()
-    assert shown == readme_part(name)
+    shown = (ROOT / page).read_text().split(f"<!-- {name} -->")[1].split(f"<!-- /{name} -->")[0].strip()
+    assert shown == TABLES[page][name]()
 
 
 @pytest.mark.parametrize("path", OMNIGLOT_RESULTS, ids=lambda p: p.stem)

@@ -59,7 +59,7 @@ class Command:
         from apl.data.files import DataError
         from apl.device import find_device
         from apl.paper.experiments import EXPERIMENTS
-        from apl.paper.markdown import write_readme_tables, write_results_page
+        from apl.paper.markdown import write_results_page, write_tables
         from apl.paper.report import write_report
         from apl.paper.results import load_rows
         from apl.paper.subjects import compute_on
@@ -87,7 +87,7 @@ class Command:
         if self.name in ("all", "report"):
             print(f"report: {write_report(self.quick)}", file=sys.stderr)
             if not self.quick:
-                write_readme_tables()
+                write_tables()
                 write_results_page()
         for name in names:
             rows = load_rows(name, self.quick)

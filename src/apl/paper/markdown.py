@@ -1,17 +1,23 @@
-"""The result files as Markdown: two short tables for the README, everything else in docs/RESULTS.md."""
+"""The result files as Markdown: a few tables for the README and docs/CLASSIFIER.md, everything else in docs/RESULTS.md."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from apl.paper.baselines_table import baselines_in_full, baselines_in_short, settings_tried
+from apl.paper.bench_tables import (
+    features_in_full,
+    features_in_short,
+    new_or_known,
+    peers_in_full,
+    peers_in_short,
+    speed,
+)
 from apl.paper.experiments import EXPERIMENTS
 from apl.paper.results import FIGURES, Row, load_rows
 from apl.paper.table1 import CELLS, PAPER
 from apl.paper.verdicts import FINDINGS
-
-TABLES = ("table1", "experiments", "baselines")
-"""What stands in the README between `<!-- NAME -->` and `<!-- /NAME -->`, written from the result files."""
 
 RESULTS_PAGE = Path("docs/RESULTS.md")
 IN_README = ("APL (paper)", "**ours, one model**", "paper's architecture", "paper's recipe")
@@ -49,20 +55,34 @@ def experiments_table() -> str:
     return "\n".join(lines)
 
 
-def readme_part(name: str) -> str:
-    parts = {"table1": lambda: table1(IN_README), "experiments": experiments_table, "baselines": baselines_in_short}
-    return parts[name]()
+TABLES: dict[Path, dict[str, Callable[[], str]]] = {
+    Path("README.md"): {
+        "peers": peers_in_short,
+        "features": features_in_short,
+        "table1": lambda: table1(IN_README),
+        "experiments": experiments_table,
+        "baselines": baselines_in_short,
+    },
+    Path("docs/CLASSIFIER.md"): {
+        "features": features_in_full,
+        "new or known": new_or_known,
+        "peers": peers_in_full,
+        "speed": speed,
+    },
+}
+"""What stands in a page between `<!-- NAME -->` and `<!-- /NAME -->`, written from the result files."""
 
 
-def write_readme_tables(readme: Path = Path("README.md")) -> None:
-    text = readme.read_text()
-    for name in TABLES:
-        start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-        if start not in text or end not in text:
-            raise ValueError(f"{readme} has no place for the table: {start} … {end}")
-        before, rest = text.split(start, 1)
-        text = f"{before}{start}\n{readme_part(name)}\n{end}{rest.split(end, 1)[1]}"
-    readme.write_text(text)
+def write_tables() -> None:
+    for page, tables in TABLES.items():
+        text = page.read_text()
+        for name, made in tables.items():
+            start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+            if start not in text or end not in text:
+                raise ValueError(f"{page} has no place for the table: {start} … {end}")
+            before, rest = text.split(start, 1)
+            text = f"{before}{start}\n{made()}\n{end}{rest.split(end, 1)[1]}"
+        page.write_text(text)
 
 
 def results_page() -> str:
