@@ -12,13 +12,13 @@ import torch.nn.functional as F
 from apl.checkpoint import read_json
 from apl.config import ConvConfig, Group, JointConfig
 from apl.data.jitter import JitterConfig
-from apl.data.source import DataSource
-from apl.encoder import JointEncoder, build_encoder, embed_all
+from apl.data.source import DataSource, Mirrored
+from apl.encoder import ConvEncoder, JointEncoder, build_encoder, embed_all
 from apl.learner import Learner
 from apl.training.distil import DistilConfig, distil, laid_over, resized
 from apl.training.episodic import TrainConfig, load_decoder
 from apl.training.run import RunOptions
-from apl.weights_file import read_tensors
+from apl.weights_file import read_tensors, save_model
 
 PART = ConvConfig(image_size=16, stem_channels=8, stem_stride=2, groups=(Group(16, 1), Group(8, 1)))
 GLYPHS = DataSource("glyphs", rotations=False, glyph_classes=20)
@@ -31,8 +31,6 @@ def without_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def config(tmp_path: Path) -> DistilConfig:
-    from apl.weights_file import save_model
-
     torch.manual_seed(0)
     joint = JointConfig((PART, replace(PART, stem_channels=4)), 32)
     save_model(tmp_path / "teacher", build_encoder(joint), joint, {"made": "for a test"}, half=False)
@@ -72,6 +70,20 @@ def test_a_student_of_another_shape_may_look_at_smaller_images(config: DistilCon
         distil(replace(config, student=replace(PART, image_size=48)), RunOptions(tmp_path / "wrong"))
 
 
+def test_a_student_with_weights_keeps_its_own_space(config: DistilConfig, tmp_path: Path) -> None:
+    made = distil(replace(config, student=PART, steps=30, learning_rate=3e-3), RunOptions(tmp_path / "first"))
+    assert isinstance(made, ConvEncoder)
+    # The same function, its numbers in another order: its teacher must be turned to that order.
+    shuffled = ConvEncoder(PART)
+    shuffled.load_state_dict(made.state_dict())
+    last = shuffled.blocks[-1].conv
+    last.weight.data = last.weight.data.flip(0)
+    save_model(tmp_path / "shuffled", shuffled, PART, {})
+    on = replace(config, student=PART, student_from=str(tmp_path / "shuffled"), learning_rate=1e-4)
+    later = distil(on, RunOptions(tmp_path / "later"))
+    assert alike(later, shuffled.eval()) > 0.9
+
+
 def test_a_single_network_has_nothing_to_distil(config: DistilConfig, tmp_path: Path) -> None:
     distil(replace(config, steps=1, student=replace(PART, image_size=8, stem_stride=1)), RunOptions(tmp_path / "one"))
     with pytest.raises(ValueError, match="nothing to distil"):
@@ -98,3 +110,15 @@ def test_fewer_fixed_labels_start_as_the_first_of_more(tmp_path: Path) -> None:
     assert torch.equal(few.decoder.labels.embedding.weight, many.decoder.labels.embedding.weight[:4])
     assert torch.equal(few.decoder.labels.logits.bias, many.decoder.labels.logits.bias[:4])
     assert TrainConfig().decoder_from is None
+
+
+def test_validation_classes_are_trained_on_only_where_asked_and_change_nothing_kept_for_the_decoder() -> None:
+    more = replace(GLYPHS, with_validation=True)
+
+    def names(source: DataSource, mirrored: Mirrored) -> set[str]:
+        return set(source.load_training(16, mirrored).class_names)
+
+    held_out = set(GLYPHS.load("validation", 16).class_names)
+    assert not held_out & names(GLYPHS, "none") and names(more, "none") == held_out | names(GLYPHS, "none")
+    kept = names(GLYPHS, "for_decoder")
+    assert kept <= names(more, "for_decoder") and not kept & names(more, "for_encoder")

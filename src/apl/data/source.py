@@ -36,6 +36,8 @@ class DataSource:
     """The directory of one's own pictures, one folder per class (name "folder")."""
     colour: bool = False
     """Take one's own pictures as photographs, in colour, and not as drawings."""
+    with_validation: bool = False
+    """Train on the validation classes too, once everything is chosen: nothing can be chosen by them any more."""
 
     def load(self, part: Part, size: int) -> LabelledImages:
         if self.name == "omniglot":
@@ -53,14 +55,10 @@ class DataSource:
 
     def load_training(self, size: int, mirrored: Mirrored) -> LabelledImages:
         """The training classes; `for_encoder` adds most of their mirror images, `for_decoder` is the others."""
-        plain = self.load("train", size)
-        if mirrored == "none":
-            return plain
-        mirror = plain.mirrored()
-        kept_back = mirror.class_names[::5]
-        if mirrored == "for_decoder":
-            return mirror.only(kept_back)
-        return plain.joined(mirror.only(tuple(n for n in mirror.class_names if n not in set(kept_back))))
+        shown = with_mirror_images(self.load("train", size), mirrored)
+        if self.with_validation:
+            shown = shown.joined(with_mirror_images(self.load("validation", size), mirrored))
+        return shown
 
     def split_name(self) -> str:
         return self.split if self.name == "omniglot" else self.name
@@ -74,3 +72,13 @@ class DataSource:
         if self.name == "folder":
             return split_folder(self.folder).hash
         return hashlib.sha256(f"glyphs {self.glyph_classes}".encode()).hexdigest()[:16]
+
+
+def with_mirror_images(plain: LabelledImages, mirrored: Mirrored) -> LabelledImages:
+    if mirrored == "none":
+        return plain
+    mirror = plain.mirrored()
+    kept_back = mirror.class_names[::5]
+    if mirrored == "for_decoder":
+        return mirror.only(kept_back)
+    return plain.joined(mirror.only(tuple(n for n in mirror.class_names if n not in set(kept_back))))

@@ -44,7 +44,9 @@ class DistilConfig:
     part: int = 0
     """Which of the teacher's networks the student starts from (and is shaped like) ..."""
     student: ConvConfig | None = None
-    """... unless it is this one, from scratch; it may look at smaller images, and gives as many numbers as the teacher."""
+    """... unless it is this one; it may look at smaller images, and gives as many numbers as the teacher."""
+    student_from: str | None = None
+    """Weights that `student` starts from. The teacher's space is turned to its own, so what reads it still can."""
     data: DataSource = field(default_factory=DataSource)
     mirrored: Mirrored = "for_encoder"
     jitter: JitterConfig = field(
@@ -95,6 +97,8 @@ def distil(config: DistilConfig, options: RunOptions) -> JointEncoder | ConvEnco
     teacher.to(here)
     taught = _embeddings(teacher, train.images, options)
     encoder = _student(config, teacher, train.images, taught, options)
+    turn = _turn(config, encoder, train.images, taught, options)
+    taught = taught @ turn
     means = torch.zeros(len(train.class_names), teacher.width, device=here)
     directions = F.normalize(means.index_add_(0, train.labels.to(here), F.normalize(taught, dim=1)), dim=1)
     model = Student(encoder.train(), directions)
@@ -110,7 +114,7 @@ def distil(config: DistilConfig, options: RunOptions) -> JointEncoder | ConvEnco
         labels = train.labels[chosen].to(here)
         over = laid_over(scale_bytes(train.images[drawings(2 * new)].to(here)), run.generator)
         with torch.no_grad(), run.autocast():
-            of_new = teacher(over).float()
+            of_new = teacher(over).float() @ turn
         goal = F.normalize(torch.cat([taught[chosen.to(here)], of_new]), dim=1)
         known = scale_bytes(train.images[chosen].to(here))
         shown = jitter(torch.cat([known, over]), config.jitter, run.generator)
@@ -129,8 +133,11 @@ def distil(config: DistilConfig, options: RunOptions) -> JointEncoder | ConvEnco
         if run.state["step"] % VALIDATE_EVERY_STEPS == 0 and run.rank == 0:
             run.log(**_validate(model.encoder, validation))
     if run.rank == 0:
-        validated = _validate(model.encoder, validation)
-        provenance = run.provenance("student of a larger encoder", config.data, validated, teacher=saved.provenance)
+        validated = {} if config.data.with_validation else _validate(model.encoder, validation)
+        started = {"started_from": read_encoder(config.student_from).provenance} if config.student_from else {}
+        provenance = run.provenance(
+            "student of a larger encoder", config.data, validated, teacher=saved.provenance, **started
+        )
         save_model(options.directory / "encoder", model.encoder, model.encoder.config, provenance, half=False)
     return model.encoder
 
@@ -138,11 +145,13 @@ def distil(config: DistilConfig, options: RunOptions) -> JointEncoder | ConvEnco
 def _student(
     config: DistilConfig, teacher: JointEncoder, images: Tensor, taught: Tensor, options: RunOptions
 ) -> JointEncoder | ConvEncoder:
-    """A network from scratch, or one of the teacher's with a first map into the teacher's space."""
+    """A network of its own, or one of the teacher's with a first map into the teacher's space."""
     if config.student is not None:
         encoder = ConvEncoder(config.student).to(options.device)
         if encoder.width != teacher.width:
             raise ValueError(f"the student gives {encoder.width} numbers where the teacher gives {teacher.width}")
+        if config.student_from is not None:
+            read_encoder(config.student_from).load_into(encoder)
         return encoder
     encoder = JointEncoder(JointConfig((teacher.config.parts[config.part],), teacher.width)).to(options.device)
     encoder.parts[0].load_state_dict(teacher.parts[config.part].state_dict())
@@ -150,6 +159,20 @@ def _student(
     own = _embeddings(encoder.eval().side_by_side, images[fitted], options)
     encoder.project.weight.data.copy_(fitted_map(own, taught[fitted.to(taught.device)]))
     return encoder
+
+
+def _turn(
+    config: DistilConfig, student: nn.Module, images: Tensor, taught: Tensor, options: RunOptions
+) -> Float[Tensor, "embed embed"]:
+    """The rotation that brings the teacher's representations nearest to those the student starts with."""
+    if config.student is None or config.student_from is None:
+        return torch.eye(taught.shape[1], device=taught.device)
+    fitted = torch.randperm(len(images), generator=torch.Generator().manual_seed(config.seed))[:FIT_ON]
+    size = config.student.image_size
+    own = _embeddings(lambda shown: student.eval()(resized(shown, size)), images[fitted], options)
+    goal = taught[fitted.to(taught.device)]
+    left, _, right = torch.linalg.svd(F.normalize(goal, dim=1).T.double() @ F.normalize(own, dim=1).double())
+    return (left @ right).float()
 
 
 def fitted_map(own: Float[Tensor, "image own"], goal: Float[Tensor, "image embed"]) -> Float[Tensor, "embed own"]:

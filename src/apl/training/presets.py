@@ -53,6 +53,16 @@ FROM_SCRATCH = replace(MIRRORED, steps=10_000, learning_rate=2e-3, warmup_steps=
 LAKE = replace(FROM_SCRATCH, data=DataSource(split="lake"))
 """Sees nothing but the 964 background characters, 126 of which are held out to choose by."""
 
+PAPER_TAUGHT = DistilConfig(
+    student=ConvConfig(),
+    student_from="paper-encoder",
+    pen_share=0.0,
+    steps=5000,
+    batch=128,
+    decay_share=0.7,
+)
+"""The paper's encoder, taught by the bundled ensemble; then with the validation characters too, all settings kept."""
+
 FIXED_LABELS = TrainConfig(
     learner=LearnerConfig(decoder=DecoderConfig(labels="fixed", way=1000), sigma_ratio=0.2),
     encoder_from="paper-encoder",
@@ -136,6 +146,14 @@ PRESETS: dict[str, Preset] = {
     "lake": JoinConfig(("runs/lake-encoder/encoder", "runs/lake-encoder-finer/encoder"), data=DataSource(split="lake")),
     "paper-encoder": PretrainConfig(
         mirrored="for_encoder", steps=11_000, learning_rate=2e-3, decay_share=0.6, weight_decay=5e-2
+    ),
+    "paper-encoder-taught": PAPER_TAUGHT,
+    "paper-encoder-taught-all": replace(
+        PAPER_TAUGHT,
+        student_from="runs/paper-encoder-taught/encoder",
+        data=DataSource(with_validation=True),
+        learning_rate=1e-3,
+        decay_share=1.0,
     ),
     "paper-20way": TrainConfig(
         learner=LearnerConfig(decoder=DecoderConfig(labels="fixed", way=20)),
