@@ -48,6 +48,7 @@ def join(config: JoinConfig, options: RunOptions) -> JointEncoder:
     with torch.no_grad():
         parts = [encoder.side_by_side(scale_bytes(shown[part])) for part in chosen.split(DRAWINGS_AT_ONCE)]
         encoder.project.weight.copy_(main_directions(torch.cat(parts), config.width))
+    held_out = config.data.load("validation", encoder.config.image_size)
     provenance = {
         "trained_as": "several encoders joined",
         "joining": to_json(config),
@@ -56,7 +57,7 @@ def join(config: JoinConfig, options: RunOptions) -> JointEncoder:
         "steps": 0,
         "seconds": 0,
         "commit": current_commit(),
-        "validation": one_shot_accuracy(encoder, config.data.load("validation", encoder.config.image_size)),
+        "validation": {} if config.data.with_validation else one_shot_accuracy(encoder, held_out),
         "parts": [source.provenance for source in saved],
     }
     save_model(options.directory / "encoder", encoder, encoder.config, provenance, half=False)

@@ -53,6 +53,14 @@ FROM_SCRATCH = replace(MIRRORED, steps=10_000, learning_rate=2e-3, warmup_steps=
 LAKE = replace(FROM_SCRATCH, data=DataSource(split="lake"))
 """Sees nothing but the 964 background characters, 126 of which are held out to choose by."""
 
+
+def on_all_background(start: str, config: PretrainConfig) -> PretrainConfig:
+    """On from an encoder that has helped to choose, with the characters it was chosen by."""
+    data = replace(config.data, with_validation=True)
+    on = replace(config, data=data, encoder_from=f"runs/{start}/encoder", steps=3000)
+    return replace(on, learning_rate=1e-3, warmup_steps=50, decay_share=1.0)
+
+
 PAPER_TAUGHT = DistilConfig(
     student=ConvConfig(),
     student_from="paper-encoder",
@@ -143,7 +151,13 @@ PRESETS: dict[str, Preset] = {
     ),
     "lake-encoder": LAKE,
     "lake-encoder-finer": replace(LAKE, encoder=FINER_ENCODER, seed=1),
-    "lake": JoinConfig(("runs/lake-encoder/encoder", "runs/lake-encoder-finer/encoder"), data=DataSource(split="lake")),
+    "lake-held-out": JoinConfig(("runs/lake-encoder/encoder", "runs/lake-encoder-finer/encoder"), data=LAKE.data),
+    "lake-encoder-all": on_all_background("lake-encoder", LAKE),
+    "lake-encoder-finer-all": on_all_background("lake-encoder-finer", replace(LAKE, encoder=FINER_ENCODER)),
+    "lake": JoinConfig(
+        ("runs/lake-encoder-all/encoder", "runs/lake-encoder-finer-all/encoder"),
+        data=replace(LAKE.data, with_validation=True),
+    ),
     "paper-encoder": PretrainConfig(
         mirrored="for_encoder", steps=11_000, learning_rate=2e-3, decay_share=0.6, weight_decay=5e-2
     ),

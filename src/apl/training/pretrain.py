@@ -95,9 +95,8 @@ def pretrain(config: PretrainConfig, options: RunOptions) -> nn.Module:
             run.log(**one_shot_accuracy(model.encoder, validation))
     if run.rank == 0:
         started = {"started_from": read_encoder(config.encoder_from).provenance} if config.encoder_from else {}
-        provenance = run.provenance(
-            "classifier of the training classes", config.data, one_shot_accuracy(model.encoder, validation), **started
-        )
+        validated = {} if config.data.with_validation else one_shot_accuracy(model.encoder, validation)
+        provenance = run.provenance("classifier of the training classes", config.data, validated, **started)
         save_model(options.directory / "encoder", model.encoder, config.encoder, provenance, half=False)
     return model.encoder
 
