@@ -1,10 +1,14 @@
 """Lake's one-shot challenge: a model of the 964 background characters alone, a memory of one drawing per character.
 
 Each question is answered on its own: the nearest of the 20 stored drawings. How many slightly deformed views of a
-drawing its embedding is the mean of was chosen on runs of the same form from characters held out of the background.
+drawing its embedding is the mean of was chosen on runs of the same form from characters held out of the background. The
+model that was chosen by them (`apl train lake-held-out`) is not kept in the repository: where it is not in runs/, what was
+measured with it before is kept. The model that answers has since been trained on all background characters.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import torch
 from jaxtyping import Float
@@ -16,11 +20,13 @@ from apl.data.omniglot import load_omniglot, omniglot
 from apl.data.source import DataSource
 from apl.evaluate import Estimate
 from apl.learner import Learner
-from apl.paper.results import save_rows
+from apl.paper.results import Row, load_rows, save_rows
 from apl.paper.subjects import embed_views
 from apl.training.saved_encoder import read_encoder
 
 MODEL = "lake"
+HELD_OUT = Path("runs/lake-held-out/encoder")
+CHOSEN_BY = "held-out background characters"
 SEED = 1
 VIEWS = (1, 5, 15)
 PEOPLE, BPL, COMPARATORS = 4.5, 3.3, 1.5
@@ -28,24 +34,29 @@ PEOPLE, BPL, COMPARATORS = 4.5, 3.3, 1.5
 
 
 def reproduce(quick: bool = False) -> None:
+    rows = chosen_by(quick)
+    views = min(rows, key=lambda row: (row["error_percent"], row["views"]))["views"]
     encoder = read_encoder(MODEL).build()
-    size = encoder.config.image_size
-    held_out = omniglot("lake", "validation", size=size)
-    held_out_runs = runs_like_lakes(held_out, 20 if quick else 400, torch.Generator().manual_seed(SEED))
-    rows = []
-    errors = {}
-    for views in VIEWS[:2] if quick else VIEWS:
-        correct = answered(embed_views(encoder, held_out.images, views), held_out_runs)
-        rows.append(_row("held-out background characters", views, correct))
-        errors[views] = 1 - rows[-1]["accuracy"]
-    views = min(errors, key=lambda v: (errors[v], v))
-    everything = load_omniglot(size)
+    everything = load_omniglot(encoder.config.image_size)
     runs = lake_runs(everything)
     used = torch.cat([torch.cat([run.stored, run.asked]) for run in runs]).unique()
     embeddings = torch.zeros(len(everything), encoder.width)
     embeddings[used] = embed_views(encoder, everything.images[used], views)
-    rows.append(_row("the 20 runs", views, answered(embeddings, runs)))
+    rows.append(_row("the 20 runs", MODEL, views, answered(embeddings, runs)))
     save_rows("lake", rows, quick, published_error_percent={"people": PEOPLE, "BPL": BPL, "ARC": COMPARATORS})
+
+
+def chosen_by(quick: bool) -> list[Row]:
+    """Errors on characters held out of the background, by number of views."""
+    if not (HELD_OUT / "model.json").is_file():
+        return [row for row in load_rows("lake") if row["runs"] == CHOSEN_BY]
+    encoder = read_encoder(HELD_OUT).build()
+    held_out = omniglot("lake", "validation", size=encoder.config.image_size)
+    runs = runs_like_lakes(held_out, 20 if quick else 400, torch.Generator().manual_seed(SEED))
+    return [
+        _row(CHOSEN_BY, HELD_OUT.parent.name, views, answered(embed_views(encoder, held_out.images, views), runs))
+        for views in VIEWS
+    ]
 
 
 @torch.no_grad()
@@ -61,14 +72,14 @@ def answered(embeddings: Float[Tensor, "drawing embed"], runs: list[OneShotRun])
     return (learner.predict(memory, asked, way).label == truth).float()
 
 
-def _row(what: str, views: int, correct: Float[Tensor, "run character"]) -> dict[str, object]:
+def _row(what: str, checkpoint: str, views: int, correct: Float[Tensor, "run character"]) -> Row:
     estimate, data = Estimate.of(correct.mean(1)), DataSource(split="lake", rotations=False)
     return {
         "method": "ours, nearest of one per character",
         "runs": what,
         "decoder": "nearest",
         "labels": "neighbourhood",
-        "checkpoint": MODEL,
+        "checkpoint": checkpoint,
         "split": data.split_name(),
         "split_hash": data.split_hash(),
         "way": correct.shape[1],
