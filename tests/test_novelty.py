@@ -5,61 +5,87 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apl.novelty import Novelty, left_out, log_odds_of_share, nearness
-from apl.readers import Readings
+from apl.novelty import Novelty, log_odds_of_share
+from apl.readers import FLOOR, LOCAL_REGRESSION, ClassStatistics, LocalRegression, Readings, read
 
 
-def readings(nearest: list[float], mean: list[float], known: list[bool] | None = None) -> Readings:
-    scores = np.zeros((1, 1, 3, len(nearest)))
-    scores[0, 0, 0], scores[0, 0, 1] = nearest, mean
-    return Readings(scores, np.array([known or [True] * len(nearest)]))
+def readings(mean: list[float], share: list[float], examples: list[int] | None = None) -> Readings:
+    """Of one query: its cosine with each class mean, and the share that each class has of the regression on one row of each."""
+    way = len(mean)
+    scores = np.zeros((1, 1, 4, way))
+    scores[0, 0, LOCAL_REGRESSION] = np.log(np.array(share) + FLOOR)
+    regression = LocalRegression(np.eye(way)[None, None], np.array([[share]]), np.arange(way)[None, None], way)
+    return Readings(scores, np.array([examples or [2] * way], float), np.array([[mean]]), regression)
 
 
-def test_nearness_is_the_best_of_each_reader_and_its_lead_over_the_next_class():
-    found = nearness(readings([0.2, 0.9, 0.5, 1.0], [0.1, 0.3, 0.8, 1.0], [True, True, True, False]).best)
-    assert found[0, 0] == pytest.approx([1, 0.9, 0.8, 0.4, 0.5])
+def test_leaving_a_class_out_leaves_what_a_memory_without_it_would_say():
+    random = np.random.default_rng(0)
+    rows, label = random.normal(size=(12, 5)).astype(np.float32), np.arange(12) % 4
+    query = random.normal(size=(1, 1, 5)).astype(np.float32)
 
+    def of(some: np.ndarray, centre: ClassStatistics | None = None) -> tuple[Readings, ClassStatistics]:
+        total = np.stack([rows[some & (label == c)].sum(0) for c in range(4)])[None].astype(np.float64)
+        classes = ClassStatistics.of(total, np.array([[(some & (label == c)).sum() for c in range(4)]], np.float32))
+        if centre is not None:
+            # Only the centre remembers the class.
+            classes.__dict__["centre"] = centre.centre
+        shape = (1, 1, int(some.sum()))
+        found = rows[some][None, None], label[some][None, None], np.ones(shape, bool), np.ones(shape)
+        return read(query, *found, classes), classes
 
-def test_leaving_a_class_out_leaves_what_the_others_would_say():
-    seen = readings([0.2, 0.9, 0.5, 0.1], [0.1, 0.3, 0.8, 0.6])
+    whole, classes = of(np.ones(12, bool))
     for truth in range(4):
-        others = [n for n in range(4) if n != truth]
-        scores = seen.scores[..., others]
-        expected = nearness(Readings(scores, np.ones((1, 3), bool)).best)
-        without = nearness(left_out(seen, np.array([[truth]])))
-        assert without == pytest.approx(expected)
+        without, _ = of(label != truth, classes)
+        for left, expected in zip(whole.nearness(np.array([[truth]])), without.nearness(), strict=True):
+            assert left == pytest.approx(expected, abs=1e-6)
 
 
 def test_an_empty_memory_finds_everything_new():
-    assert np.isposinf(Novelty().logit(readings([0.0, 0.0], [0.0, 0.0], [False, False])))
+    assert np.isposinf(Novelty().logit(readings([0.0, 0.0], [0.0, 0.0], [0, 0])))
 
 
 def test_one_class_alone_is_no_error():
     novelty = Novelty()
-    seen = readings([0.4, 0.0], [0.4, 0.0], [True, False])
+    seen = readings([0.4, 0.0], [0.4, 0.0], [1, 0])
     novelty.learn(seen, np.array([[0]]))
     novelty.learn(seen, np.array([[1]]))
     assert np.isfinite(novelty.logit(seen)).all()
 
 
-def taught() -> Novelty:
-    """Known examples lie at 0.8 from their own class, others at 0.3."""
+def taught(offset: float = 0.0, spread: float = 0.05) -> Novelty:
+    """What belongs to no class lies about 0.3 from the nearest; what does, ten times the spread nearer to its own."""
     novelty, random = Novelty(), np.random.default_rng(0)
     for lesson in range(200):
-        scores = random.normal(0.3, 0.05, 6)
+        mean = random.normal(offset + 0.3, spread, 6)
+        share = random.uniform(0.0, 0.2, 6)
         if lesson % 10:
-            scores[lesson % 5] += 0.5
-        known = [True] * 5 + [False]
-        novelty.learn(readings(list(scores), list(scores - 0.1), known), np.array([[lesson % 5 if lesson % 10 else 5]]))
+            mean[lesson % 5] += 10 * spread
+            share[lesson % 5] += 0.6
+        examples = [3] * 5 + [0]
+        truth = lesson % 5 if lesson % 10 else 5
+        novelty.learn(readings(list(mean), list(share), examples), np.array([[truth]]))
     return novelty
 
 
-def test_the_rule_tells_what_is_far_from_everything_from_what_is_near():
-    novelty = taught()
-    near = readings([0.8, 0.3, 0.3, 0.3, 0.3], [0.7, 0.2, 0.2, 0.2, 0.2])
-    far = readings([0.35, 0.3, 0.3, 0.3, 0.3], [0.25, 0.2, 0.2, 0.2, 0.2])
+@pytest.mark.parametrize(("offset", "spread"), [(0.0, 0.05), (0.4, 0.02), (-0.2, 0.07)])
+def test_the_rule_tells_new_from_known_whatever_the_encoder_calls_near(offset, spread):
+    novelty = taught(offset, spread)
+    near = readings([offset + 0.3 + 10 * spread] + [offset + 0.3] * 4, [0.7, 0.1, 0.1, 0.1, 0.0])
+    far = readings([offset + 0.3 + spread] + [offset + 0.3] * 4, [0.1, 0.1, 0.1, 0.1, 0.0])
     assert novelty.logit(near)[0, 0] < -2
     assert novelty.logit(far)[0, 0] > 2
+
+
+def test_the_line_moves_to_where_the_memory_has_known_and_new():
+    """With shares that are always small, only a line that was learnt calls the larger ones known."""
+    novelty, random = Novelty(), np.random.default_rng(1)
+    known = readings([0.45, 0.4, 0.4], [0.22, 0.02, 0.02])
+    assert novelty.logit(known)[0, 0] > 0.5
+    for _ in range(100):
+        share = random.uniform(0.0, 0.05, 3)
+        share[0] += 0.2
+        novelty.learn(readings([0.45, 0.4, 0.4], list(share)), np.array([[0]]))
+    assert novelty.logit(known)[0, 0] < -0.2
 
 
 def test_what_a_rule_keeps_brings_it_back_as_it_was():
@@ -67,6 +93,18 @@ def test_what_a_rule_keeps_brings_it_back_as_it_was():
     asked = readings([0.5, 0.3, 0.1], [0.4, 0.2, 0.2])
     assert Novelty.from_dict(novelty.to_dict()).logit(asked) == pytest.approx(novelty.logit(asked))
     assert Novelty.from_dict(None).cases[0] == 0
+
+
+def test_what_an_older_rule_kept_is_left_alone():
+    older = {
+        "weight": [0.0] * 5,
+        "precision": np.eye(5).tolist(),
+        "total": [1.0] * 5,
+        "square": [1.0] * 5,
+        "cases": 9.0,
+    }
+    asked = readings([0.5, 0.3, 0.1], [0.4, 0.2, 0.2])
+    assert Novelty.from_dict(older).logit(asked) == pytest.approx(Novelty().logit(asked))
 
 
 def test_announced_classes_weigh_by_how_many_were_not_seen_yet():
@@ -77,7 +115,7 @@ def test_announced_classes_weigh_by_how_many_were_not_seen_yet():
 
 
 def test_one_case_makes_nobody_certain_of_the_next():
-    novelty, known = Novelty(), [True, False]
+    novelty, known = Novelty(), [1, 0]
     novelty.learn(readings([0.3, 0.0], [0.3, 0.0], known), np.array([[1]]))  # the second class is seen first
     far, near = (float(novelty.logit(readings([s, 0.0], [s, 0.0], known))[0, 0]) for s in (0.2, 0.8))
     assert far > near and max(abs(far), abs(near)) < 10

@@ -49,6 +49,7 @@ def test_the_nearest_row_and_the_class_mean_are_cosines_seen_from_the_centre(sce
             mean = scene["total"][0, number] / scene["examples"][0, number]
             assert readings.scores[0, query, 0, number] == pytest.approx(nearest, abs=1e-5)
             assert readings.scores[0, query, 1, number] == pytest.approx(cosine(moved, mean - centre), abs=1e-5)
+            assert readings.plain[0, query, number] == pytest.approx(cosine(scene["query"][0, query], mean), abs=1e-5)
     assert readings.known.tolist() == [[True, True, True, False]]
 
 
@@ -97,7 +98,7 @@ def test_a_query_is_no_surer_because_there_are_more_classes_far_away(scene):
     scores[..., 2, 0], scores[..., 2, 1] = np.log(0.5), np.log(0.4)
     odds = []
     for way in (4, 400):
-        log_probs = Pool(readers.READERS).log_probs(Readings(scores[..., :way], known[:, :way]))[0, 0]
+        log_probs = Pool(readers.READERS).log_probs(Readings(scores[..., :way], known[:, :way].astype(float)))[0, 0]
         odds.append(log_probs[0] - log_probs[1])
     assert odds[0] == pytest.approx(odds[1])
 
@@ -128,7 +129,7 @@ def lessons(good: int, count: int, seed: int = 0) -> list[tuple[Readings, np.nda
         truth = random.integers(0, 5, (1, 1))
         scores = random.normal(size=(1, 1, len(readers.READERS), 5))
         scores[0, 0, good, truth[0, 0]] += 4
-        taught.append((Readings(scores * usual(readers.READERS), np.ones((1, 5), bool)), truth))
+        taught.append((Readings(scores * usual(readers.READERS), np.ones((1, 5))), truth))
     return taught
 
 
@@ -158,14 +159,14 @@ def test_many_lessons_at_once_do_not_carry_the_weights_away():
         scores = random.normal(size=(1, lessons, 1, 200)) ** 3 + 0.1 * random.normal(size=(1, lessons, 3, 200))
         foreseen = 8 * (random.random(lessons) < 0.3) * (1 if number else -1)
         scores[0, np.arange(lessons), :, truth[0]] += foreseen[:, None]
-        pool.learn(Readings(scores, np.ones((1, 200), bool)), truth, np.ones((1, lessons), bool))
+        pool.learn(Readings(scores, np.ones((1, 200))), truth, np.ones((1, lessons), bool))
         assert np.abs(pool.weight).max() < 2
 
 
 def test_answers_are_probabilities_of_the_known_classes_alone():
     known = np.array([[True, False, True, True]])
     scores = np.random.default_rng(0).normal(size=(1, 3, 3, 4))
-    log_probs = Pool(readers.READERS).log_probs(Readings(scores, known))
+    log_probs = Pool(readers.READERS).log_probs(Readings(scores, known.astype(float)))
     assert np.exp(log_probs).sum(-1) == pytest.approx(1)
     assert np.isneginf(log_probs[..., 1]).all()
 
@@ -174,7 +175,7 @@ def test_parallel_episodes_learn_apart():
     first, second = lessons(0, 40), lessons(2, 40, seed=5)
     both, alone = Pool(readers.READERS, episodes=2), Pool(readers.READERS)
     for (one, truth), (other, other_truth) in zip(first, second, strict=True):
-        together = Readings(np.concatenate([one.scores, other.scores]), np.ones((2, 5), bool))
+        together = Readings(np.concatenate([one.scores, other.scores]), np.ones((2, 5)))
         both.learn(together, np.concatenate([truth, other_truth]), np.ones((2, 1), bool))
         alone.learn(other, other_truth, np.ones((1, 1), bool))
     assert both.weight[1] == pytest.approx(alone.weight[0])
@@ -203,7 +204,7 @@ def test_a_decoder_that_was_found_to_say_nothing_is_left_alone_for_a_while():
         if asked[-1]:
             noise = random.normal(size=(1, 1, 1, 5)) * usual((readers.DECODER,))
             scores = np.concatenate([scores, noise], 2)
-        pool.learn(Readings(scores, readings.known), truth, np.ones((1, 1), bool))
+        pool.learn(Readings(scores, readings.examples), truth, np.ones((1, 1), bool))
     assert all(asked[: readers.TRIAL_LESSONS])
     assert sum(asked) < 250
     assert pool.weight[0].argmax() == 0

@@ -11,8 +11,9 @@ chosen on validation data. Everything is in numpy and batched over parallel epis
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -22,7 +23,7 @@ from jaxtyping import Bool, Float, Int
 READERS = ("nearest row", "class mean", "local regression", "class density")
 """What every memory has. A trained decoder is one more."""
 DECODER = "decoder"
-CLASS_MEAN = READERS.index("class mean")
+CLASS_MEAN, LOCAL_REGRESSION = READERS.index("class mean"), READERS.index("local regression")
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,15 @@ class Readings:
 
     scores: Float[np.ndarray, "episode query reader class"]
     """As they come; meaningless for classes that are not known. A decoder that was not asked has no part in them."""
-    known: Bool[np.ndarray, "episode class"]
+    examples: Float[np.ndarray, "episode class"]
+    """How many of each class there are."""
+    plain: Float[np.ndarray, "episode query class"] | None = None
+    """The cosine with the mean of each class, not seen from the centre. Like the next, only the rule for new classes asks."""
+    regression: LocalRegression | None = None
+
+    @cached_property
+    def known(self) -> Bool[np.ndarray, "episode class"]:
+        return self.examples > 0
 
     @cached_property
     def number(self) -> Int[np.ndarray, " episode"]:
@@ -113,18 +122,19 @@ class Readings:
         mean, square = (cosine @ part)[..., 0] / number, (np.square(cosine) @ part)[..., 0] / number
         return np.maximum(square - np.square(mean), 0)
 
-    @cached_property
-    def best(self) -> Float[np.ndarray, "episode query 2 3"]:
-        """The best three scores of known classes by nearest row and by class mean, the best first; -inf where there are
-        fewer."""
-        scores = np.where(self.known[:, None, None], self.scores[..., :2, :], -np.inf)
-        best = np.full((*scores.shape[:-1], 3), -np.inf)
-        flat, lines = scores.reshape(-1, scores.shape[-1]), np.arange(scores[..., 0].size)
-        for place in range(min(3, flat.shape[1])):
-            at = flat.argmax(1)
-            best.reshape(-1, 3)[:, place] = flat[lines, at]
-            flat[lines, at] = -np.inf
-        return best
+    def nearness(
+        self, without: Int[np.ndarray, "episode query"] | None = None
+    ) -> tuple[Float[np.ndarray, "episode query"], Float[np.ndarray, "episode query"]]:
+        """The largest plain cosine with a class mean, and the largest share of the local regression: as they are, or as they
+        would be if one class of each query were not there. Zero where no class is left."""
+        there = np.broadcast_to(self.known[:, None], self.plain.shape)
+        share = np.exp(self.scores[:, :, LOCAL_REGRESSION]) - FLOOR
+        if without is not None:
+            there = there & (np.arange(there.shape[-1]) != without[..., None])
+            share = self.regression.shares(without)
+        some = there.any(-1)
+        cosine = np.where(there, self.plain, -1).max(-1, initial=-1)
+        return np.where(some, cosine, 0), np.where(some, share.max(-1, initial=0), 0)
 
 
 def unit(vectors: Float[np.ndarray, "*any embed"]) -> Float[np.ndarray, "*any embed"]:
@@ -149,12 +159,13 @@ def read(
     slot = np.where(mask, label, way)
     scores = np.empty((*query.shape[:2], len(READERS) + (decoded is not None), way))
     scores[..., 0, :] = nearest_row(similarity, slot, mask, way)
-    scores[..., 1, :], length = class_mean(asked, classes)
-    scores[..., 2, :] = local_regression(recalled, similarity, slot, mask, examples, way)
+    scores[..., 1, :], length, plain = class_mean(query, asked, classes)
+    regression = LocalRegression.of(recalled, similarity, slot, mask, examples, way)
+    scores[..., 2, :] = np.log(np.maximum(regression.shares(), 0) + FLOOR)
     scores[..., 3, :] = class_density(query, scores[..., 1, :], length, classes, within)
     if decoded is not None:
         np.maximum(decoded, LEAST_LOG, out=scores[..., 4, :])
-    return Readings(scores, classes.examples > 0)
+    return Readings(scores, classes.examples.copy(), plain, regression)
 
 
 def nearest_row(
@@ -178,20 +189,26 @@ def _places(slot: Int[np.ndarray, "episode query neighbours"], way: int) -> Int[
 
 
 def class_mean(
-    asked: Float[np.ndarray, "episode query embed"], classes: ClassStatistics
-) -> tuple[Float[np.ndarray, "episode query class"], Float[np.ndarray, "episode 1 class"]]:
-    """The cosine between the query and the mean of everything ever merged into the class, both seen from the centre; and
-    how far from the centre that mean is."""
+    query: Float[np.ndarray, "episode query embed"],
+    asked: Float[np.ndarray, "episode query embed"],
+    classes: ClassStatistics,
+) -> tuple[np.ndarray, Float[np.ndarray, "episode 1 class"], Float[np.ndarray, "episode query class"]]:
+    """The cosine between the query and the mean of everything ever merged into the class, both seen from the centre; how
+    far from the centre that mean is; and the cosine as it is without a centre. `asked`: the query's direction from the centre."""
     centre, examples = classes.centre[:, None], np.maximum(classes.examples, 1)[:, None]
     # In double precision: how a product is rounded depends on how many queries are asked together.
     beside = np.concatenate([asked, centre], 1).astype(np.float64)
     product = beside @ classes.total.swapaxes(1, 2)
-    inner, off_centre = product[:, :-1], product[:, -1:] / examples
+    inner, off_centre = product[:, :-1], product[:, -1:]
+    away = (beside[:, :-1] * query).sum(-1, keepdims=True) - beside[:, :-1] @ beside[:, -1:].swapaxes(1, 2)
+    long = np.linalg.norm(query, axis=-1, keepdims=True) * np.sqrt(np.maximum(classes.square, 1e-12))[:, None]
+    plain = (away * inner + off_centre) / np.maximum(long, 1e-12)
+    off_centre = off_centre / examples
     square = classes.square[:, None] / np.square(examples) - 2 * off_centre + np.square(centre).sum(-1, keepdims=True)
     length = np.sqrt(np.maximum(square, 1e-12))
     inner /= examples * length
     inner -= beside[:, :-1] @ beside[:, -1:].swapaxes(1, 2) / length
-    return inner, length
+    return inner, length, plain
 
 
 def class_density(
@@ -217,31 +234,46 @@ def class_density(
     return -(square / everything / width + within * np.log(width)) / 2
 
 
-def local_regression(
-    recalled: Float[np.ndarray, "episode query neighbours embed"],
-    similarity: Float[np.ndarray, "episode query neighbours"],
-    slot: Int[np.ndarray, "episode query neighbours"],
-    mask: Bool[np.ndarray, "episode query neighbours"],
-    examples: Float[np.ndarray, "episode query neighbours"],
-    way: int,
-) -> Float[np.ndarray, "episode query class"]:
+@dataclass(frozen=True)
+class LocalRegression:
     """Kernel ridge regression of the labels on the recalled rows alone: discriminative, as logistic regression is."""
-    kernel = np.exp((recalled @ recalled.swapaxes(-1, -2) - 1) / KERNEL_WIDTH)
-    near = np.exp((similarity - 1) / KERNEL_WIDTH)
-    noise = NOISE / np.maximum(examples, 1)
-    if not mask.all():
-        kernel, near = np.where(mask[..., None] & mask[..., None, :], kernel, 0), np.where(mask, near, 0)
-        noise = np.where(mask, noise, 1)
-    place = np.arange(kernel.shape[-1])
-    kernel[..., place, place] += noise
-    weight = np.linalg.solve(kernel, near[..., None])
-    shape = (*slot.shape[:2], way + 1)
-    place = _places(slot, way).ravel()
-    share = np.bincount(place, weight.ravel(), minlength=shape[0] * shape[1] * shape[2])
-    # All classes but those that were recalled have no share at all.
-    score = np.full(share.shape, np.log(FLOOR))
-    score[place] = np.log(np.maximum(share[place], 0) + FLOOR)
-    return score.reshape(shape)[..., :way]
+
+    kernel: Float[np.ndarray, "episode query neighbours neighbours"]
+    near: Float[np.ndarray, "episode query neighbours"]
+    """The kernel between the query and each row; 0 for what was not recalled."""
+    slot: Int[np.ndarray, "episode query neighbours"]
+    way: int
+
+    @staticmethod
+    def of(
+        recalled: Float[np.ndarray, "episode query neighbours embed"],
+        similarity: Float[np.ndarray, "episode query neighbours"],
+        slot: Int[np.ndarray, "episode query neighbours"],
+        mask: Bool[np.ndarray, "episode query neighbours"],
+        examples: Float[np.ndarray, "episode query neighbours"],
+        way: int,
+    ) -> LocalRegression:
+        kernel = np.exp((recalled @ recalled.swapaxes(-1, -2) - 1) / KERNEL_WIDTH)
+        near = np.exp((similarity - 1) / KERNEL_WIDTH)
+        place = np.arange(kernel.shape[-1])
+        kernel[..., place, place] += NOISE / np.maximum(examples, 1)
+        regression = LocalRegression(kernel, near, slot, way)
+        return regression if mask.all() else regression._of_rows(mask)
+
+    def _of_rows(self, some: Bool[np.ndarray, "episode query neighbours"]) -> LocalRegression:
+        """As if the others were not there."""
+        both = some[..., None] & some[..., None, :] | np.eye(some.shape[-1], dtype=bool)
+        return replace(self, kernel=np.where(both, self.kernel, 0), near=np.where(some, self.near, 0))
+
+    def shares(
+        self, without: Int[np.ndarray, "episode query"] | None = None
+    ) -> Float[np.ndarray, "episode query class"]:
+        """Of each class; `without`: as if the rows of one class had not been recalled."""
+        rows = self if without is None else self._of_rows(self.slot != without[..., None])
+        weight = np.linalg.solve(rows.kernel, rows.near[..., None])
+        shape = (*self.slot.shape[:2], self.way + 1)
+        place = _places(self.slot, self.way).ravel()
+        return np.bincount(place, weight.ravel(), minlength=math.prod(shape)).reshape(shape)[..., : self.way]
 
 
 def newton_step(
@@ -249,7 +281,7 @@ def newton_step(
     precision: Float[np.ndarray, "episode number number"],
     kept: Float[np.ndarray, " episode"],
     prior_weight: Float[np.ndarray, " number"],
-    prior_precision: float,
+    prior_precision: float | Float[np.ndarray, "number number"],
     curvature: Float[np.ndarray, "episode number number"],
     slope: Float[np.ndarray, "episode number"],
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -257,8 +289,9 @@ def newton_step(
     present weights; of what was known before so much is `kept`, the rest fades towards the prior."""
     kept, faded = kept[:, None], (1 - kept)[:, None]
     known = kept[..., None] * precision + curvature
-    told = (known @ weight[..., None])[..., 0] + slope + faded * (prior_precision * prior_weight)
-    precision = known + faded[..., None] * (prior_precision * np.eye(weight.shape[1]))
+    prior = prior_precision * np.eye(weight.shape[1])
+    told = (known @ weight[..., None])[..., 0] + slope + faded * (prior @ prior_weight)
+    precision = known + faded[..., None] * prior
     return np.linalg.solve(precision, told[..., None])[..., 0], precision
 
 
