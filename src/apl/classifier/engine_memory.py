@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from apl.classifier.answers import Forgotten
-from apl.classifier.durable_memory import READERS_SETTING, forget_source
+from apl.classifier.durable_memory import LOST, READERS_SETTING, forget_source
 from apl.consolidation import ConsolidatingMemory
 from apl.learner import Learner
 from apl.memory import COUNT, Column, Neighbours
@@ -38,6 +38,7 @@ from apl.store import (
     Row,
     RowChanged,
     RowUpdate,
+    Snapshot,
     Store,
     StoreError,
 )
@@ -180,6 +181,7 @@ class EngineMemory:
         self.sources: dict[int, str | None] = {}
         """Of the rows that were recalled last."""
         self._near: dict[int, Row] = {}
+        self._recalled_at: int | None = None
         self.reload()
 
     def reload(self) -> None:
@@ -210,6 +212,7 @@ class EngineMemory:
             if isinstance(self.ram, ConsolidatingMemory):
                 self.ram.set_sum(number, total.total, total.examples)
         self.generation = totals.generation
+        self._sample: Snapshot | None = None
         self._classes_of: int | None = totals.generation
         """The generation of what is known of the classes; None if that cannot be brought up to date by changes."""
         if isinstance(self.ram, ConsolidatingMemory):
@@ -227,6 +230,10 @@ class EngineMemory:
 
     def is_stale(self) -> bool:
         return self.store.generation() != self.generation
+
+    def was_stale(self) -> bool:
+        """Whether others had written, by what the store said of the rows that were recalled last."""
+        return self._recalled_at is not None and self._recalled_at != self.generation
 
     def __len__(self) -> int:
         return sum(self._rows)
@@ -247,19 +254,25 @@ class EngineMemory:
 
     def keys(self) -> Float[np.ndarray, "row embed"]:
         """Of some rows, where a statistic of all is wanted; of all, if they are few."""
-        kept = self.store.oldest(MOST_SAMPLED).keys
+        kept = self._sampled().keys
         staged = [np.asarray(row.key, np.float32) for row in self._staged.values()]
         return np.concatenate([kept, np.array(staged, np.float32).reshape(-1, self.store.width)])
 
     def labels(self) -> Int[np.ndarray, " row"]:
         """Of the same rows."""
-        labels = [*self.store.oldest(MOST_SAMPLED).labels, *(row.label for row in self._staged.values())]
+        labels = [*self._sampled().labels, *(row.label for row in self._staged.values())]
         return np.array([self._number.get(label, -1) for label in labels], np.int64)
 
+    def _sampled(self) -> Snapshot:
+        if self._sample is None:
+            self._sample = self.store.oldest(MOST_SAMPLED)
+        return self._sample
+
     def recall(self, asked: Float[np.ndarray, "query embed"], k: int) -> Recalled:
-        found = self.store.recall(asked, k + len(self._dropped) + len(self._merges))
+        found = recalled = self.store.recall(asked, k + len(self._dropped) + len(self._merges))
         if self._staged or self._dropped or self._merges:
             found = self._with_staged(found, asked, k)
+        self._recalled_at = recalled.generation
         self._near = {row.id: row for query in range(len(asked)) for row in found.rows(query)}
         sources = itertools.chain.from_iterable(found.sources)
         self.sources = dict(zip(found.ids.ravel().tolist(), sources, strict=True))
@@ -337,7 +350,7 @@ class EngineMemory:
         rows, dropped, merges = list(self._staged.values()), self._dropped, list(self._merges.values())
         # Whether or not it succeeds: what was not acknowledged has never been.
         self._staged, self._dropped, self._merges, self._taught = {}, [], {}, False
-        seen, self.generation, self._classes_of = self._classes_of, -1, None
+        seen, self.generation, self._classes_of = self._classes_of, LOST, None
         for left in reversed(range(TRIES)):
             try:
                 update = [merge.update() for merge in merges]

@@ -176,8 +176,8 @@ class OnlineClassifier(Estimator):
         example = self._one(x)
         session = self._session(example)
         embedding = session.embed(example)
-        with session.alone() as world:
-            belief = world.believe(embedding)
+        with session.alone(asking=True) as world:
+            belief = world.ask(embedding)
             if new_above is not None and float(belief.new[0]) > new_above:
                 return None
             return world.best(belief)
@@ -187,8 +187,8 @@ class OnlineClassifier(Estimator):
         example = self._one(x)
         session = self._session(example)
         embedding = session.embed(example)
-        with session.alone() as world:
-            return world.probabilities(world.believe(embedding))
+        with session.alone(asking=True) as world:
+            return world.probabilities(world.ask(embedding))
 
     def explain(self, x: Any) -> Explanation:
         """The neighbours that made the answer, and what simpler readers of them would have said."""

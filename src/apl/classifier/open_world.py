@@ -125,6 +125,14 @@ class OpenWorld:
             said.readings,
         )
 
+    def ask(self, embedding: Float[np.ndarray, "query embed"]) -> Belief:
+        """`believe`; anew, if it turns out that somebody else had written before."""
+        belief = self.believe(embedding)
+        if isinstance(self.memory, EngineMemory) and self.memory.was_stale():
+            self.follow()
+            belief = self.believe(embedding)
+        return belief
+
     def learn(
         self,
         embedding: Float[np.ndarray, " embed"],

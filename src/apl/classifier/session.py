@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from apl.checkpoint import BUNDLED
 from apl.classifier.answers import Receipt
-from apl.classifier.durable_memory import DurableMemory
+from apl.classifier.durable_memory import LOST, DurableMemory
 from apl.classifier.engine_memory import EngineMemory, engine_can_search
 from apl.classifier.examples import Examples
 from apl.classifier.features import feature_learner, trained_feature_learner
@@ -74,9 +74,12 @@ class Session:
         self._adjusted = asked
 
     @contextmanager
-    def alone(self) -> Iterator[OpenWorld]:
+    def alone(self, asking: bool = False) -> Iterator[OpenWorld]:
+        """The world as it is now. Who only asks a question (`OpenWorld.ask`) need not look first, if the answer tells."""
         with self.lock:
-            if self.world.memory.is_stale():
+            looked_at_later = asking and self.store.tells_generation
+            memory = self.world.memory
+            if memory.generation == LOST or (not looked_at_later and memory.is_stale()):
                 self.world.follow()
             yield self.world
 

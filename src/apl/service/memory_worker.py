@@ -172,8 +172,8 @@ class MemoryWorker:
         return outcomes
 
     def _answer(self, questions: list[_Question]) -> list[_Outcome]:
-        with self.session.alone() as world:
-            belief = world.believe(np.concatenate([question.embeddings for question in questions]))
+        with self.session.alone(asking=True) as world:
+            belief = world.ask(np.concatenate([question.embeddings for question in questions]))
             tops = [question.top for question in questions for _ in range(len(question.embeddings))]
             records = iter(answers(world, belief, tops))
         return [_Outcome(q.done, [next(records) for _ in range(len(q.embeddings))]) for q in questions]

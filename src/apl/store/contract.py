@@ -78,6 +78,8 @@ class Store(ABC):
     """Whether others may write at the same time."""
     metric: Metric = "euclidean"
     """By which rows are near and classes are summed (`open_store`)."""
+    tells_generation = False
+    """Whether `recall` says of which generation its answer is."""
 
     def __init__(self, name: str, fingerprint: str, width: int, created: float, read_only: bool) -> None:
         self.name = name
@@ -225,7 +227,8 @@ class Store(ABC):
         asked = np.array([checked_key(key, self.width) for key in keys], np.float32).reshape(len(keys), self.width)
         with self._using():
             found = self._recall(asked, k + SPARE) if len(asked) else []
-        return Recalled.of(found, asked, k, self.metric)
+            generation = self._recalled_at() if len(asked) else None
+        return replace(Recalled.of(found, asked, k, self.metric), generation=generation)
 
     def index_recall(self, k: int = 16, questions: int = 20) -> float | None:
         """What share of the k nearest rows the approximate index finds, asked about some rows of the memory itself, which
@@ -393,6 +396,10 @@ class Store(ABC):
         distances = [np.square(rows - key).sum(1) for key in measured(keys, self.metric)]
         return [self._fetch(snapshot.ids[np.argsort(far, kind="stable")[:k]].tolist()) for far in distances]
 
+    def _recalled_at(self) -> int | None:
+        """The generation at the time of the last `_recall`, if that has found it out."""
+        return None
+
     def _has_index(self) -> bool:
         return False
 
@@ -417,7 +424,7 @@ class Store(ABC):
         return Totals(snapshot.generation, classes, complete=True)
 
     def _oldest(self, most: int) -> Snapshot:
-        return snapshot_of(self._fetch(self._ids()[:most]), self.width, self._generation())
+        return snapshot_of(self._fetch(self._ids(most=most)), self.width, self._generation())
 
     def _class_counts(self) -> dict[Label, tuple[int, int]]:
         return {total.label: (total.rows, total.examples) for total in self._totals(None).classes}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,8 @@ EF_SEARCH, EF_WIDE = 64, 32_768
 """How many rows a search through the index keeps in view, and the most the server allows."""
 SWEEP_NOTES = 8
 """Once in so many writes, notes that newer ones have replaced are deleted."""
+SWEPT_AT_ONCE = 100
+"""After a write that changed more classes than this, that is done at once: whoever opens the memory reads them all."""
 SWEEP_EVERY = 1000
 """Once in so many writes, removals that are older than that are forgotten."""
 
@@ -82,6 +85,8 @@ def _primary(record: Record) -> str:
 
 class MilvusStore(Store):
     """One memory on a Milvus server."""
+
+    tells_generation = True
 
     def __init__(
         self, address: str, client: MilvusClient, record: Record, read_only: bool, approximate: bool, shared: bool
@@ -102,6 +107,8 @@ class MilvusStore(Store):
         self._replaced: dict[Kind, set[str]] = {"setting": set(), "total": set()}
         self._ids_kept = range(0)
         """Reserved, and not given out yet."""
+        self._beside = ThreadPoolExecutor(1)
+        """Reads the journal while the rows are searched: each waits for the server to catch up, better at once."""
 
     def _open(self, metric: Metric | None) -> None:
         self.metric = json.loads(self._notes.settings(self._own).get(METRIC_SETTING, '"euclidean"'))
@@ -247,7 +254,7 @@ class MilvusStore(Store):
         self._own, self._unfinished = record, False
         self._replaced["setting"].update(write.settings)
         self._replaced["total"].update(labels)
-        if batch % SWEEP_NOTES == 0:
+        if batch % SWEEP_NOTES == 0 or len(labels) > SWEPT_AT_ONCE:
             for kind, names in self._replaced.items():
                 self._notes.sweep(kind, names, batch)
                 names.clear()
@@ -297,10 +304,14 @@ class MilvusStore(Store):
         found = self._query(f"{record.counted()} and {condition}", [*columns, "id", "version"])
         return sorted((e for e in found if e["version"] not in removed), key=lambda entity: entity["id"])
 
-    def _scan(self, columns: list[str], record: Record, after: int = 0) -> Iterator[dict[str, Any]]:
-        """All rows, a range of ids at a time: a server sends no more than 16,384 rows for one question."""
-        for start in range(after + 1, record.next_id, READ_IDS):
-            yield from self._select(f"id >= {start} and id < {start + READ_IDS}", columns, record)
+    def _scan(
+        self, columns: list[str], record: Record, after: int = 0, most: int | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """All rows, or so many, a range of ids at a time: a server sends no more than 16,384 rows for one question."""
+        at_once = min(READ_IDS, most or READ_IDS)
+        ranges = range(after + 1, record.next_id, at_once)
+        found = (self._select(f"id >= {start} and id < {start + at_once}", columns, record) for start in ranges)
+        return islice(chain.from_iterable(found), most)
 
     def _existing(self, ids: list[int]) -> list[int]:
         record, found = self._known(), []
@@ -322,7 +333,12 @@ class MilvusStore(Store):
         return [entity["id"] for entity in found if entity[column] == text]
 
     def _ids(self, after: int = 0, most: int | None = None) -> list[int]:
-        return [entity["id"] for entity in islice(self._scan(["id"], self._known(), after), most)]
+        return [entity["id"] for entity in self._scan(["id"], self._known(), after, most)]
+
+    def _oldest(self, most: int) -> Snapshot:
+        record = self._known()
+        found = self._scan(COLUMNS, record, most=most)
+        return snapshot_of([row_of(entity) for entity in found], self.width, record.batch)
 
     def _load(self) -> Snapshot:
         while True:
@@ -377,19 +393,26 @@ class MilvusStore(Store):
             raise StoreError(f"memory {self.name!r} is searched in another way: open it so for writing once")
         # No condition: who counts is decided here, so that a row that is just being updated is found in one version or
         # the other.
+        shared = self.shared or self.read_only
+        newest = self._beside.submit(self._current) if shared else None
         hits = self._search(keys, k, "")
+        if newest is not None:
+            self._own = newest.result()
         if any(hit["batch"] > self._own.batch for near in hits for hit in near):
             self._own = self._current()
         record, removed = self._own, set(self._own.removed)
         found = []
         for near in hits:
             there = [hit for hit in near if record.is_counted(hit["batch"]) and hit["version"] not in removed]
-            newest = {hit["id"]: hit for hit in sorted(there, key=lambda hit: hit["batch"])}
-            found.append([row_of(hit) for hit in newest.values()])
+            latest = {hit["id"]: hit for hit in sorted(there, key=lambda hit: hit["batch"])}
+            found.append([row_of(hit) for hit in latest.values()])
         if any(len(rows) < len(near) - SPARE for rows, near in zip(found, hits, strict=True)):
             without = f" and version not in {record.removed}" if record.removed else ""
             return [[row_of(hit) for hit in near] for near in self._search(keys, k, record.counted() + without)]
         return found
+
+    def _recalled_at(self) -> int:
+        return self._own.batch
 
     def _has_index(self) -> bool:
         return self._index()[0] == "HNSW"
@@ -440,6 +463,7 @@ class MilvusStore(Store):
             with suppress(MilvusException, RpcError):
                 if self._turn.is_mine():
                     self._turn.give_back()
+        self._beside.shutdown()
         self._client.close()
 
     def _plain_errors(self) -> AbstractContextManager[None]:

@@ -184,6 +184,8 @@ class Recalled:
     labels: list[list[Label | None]]
     counts: np.ndarray
     sources: list[list[str | None]]
+    generation: int | None = None
+    """Of the memory when they were asked for, where the store learns that by the way."""
 
     @property
     def mask(self) -> np.ndarray:
