@@ -7,8 +7,9 @@ import threading
 import numpy as np
 import pytest
 
-from apl.store import NewerSchema, NewRow, Store, StoreError, open_store
+from apl.store import NewerSchema, NewRow, Store, StoreAway, StoreError, open_store
 
+MilvusException = pytest.importorskip("pymilvus").MilvusException
 pytest_plugins = ["store_servers"]
 
 
@@ -117,6 +118,24 @@ def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
     with pytest.raises(StoreError, match="no Milvus server answers at http://127.0.0.1:1: ") as caught:
         open_store("milvus+http://me:secret@127.0.0.1:1", fingerprint="e", width=8)
     assert "secret" not in str(caught.value)
+
+
+def test_a_server_that_is_still_starting_is_away_and_a_refusal_is_not(url: str) -> None:
+    with opened(url, shared=True) as store:
+        for code, kind in ((101, StoreAway), (503, StoreAway), (1100, StoreError)):
+            with pytest.raises(StoreError) as raised, store._plain_errors():
+                raise MilvusException(code, "so it is")
+            assert type(raised.value) is kind and "so it is" in str(raised.value)
+
+
+def test_a_search_tells_the_generation_and_a_sample_takes_the_oldest(url: str) -> None:
+    with opened(url, shared=True) as one, opened(url, shared=True) as other:
+        key = np.zeros((1, 4), np.float32)
+        before = one.recall(key, 3).generation
+        assert before == one.generation()
+        other.append([row("c") for _ in range(9)])
+        assert one.recall(key, 3).generation == other.generation() > before
+        assert one.oldest(2).labels == ["a", "b"] and one.ids(most=3) == one.ids()[:3]
 
 
 def test_settings_and_receipts_of_any_number_and_length_fit(url: str) -> None:

@@ -1,4 +1,4 @@
-"""Two services on one memory in PostgreSQL, many clients, and everything that can be killed is killed on the way.
+"""Two services on one memory on a database server, many clients, and everything that can be killed is killed on the way.
 
 Each client teaches for a while, now at one service, now at the other, every second lesson of a class of its own (a row)
 and the others of classes that all share (rows and merges). A lesson that was not acknowledged is sent again under the same
@@ -18,7 +18,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from apl.bench.servers import PostgresServer
+from apl.bench.servers import LocalMilvus, PostgresServer
 from apl.bench.service import Running, drawings, serving
 from apl.store import NoSuchMemory, delete_memory, open_store
 
@@ -75,7 +75,7 @@ class Services:
         self.kill(1)
 
 
-def outage(server: PostgresServer, model: str, clients: int, seconds: float) -> dict[str, Any]:
+def outage(server: PostgresServer | LocalMilvus, model: str, clients: int, seconds: float) -> dict[str, Any]:
     pictures = [picture for _, picture in drawings(56, seed=2)]
     outcome, lock = Outcome(), threading.Lock()
     with suppress(NoSuchMemory):

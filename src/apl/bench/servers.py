@@ -22,9 +22,20 @@ from typing import Any
 MILVUS_SECONDS = 180
 """A server that has not told its port by then will not."""
 MILVUS_WRAPPER = """
-import sys
+import socket, sys
 from milvus import MilvusServer, MilvusServerConfig
-config = MilvusServerConfig(data_dir=sys.argv[1])
+class Config(MilvusServerConfig):
+    def try_bind_port(self, port):
+        # A port whose last connections are still being let go of can be had, if one says so.
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(("127.0.0.1", port))
+            sock.listen()
+            return sock
+        except OSError:
+            sock.close()
+config = Config(data_dir=sys.argv[1], **({"proxy_port": int(sys.argv[2])} if sys.argv[2:] else {}))
 # Reads that see all writes wait for the next tick of the server's clock: 200 ms unless told.
 config.set("proxy.timeTickInterval", "20")
 server = MilvusServer(config)
@@ -122,8 +133,14 @@ class LocalMilvus:
         programs.mkdir(parents=True, exist_ok=True)
         (self.folder / "bin").symlink_to(programs.absolute())
         self._output = (self.folder / "output").open("w")
+        self._port = ""
+        self.start()
+        self.url = f"milvus+http://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        """At the same port as before."""
         self._wrapper = subprocess.Popen(
-            [sys.executable, "-c", MILVUS_WRAPPER, str(self.folder)],
+            [sys.executable, "-c", MILVUS_WRAPPER, str(self.folder), *([self._port] if self._port else [])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._output,
@@ -132,13 +149,20 @@ class LocalMilvus:
         )
         answers, _, _ = select.select([self._wrapper.stdout], [], [], MILVUS_SECONDS)
         port = self._wrapper.stdout.readline().strip() if answers else ""
-        self.url = f"milvus+http://127.0.0.1:{port}"
-        if not port or not _milvus_works(self.url.removeprefix("milvus+")):
+        if not port or not _milvus_works(f"http://127.0.0.1:{port}"):
             reason = "it started, but cannot make a collection" if port else self._said()
-            # The server is a child of the wrapper: killed alone, that would leave it running, in the way of the next.
-            os.killpg(self._wrapper.pid, signal.SIGKILL)
+            self.stop()
             self.close()
             raise NoServer("a Milvus server", "milvus==2.3.5", reason)
+        self._port = port
+
+    def stop(self) -> None:
+        """At once (kill -9)."""
+        # The server is a child of the wrapper: killed alone, that would leave it running, in the way of the next.
+        os.killpg(self._wrapper.pid, signal.SIGKILL)
+        self._wrapper.stdin.close()
+        self._wrapper.wait(60)
+        self._wrapper.stdout.close()
 
     def settle(self) -> None:
         """Nothing that could be asked of this server."""
@@ -148,9 +172,10 @@ class LocalMilvus:
         return sum(file.stat().st_size for file in (self.folder / "data").rglob("*") if file.is_file())
 
     def close(self) -> None:
-        self._wrapper.stdin.close()
-        self._wrapper.wait(60)
-        self._wrapper.stdout.close()
+        if self._wrapper.returncode is None:
+            self._wrapper.stdin.close()
+            self._wrapper.wait(60)
+            self._wrapper.stdout.close()
         self._output.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 

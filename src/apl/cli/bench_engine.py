@@ -86,7 +86,7 @@ class Command:
         try:
             if "answers" in self.parts:
                 self._keep((engine, "answers"), lambda: same_answers(server.url, x, y, self.examples))
-            if "outage" in self.parts and isinstance(server, PostgresServer):
+            if "outage" in self.parts:
                 self._keep((engine, "outage"), lambda: outage(server, "omniglot", self.clients, self.seconds))
             if "index" in self.parts:
                 self._keep((engine, "index", "drawings"), lambda: index_recall(server.url, x, y, 0))

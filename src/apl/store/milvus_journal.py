@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -29,10 +30,16 @@ except ModuleNotFoundError as missing:
         f"memories on Milvus need the library {missing.name}: pip install 'apl-memory[milvus]'"
     ) from missing
 
+# Whatever goes wrong is raised, in a sentence: the library's own reports are pages of stack traces.
+logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
+
 JOURNAL = "apl_journal"
 METRICS: dict[Metric, str] = {"euclidean": "L2", "cosine": "COSINE"}
 STRONG = "Strong"
 """The consistency level at which a read sees all that was written before it, by whomever."""
+NOT_READY = {*range(1, 10), 101, 103, *range(400, 403), *range(500, 505), *range(600, 605), *range(900, 906)}
+"""What Milvus says (its own numbers) when services, replicas, channels, segments or nodes are not there yet, or are too
+busy: all of that passes."""
 TEXT_LIMIT = 65535
 """The longest text that Milvus stores, in bytes."""
 
@@ -79,12 +86,24 @@ def plain_errors(address: str) -> Iterator[None]:
     try:
         yield
     except (MilvusException, RpcError) as error:
-        reason = getattr(error, "message", None) or str(error)
-        if isinstance(error, RpcError) or "connect" in str(reason).lower():
+        reason = reason_of(error)
+        if is_away(error):
             raise StoreAway(
                 f"the Milvus server at {place(address)} does not answer ({reason}): try again soon"
             ) from error
         raise StoreError(f"the Milvus server at {place(address)} failed ({reason}): open the memory anew") from error
+
+
+def is_away(error: MilvusException | RpcError) -> bool:
+    """Whether the server, or a part of it, is down or still starting."""
+    if isinstance(error, RpcError) or error.code in NOT_READY:
+        return True
+    return any(word in reason_of(error).lower() for word in ("connect", "not ready", "unavailable", "deadline"))
+
+
+def reason_of(error: MilvusException | RpcError) -> str:
+    details = getattr(error, "message", None) or (error.details() if hasattr(error, "details") else None)
+    return " ".join(str(details or error).split())[:300]
 
 
 def place(address: str) -> str:
@@ -105,8 +124,8 @@ def connect(address: str) -> MilvusClient:
             timeout=30,
         )
     except (MilvusException, RpcError) as error:
-        reason = getattr(error, "message", None) or str(error)
-        raise StoreError(f"no Milvus server answers at {place(address)}: {reason}") from error
+        kind = StoreAway if is_away(error) else StoreError
+        raise kind(f"no Milvus server answers at {place(address)}: {reason_of(error)}") from error
 
 
 def make_collection(client: MilvusClient, name: str, fields: dict[str, dict[str, Any]]) -> None:

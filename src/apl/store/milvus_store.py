@@ -52,7 +52,8 @@ from apl.store.rows import (
 REMOVED_AT_ONCE = 2000
 """So many ids fit into a record of the journal beside the settings."""
 INSERT_BYTES = 16 << 20
-READ_IDS = 4096
+READ_IDS, FEWEST_IDS = 4096, 256
+"""A range of ids to read at once. There may be gaps: who wants few rows begins with a short one."""
 FIRST_COLUMNS = ["id", "label", "surprise_nats", "written_at", "source", "key"]
 COLUMNS = [*FIRST_COLUMNS, "count", "extra"]
 GENERATIONS_FOLLOWED = 10_000
@@ -308,10 +309,14 @@ class MilvusStore(Store):
         self, columns: list[str], record: Record, after: int = 0, most: int | None = None
     ) -> Iterator[dict[str, Any]]:
         """All rows, or so many, a range of ids at a time: a server sends no more than 16,384 rows for one question."""
-        at_once = min(READ_IDS, most or READ_IDS)
-        ranges = range(after + 1, record.next_id, at_once)
-        found = (self._select(f"id >= {start} and id < {start + at_once}", columns, record) for start in ranges)
-        return islice(chain.from_iterable(found), most)
+
+        def blocks() -> Iterator[list[dict[str, Any]]]:
+            start, at_once = after + 1, min(READ_IDS, max(most or READ_IDS, FEWEST_IDS))
+            while start < record.next_id:
+                yield self._select(f"id >= {start} and id < {start + at_once}", columns, record)
+                start, at_once = start + at_once, min(READ_IDS, 2 * at_once)
+
+        return islice(chain.from_iterable(blocks()), most)
 
     def _existing(self, ids: list[int]) -> list[int]:
         record, found = self._known(), []
