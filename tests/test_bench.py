@@ -14,7 +14,6 @@ from apl.bench.streams import Characters
 from apl.bench.text_peers import installed_peers
 from apl.bench.timing import Contender, ratio, take_turns, threads
 from apl.bench.training_step import training_step
-from apl.classifier.new_class import NewClassRule
 from apl.config import DecoderConfig, IdentityConfig, LearnerConfig
 from apl.learner import Learner
 
@@ -74,10 +73,9 @@ def test_the_bench_of_eviction_runs_in_one_go(tmp_path: Path, monkeypatch) -> No
     labels = torch.arange(6).repeat_interleave(8)
     characters = Characters(torch.randn(6, 8)[labels] + 0.3 * torch.randn(48, 8), labels, 6)
     monkeypatch.setattr(module.Learner, "load", lambda _: learner)
-    monkeypatch.setattr(module.NewClassRule, "of_model", lambda _: NewClassRule())
     monkeypatch.setattr(module, "embedded", lambda *_: characters)
     monkeypatch.chdir(tmp_path)
-    for name, value in {"CLASSES": 6, "SHOWN": 5, "ASKED": 3, "GROUPS": 2}.items():
+    for name, value in {"CLASSES": 6, "SHOWN": 5, "ASKED": 3, "GROUPS": 2, "SIGMA_NATS": 0.0}.items():
         monkeypatch.setattr(module, name, value)
     rows = json.loads(module.run(seeds=2).read_text())["rows"]
     assert {row["max_rows"] for row in rows} == {6, 9}

@@ -407,20 +407,6 @@ def test_the_store_can_be_read_beside_the_classifier(classifier, tmp_path: Path)
         assert store.count() == len(classifier)
 
 
-def test_the_rule_for_new_classes_is_found_again_from_its_own_verdicts() -> None:
-    from apl.classifier.new_class import NewClassRule, fit_rule
-
-    random = np.random.default_rng(0)
-    log_none = -np.log1p(np.exp(-4 * random.standard_normal(4000)))
-    not_recalled = random.integers(0, 100, 4000)
-    true = NewClassRule(-1.0, 0.5, 0.3)
-    is_new = random.random(4000) < true.probability(log_none, not_recalled)
-    found = fit_rule(log_none, not_recalled, is_new)
-    assert found.slope == pytest.approx(0.5, abs=0.1) and found.crowding == pytest.approx(0.3, abs=0.15)
-    extreme = np.array([-np.inf, -100.0, -1e-9, 0.0])
-    assert np.isfinite(found.probability(extreme, np.zeros(4, int))).all()
-
-
 def test_the_bundled_model_learns_invented_characters_and_knows_strangers() -> None:
     from apl.data.glyphs import draw_glyphs
 

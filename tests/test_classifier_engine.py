@@ -11,7 +11,6 @@ import pytest
 from apl.classifier.durable_memory import DurableMemory
 from apl.classifier.engine_memory import EngineMemory
 from apl.classifier.features import feature_learner
-from apl.classifier.new_class import NewClassRule
 from apl.classifier.online import OnlineClassifier
 from apl.classifier.open_world import OpenWorld
 from apl.store import Store, StoreError, open_store
@@ -40,7 +39,7 @@ def opened(url: str, name: str, **options: object) -> Store:
 
 def world(store: Store, kind: type, consolidate: bool = True, **budget: int) -> OpenWorld:
     learner = feature_learner(WIDTH, consolidate).on_embeddings()
-    return OpenWorld(learner, kind(learner, store, **budget), NewClassRule())
+    return OpenWorld(learner, kind(learner, store, **budget))
 
 
 def stream(seed: int = 0) -> list[tuple[np.ndarray, str | int]]:

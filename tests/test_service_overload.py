@@ -16,7 +16,6 @@ import pytest
 from pydantic import BaseModel
 from serving import Process, lesson, question, running, save_small_model, settings, small_learner
 
-from apl.classifier.new_class import NewClassRule
 from apl.learner import Learner
 from apl.service import requests, routes
 from apl.service.guard import Refused
@@ -60,9 +59,7 @@ def test_a_body_made_of_errors_is_refused_at_the_first_one(body: bytes, monkeypa
         monkeypatch.setattr(kind, "model_validate", classmethod(counted))
     for kind in (requests.Question, requests.Questions):
         with pytest.raises(Refused) as refusal:
-            requests.decode(
-                requests.JsonBody(kind, body), ServedModel("small", small_learner(), NewClassRule()), Limits()
-            )
+            requests.decode(requests.JsonBody(kind, body), ServedModel("small", small_learner()), Limits())
         assert refusal.value.status == 422 and len(refusal.value.message) < 500
     assert all(count <= 5 for count in errors)
 

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from apl.bench.streams import accuracy, counted, embedded, new_world, report, save_result
 from apl.classifier.durable_memory import DurableMemory
-from apl.classifier.new_class import NewClassRule
-from apl.controller import SurpriseController
+from apl.controller import ConsolidatingController
 from apl.learner import Learner
 
 CLASSES, SHOWN, ASKED, GROUPS = 40, 10, 8, 5
@@ -40,7 +39,7 @@ RULES = {"least important": DurableMemory, "random": RandomGoes, "oldest": Oldes
 
 
 def run(model: str = "omniglot", seeds: int = 10, part: str = "test") -> Path:
-    learner, rule = Learner.load(model), NewClassRule.of_model(model)
+    learner = Learner.load(model)
     characters = embedded(learner, part)
     rows = []
     for stream in ("mixed", "group by group"):
@@ -50,8 +49,8 @@ def run(model: str = "omniglot", seeds: int = 10, part: str = "test") -> Path:
                 for seed in counted(f"{stream}, {max_rows} rows, {name}", range(seeds)):
                     generator = torch.Generator().manual_seed(seed)
                     shown, asked = stream_of(characters, stream, generator)
-                    controller = SurpriseController(sigma_nats=SIGMA_NATS)
-                    world = new_world(learner, rule, controller=controller, max_rows=max_rows, memory=memory)
+                    controller = ConsolidatingController(sigma_nats=SIGMA_NATS)
+                    world = new_world(learner, controller=controller, max_rows=max_rows, memory=memory)
                     right = gone = 0
                     for example in shown.tolist():
                         label = int(characters.labels[example])

@@ -9,14 +9,13 @@ from statistics import mean, stdev
 import torch
 
 from apl.bench.streams import answers, embedded, new_world, report, save_result
-from apl.classifier.new_class import NewClassRule
 from apl.learner import Learner
 
 SHOWN, ASKED = 10, 10
 
 
 def run(model: str = "omniglot", orders: int = 8, seed: int = 0) -> Path:
-    learner, rule = Learner.load(model), NewClassRule.of_model(model)
+    learner = Learner.load(model)
     characters = embedded(learner, "test")
     rows = []
     for way in (20, 100):
@@ -27,7 +26,7 @@ def run(model: str = "omniglot", orders: int = 8, seed: int = 0) -> Path:
         asked = torch.cat([e[SHOWN : SHOWN + ASKED] for e in shuffled])
         given, stored = [], []
         for _ in range(orders):
-            world = new_world(learner, rule)
+            world = new_world(learner)
             for example in shown[torch.randperm(len(shown), generator=generator)].tolist():
                 world.learn(characters.embeddings[example].numpy(), int(characters.labels[example]))
             given.append(answers(world, characters, asked))

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from apl.checkpoint import current_commit, write_json
 from apl.classifier.durable_memory import DurableMemory
-from apl.classifier.new_class import NewClassRule
 from apl.classifier.open_world import OpenWorld
+from apl.classifier.session import consolidating
 from apl.controller import Controller
 from apl.data.omniglot import Part, omniglot
 from apl.encoder import embed_all
@@ -49,19 +49,18 @@ def embedded(learner: Learner, part: Part, rotations: bool = False) -> Character
 
 def new_world(
     learner: Learner,
-    rule: NewClassRule,
     *,
     controller: Controller | None = None,
     max_rows: int | None = None,
     memory: type[DurableMemory] = DurableMemory,
     url: str | Path | None = None,
 ) -> OpenWorld:
-    """An empty memory for embeddings of this learner."""
-    twin = learner.on_embeddings()
+    """An empty memory for embeddings of this learner, as a classifier would have it by default."""
+    twin = consolidating(learner).on_embeddings()
     if controller is not None:
         twin.controller = controller
     store = open_store(url, fingerprint=learner.fingerprint(), width=learner.encoder.width)
-    return OpenWorld(twin, memory(twin, store, max_rows), rule)
+    return OpenWorld(twin, memory(twin, store, max_rows))
 
 
 def accuracy(world: OpenWorld, characters: Characters, examples: Int[Tensor, " example"]) -> float:

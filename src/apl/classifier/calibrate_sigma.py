@@ -45,7 +45,7 @@ def stored_rows(
     kind = ConsolidatingController if learner.consolidates else SurpriseController
     learner.controller = kind(sigma_nats=sigma_nats)
     with open_store(None, fingerprint=learner.fingerprint(), width=session.store.width) as store:
-        world = OpenWorld(learner, DurableMemory(learner, store), session.world.rule)
+        world = OpenWorld(learner, DurableMemory(learner, store))
         for embedding, label in zip(embeddings, labels, strict=True):
             world.learn(embedding, label)
         return len(world.memory)

@@ -23,7 +23,6 @@ from apl.classifier.answers import Explanation, Forgotten, Probabilities, Reader
 from apl.classifier.durable_memory import DurableMemory
 from apl.classifier.engine_memory import EngineMemory
 from apl.classifier.features import UnitKernelNetworks, gaussian_vote, measure_unit
-from apl.classifier.new_class import NewClassRule
 from apl.controller import SurpriseController
 from apl.learner import Learner, explaining_row
 from apl.memory import Neighbours
@@ -46,7 +45,6 @@ class Belief:
     neighbours: Neighbours
     classes: int
     """How many are known."""
-    rule: NewClassRule
     readings: Readings | None = None
     """What each reader said, where the memory consolidates."""
 
@@ -76,9 +74,7 @@ class Belief:
         """The probability of a new class."""
         if not self.classes:
             return np.ones(len(self.log_probs))
-        if self.readings is not None:
-            return np.exp(self.log_none.astype(np.float64))
-        return self.rule.probability(self.log_none, self.classes - self.neighbours.is_first[0].sum(1))
+        return np.exp(self.log_none.astype(np.float64))
 
     def surprise_nats(self, number: int, way: int) -> float:
         """-ln of what this class was given among the first `way`, by the belief about a single query."""
@@ -93,12 +89,11 @@ def softmax(logits: Float[np.ndarray, "query class"]) -> Float[np.ndarray, "quer
 
 
 class OpenWorld:
-    """A learner of embeddings with its lasting memory and its rule for new classes."""
+    """A learner of embeddings with its durable memory."""
 
-    def __init__(self, learner: Learner, memory: DurableMemory | EngineMemory, rule: NewClassRule) -> None:
+    def __init__(self, learner: Learner, memory: DurableMemory | EngineMemory) -> None:
         self.learner = learner
         self.memory = memory
-        self.rule = rule
         self._rows_measured = self._rows_noted = 0
         self._recall_unit()
 
@@ -121,7 +116,6 @@ class OpenWorld:
             array(said.weight)[0],
             said.neighbours,
             classes,
-            self.rule,
             said.readings,
         )
 

@@ -19,7 +19,6 @@ from apl.classifier.durable_memory import LOST, DurableMemory
 from apl.classifier.engine_memory import EngineMemory, engine_can_search
 from apl.classifier.examples import Examples
 from apl.classifier.features import feature_learner, trained_feature_learner
-from apl.classifier.new_class import NewClassRule
 from apl.classifier.open_world import OpenWorld
 from apl.classifier.parameters import check_parameters
 from apl.config import WITHOUT_WEIGHTS
@@ -48,14 +47,14 @@ class UnknownWidth(ValueError):
 class Session:
     """A learner, a store, and the open world between them. One thread at a time."""
 
-    def __init__(self, learner: Learner, rule: NewClassRule, store: Store, recall: Recall = "ram") -> None:
+    def __init__(self, learner: Learner, store: Store, recall: Recall = "ram") -> None:
         self.learner = learner
         self.store = store
         self._own_controller, self._own_k = learner.controller, learner.config.k
         self._adjusted: tuple | None = None
         twin = learner.on_embeddings()
         memory = DurableMemory(twin, store) if recall == "ram" else EngineMemory(twin, store)
-        self.world = OpenWorld(twin, memory, rule)
+        self.world = OpenWorld(twin, memory)
         self.lock = threading.RLock()
 
     def adjust(
@@ -135,7 +134,6 @@ def open_session(parameters: dict[str, Any], width: int | None, encoder: FrozenE
     """Find the model, open the memory, and see that the two belong together."""
     model = parameters["model"]
     check_parameters(**{name: parameters[name] for name in ADJUSTABLE})
-    rule = NewClassRule()
     own = isinstance(encoder, TrainedEncoder)
     if model is None or (encoder is not None and not own):
         width = parameters["width"] or width or (encoder.width if encoder else None)
@@ -150,16 +148,12 @@ def open_session(parameters: dict[str, Any], width: int | None, encoder: FrozenE
         learner = encoder.learner if own else _model(model)
         if learner.config.decoder.labels == "fixed" and learner.config.decoder.kind not in WITHOUT_WEIGHTS:
             raise ValueError("this model's decoder knows a fixed number of classes: take one with neighbourhood labels")
-        if not isinstance(model, Learner):
-            rule = NewClassRule.of_model(model)
         if own:
             learner = learner.on_embeddings()
-    return open_memory(parameters, learner, rule, encoder)
+    return open_memory(parameters, learner, encoder)
 
 
-def open_memory(
-    parameters: dict[str, Any], learner: Learner, rule: NewClassRule, encoder: FrozenEncoder | None = None
-) -> Session:
+def open_memory(parameters: dict[str, Any], learner: Learner, encoder: FrozenEncoder | None = None) -> Session:
     """Open a memory for a learner that is ready, and note in it which one that is."""
     if parameters["consolidate"]:
         learner = consolidating(learner)
@@ -186,7 +180,7 @@ def open_memory(
             kept = {CLASSIFIER_SETTING: recorded(parameters, learner)}
             if not (shared and store.setting(CLASSIFIER_SETTING) == kept[CLASSIFIER_SETTING]):
                 store.update_settings(kept)
-        session = Session(learner, rule, store, recall)
+        session = Session(learner, store, recall)
         session.adjust(**{name: parameters[name] for name in ADJUSTABLE})
         return session
     except BaseException:

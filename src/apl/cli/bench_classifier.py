@@ -24,19 +24,13 @@ class Command:
     what: Annotated[Literal["speed", "peers", "calibration", "eviction", "order"], tyro.conf.Positional]
     """Which question."""
     model: TrainedModel = "omniglot"
-    fit: bool = False
-    """calibration: first fit the rule for new classes on validation characters, and write it beside the weights."""
     json: JsonOption = False
 
     def run(self) -> None:
         from apl.bench.timing import threads
 
-        if self.fit and self.what != "calibration":
-            raise ValueError("--fit belongs to calibration")
         module = importlib.import_module("apl.bench.classifier" if self.what == "speed" else f"apl.bench.{self.what}")
         with threads(1):
-            if self.fit:
-                module.fit(self.model)
             path = module.run(self.model)
         result = json_format.loads(path.read_text())
         if self.json:

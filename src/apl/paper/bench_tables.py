@@ -123,6 +123,53 @@ def new_or_known() -> str:
     return table([*head, "known called new", "new called new"], lines)
 
 
+def calibration() -> str:
+    head = [
+        "known classes",
+        "accuracy",
+        "ECE of the answer",
+        "AUROC new / known",
+        "ECE of P(new)",
+        "new called new",
+        "known called new",
+    ]
+    lines = [
+        [
+            str(row["known_classes"]),
+            f"{100 * row['accuracy']:.1f} %",
+            *(f"{row[name]:.3f}" for name in ("ece", "auroc_new", "ece_new")),
+            *(f"{100 * row[name]:.1f} %" for name in ("new_called_new", "known_called_new")),
+        ]
+        for row in load_rows("calibration")
+    ]
+    return table(head, lines)
+
+
+def order() -> str:
+    head = ["classes", "accuracy, mean ± sd over orders", "lowest to highest", "two orders agree on", "rows kept"]
+    lines = [
+        [
+            str(row["way"]),
+            f"{100 * row['accuracy']:.1f} ± {100 * row['accuracy_std']:.1f} %",
+            f"{100 * row['accuracy_min']:.1f} to {100 * row['accuracy_max']:.1f} %",
+            f"{100 * row['agreement']:.1f} %",
+            f"{row['rows']:.1f} ± {row['rows_std']:.1f} of {row['way'] * row['shown_per_class']}",
+        ]
+        for row in load_rows("order")
+    ]
+    return table(head, lines)
+
+
+def eviction() -> str:
+    rules = {"least important": "the row that matters least", "random": "random", "oldest": "oldest"}
+    found: dict[str, dict[str, str]] = {}
+    for row in load_rows("eviction"):
+        found.setdefault(f"{row['stream']}, {row['max_rows']} rows", {})[row["rule"]] = f"{percent(row, 'accuracy')} %"
+    return table(
+        ["classes come", *rules.values()], [[case, *(by[rule] for rule in rules)] for case, by in found.items()]
+    )
+
+
 def speed() -> str:
     def against(row: Row) -> list[str]:
         return (

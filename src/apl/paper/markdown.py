@@ -7,9 +7,12 @@ from pathlib import Path
 
 from apl.paper.baselines_table import baselines_in_full, baselines_in_short, settings_tried
 from apl.paper.bench_tables import (
+    calibration,
+    eviction,
     features_in_full,
     features_in_short,
     new_or_known,
+    order,
     peers_in_full,
     peers_in_short,
     speed,
@@ -64,8 +67,11 @@ TABLES: dict[Path, dict[str, Callable[[], str]]] = {
         "baselines": baselines_in_short,
     },
     Path("docs/CLASSIFIER.md"): {
+        "calibration": calibration,
         "features": features_in_full,
         "new or known": new_or_known,
+        "order": order,
+        "eviction": eviction,
         "peers": peers_in_full,
         "speed": speed,
     },

@@ -158,7 +158,7 @@ class OpenMemories:
             "k": None,
             "ink": "auto",
         }
-        return open_memory(parameters, self.model.learner, self.model.rule, self.model.encoder)
+        return open_memory(parameters, self.model.learner, self.model.encoder)
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self.threads, work)

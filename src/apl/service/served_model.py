@@ -10,7 +10,6 @@ from typing import Any, Literal
 import numpy as np
 
 from apl.classifier.features import feature_learner
-from apl.classifier.new_class import NewClassRule
 from apl.config import WITHOUT_WEIGHTS, ImageConfig
 from apl.encoders import FrozenEncoder, open_encoder, plugged_encoder
 from apl.encoders.trained import trained_encoder
@@ -34,7 +33,6 @@ class ServedModel:
 
     name: str
     learner: Learner
-    rule: NewClassRule
     encoder: FrozenEncoder | None = None
     """For photographs and sentences; drawings go through the learner's own."""
 
@@ -45,16 +43,15 @@ class ServedModel:
         if learner is None and plugged_encoder(settings.model, None) is not None:
             encoder = open_encoder(settings.model)
             assert encoder.width is not None
-            return ServedModel(name, feature_learner(encoder.width, consolidate=True), NewClassRule(), encoder)
+            return ServedModel(name, feature_learner(encoder.width, consolidate=True), encoder)
         learner = load_for_use(settings.model) if learner is None else learner
         if not isinstance(learner.config.encoder, ImageConfig):
             raise ValueError(f"{settings.model} does not take pictures: the service needs a model that does")
         if learner.config.decoder.labels == "fixed" and learner.config.decoder.kind not in WITHOUT_WEIGHTS:
             raise ValueError(f"{settings.model} knows a fixed number of classes: take one with neighbourhood labels")
-        rule = NewClassRule.of_model(settings.model)
         if (encoder := trained_encoder(learner)) is not None:
-            return ServedModel(name, learner.on_embeddings(), rule, encoder)
-        return ServedModel(name, learner, rule)
+            return ServedModel(name, learner.on_embeddings(), encoder)
+        return ServedModel(name, learner)
 
     @property
     def takes(self) -> Takes:
