@@ -48,6 +48,13 @@ def test_a_line_that_is_wrong_is_named(tmp_path, name, content, why):
         read_text_table(_written(tmp_path, name, content))
 
 
+def test_semicolons_may_stand_between_the_columns(tmp_path):
+    path = _written(tmp_path, "a.csv", b'\xef\xbb\xbftext;label\r\n"a; b\r\nc";eins\r\nja, nein;zwei\r\n')
+    assert [(row.text, row.label) for row in read_text_table(path)] == [("a; b\nc", "eins"), ("ja, nein", "zwei")]
+    with pytest.raises(ValueError, match="line 2: 3 columns .*a text with a semicolon needs quotes"):
+        read_text_table(_written(tmp_path, "b.csv", "text;label\na;b;c\n"))
+
+
 def test_a_missing_file_is_named_and_suffixes_decide(tmp_path):
     with pytest.raises(ValueError, match="there is no file"):
         read_text_table(tmp_path / "none.csv")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json as json_format
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from apl.cli.one_line import one_line, utf8
 from apl.cli.options import InkOption, JsonOption, MemoryOption, ModelOption, NameOption
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ class Command:
     ink: InkOption = "auto"
     json: JsonOption = False
 
-    def run(self) -> None:
+    def run(self) -> int:
         from apl.cli.found_examples import open_picture
         from apl.cli.memory_option import open_classifier
 
@@ -47,28 +49,33 @@ class Command:
                 raise ValueError(f"{self.image}: {error}") from None
             payloads = [classifier.store.payload(neighbour.row) for neighbour in explanation.neighbours]
         texts = [p.decode(errors="replace") if kind == "text" and p is not None else "" for p in payloads]
-        out = None
+        out, unwritten = None, ""
         if kind != "text":
             # Beside the image it would be in a folder of examples, where the next `apl learn` would find it.
             out = self.out or Path(Path(self.image).stem + ".explained.png")
-            draw(pictured(asked, kind, self.ink), explanation, [kept(p, kind) for p in payloads], out)
+            try:
+                draw(pictured(asked, kind, self.ink), explanation, [kept(p, kind) for p in payloads], out)
+            except OSError as error:
+                unwritten = f"{out}: {error.strerror or error}; the picture was not written: say where with --out"
+                print(one_line(f"apl explain: {unwritten}"), file=sys.stderr)
         if self.json:
-            told = {"text" if kind == "text" else "image": self.image, **explanation.to_dict()}
-            told |= {"texts": texts} if kind == "text" else {"picture": str(out)}
+            told = {"text" if kind == "text" else "image": utf8(self.image), **explanation.to_dict()}
+            told |= {"texts": texts} if kind == "text" else {"picture": None if unwritten else utf8(str(out))}
             print(json_format.dumps(told, ensure_ascii=False))
-            return
+            return 1 if unwritten else 0
         kernel = next(iter(explanation.kernel), None)
         print(
-            f"{explanation.predicted}  (kernel: {kernel}, nearest row: {explanation.nearest}, "
-            f"new class: {explanation.probability_new:.3f})"
+            f"{one_line(explanation.predicted)}  (kernel: {one_line(kernel)}, nearest row: "
+            f"{one_line(explanation.nearest)}, new class: {explanation.probability_new:.3f})"
         )
         for neighbour, text in zip(explanation.neighbours, texts, strict=True):
+            said = one_line(f"{neighbour.label}  {text or neighbour.source or ''}")
             print(
-                f"  row {neighbour.row:<6} weight {neighbour.weight:.3f}  distance {neighbour.distance:7.3f}  "
-                f"{neighbour.label}  {text or neighbour.source or ''}".rstrip()
+                f"  row {neighbour.row:<6} weight {neighbour.weight:.3f}  distance {neighbour.distance:7.3f}  {said}".rstrip()
             )
-        if out is not None:
-            print(out)
+        if out is not None and not unwritten:
+            print(one_line(out))
+        return 1 if unwritten else 0
 
 
 def pictured(picture: Image.Image, kind: str, ink: str) -> Image.Image:

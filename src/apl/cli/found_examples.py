@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import unicodedata
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from apl.classifier.examples import PhotographWarning
+from apl.cli.one_line import utf8
 from apl.cli.text_table import is_text_table, read_text_table
 from apl.pictures.drawings import looks_like_a_photograph
 from apl.pictures.image_file import SUFFIXES, open_image
@@ -39,7 +42,10 @@ class FoundExample:
 
     def mark(self, source: str) -> str:
         """Changes when the content, its place or its label does."""
-        content = self.content.read_bytes() if isinstance(self.content, Path) else self.content.encode()
+        try:
+            content = self.content.read_bytes() if isinstance(self.content, Path) else self.content.encode()
+        except OSError as error:
+            raise ValueError(error.strerror.lower()) from None
         return hashlib.sha256(f"{self.label}\0{source}\0".encode() + content).hexdigest()[:16]
 
 
@@ -65,18 +71,22 @@ def table_examples(table: Path) -> Iterator[FoundExample]:
     for line in read_text_table(table):
         # By its text, not by its line: lines may come in between.
         source = f"{table.name}#{hashlib.sha256(line.text.encode()).hexdigest()[:12]}"
-        yield FoundExample(f"{table}, line {line.line}", source, line.label, line.text)
+        yield FoundExample(f"{table}, line {line.line}", source, folder_label(line.label), line.text)
 
 
 def _find_pictures(directory: Path) -> FoundExamples:
-    labels = sorted(path for path in directory.iterdir() if path.is_dir() and not _hidden(path))
+    labels = sorted(path for path in directory.iterdir() if path.is_dir() and not _hidden(path.name))
     found: list[FoundExample] = []
     remarks: list[str] = []
     for folder in labels:
-        files = sorted(path for path in folder.rglob("*") if path.is_file() and not _hidden(path))
+        if utf8(folder.name) != folder.name:
+            remarks.append(f"{utf8(folder.name)}: left out, its name is not UTF-8 and cannot be a label")
+            continue
+        files = files_below(folder, remarks)
         pictures = [path for path in files if is_picture(path)]
         found += [
-            FoundExample(str(path), path.relative_to(directory).as_posix(), folder.name, path) for path in pictures
+            FoundExample(str(path), utf8(path.relative_to(directory).as_posix()), folder_label(folder.name), path)
+            for path in pictures
         ]
         if len(pictures) < len(files):
             others = sorted({path.suffix.lower() or path.name for path in files if not is_picture(path)})
@@ -90,6 +100,24 @@ def _find_pictures(directory: Path) -> FoundExamples:
         told = "".join(f"; {remark}" for remark in remarks)
         raise ValueError(f"no pictures in {directory}: expected {directory}/LABEL/picture.png{told}")
     return FoundExamples(tuple(found), tuple(remarks))
+
+
+def folder_label(name: str) -> str:
+    """A folder's name as a label. Some systems keep Ü as U and two dots: the same letter must be the same label."""
+    return unicodedata.normalize("NFC", name)
+
+
+def files_below(folder: Path, remarks: list[str]) -> list[Path]:
+    """Every file in it and in its folders but hidden ones; what cannot be looked into, or leads nowhere, is remarked."""
+    found: list[Path] = []
+    for place, folders, names in os.walk(folder, onerror=lambda error: remarks.append(_told(error))):
+        folders[:] = [name for name in folders if not _hidden(name)]
+        for path in (Path(place, name) for name in names if not _hidden(name)):
+            if path.is_file():
+                found.append(path)
+            else:
+                remarks.append(f"{path}: left out, a link that leads nowhere or no file at all")
+    return sorted(found)
 
 
 def is_picture(path: Path) -> bool:
@@ -127,5 +155,9 @@ class PhotographCount:
         )
 
 
-def _hidden(path: Path) -> bool:
-    return path.name.startswith(".")
+def _hidden(name: str) -> bool:
+    return name.startswith(".")
+
+
+def _told(error: OSError) -> str:
+    return f"{error.filename}: {error.strerror.lower()}"

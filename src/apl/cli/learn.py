@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from apl.cli.one_line import one_line
 from apl.cli.options import InkOption, JsonOption, MemoryOption, ModelOption, NameOption
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Command:
         parameters = {name: value for name in ("max_rows", "sigma") if (value := getattr(self, name)) is not None}
         check_parameters(**parameters)
         for remark in found.remarks:
-            print(remark, file=sys.stderr)
+            print(one_line(remark), file=sys.stderr)
         new_model = "text" if texts else "omniglot"
         with open_classifier(self.memory, self.name, self.model, new_model, ink=self.ink, **parameters) as classifier:
             if texts != (classifier.input_kind == "text"):
@@ -71,9 +72,9 @@ class Command:
             result = {"learnt": 0, "written": 0, "replaced": 0, "evicted": 0, "forgotten": 0, "unreadable": 0}
             self._forget_gone(classifier, seen, {source for _, source in files}, result)
             before = len(classifier)
-            marked = [(example, source, example.mark(source)) for example, source in files]
+            marked = self._marked(files, result)
             fresh = [file for file in marked if self.again or not seen.knows(file[1], file[2])]
-            result["already_known"] = len(files) - len(fresh)
+            result["already_known"] = len(marked) - len(fresh)
             with progress("examples", len(fresh)) as done:
                 for start in range(0, len(fresh), FILES_AT_ONCE):
                     self._learn(classifier, seen, photographs, fresh[start : start + FILES_AT_ONCE], result)
@@ -87,7 +88,7 @@ class Command:
         if (remark := photographs.remark()) is not None:
             print(remark, file=sys.stderr)
         if lost and fresh and budget is not None and result["evicted"]:
-            named = ", ".join(lost[:LABELS_NAMED]) + (" …" if len(lost) > LABELS_NAMED else "")
+            named = one_line(", ".join(lost[:LABELS_NAMED])) + (" …" if len(lost) > LABELS_NAMED else "")
             print(
                 f"{budget} rows are not enough: {len(lost)} labels of this directory have no row left ({named}); "
                 f"give --max-rows {result['classes'] + len(lost)} or more, and --again",
@@ -100,6 +101,21 @@ class Command:
             if result["already_known"] and lost and not result["evicted"]:
                 print(f"{len(lost)} labels have no row: `apl learn --again` learns them anew", file=sys.stderr)
         return 1 if result["unreadable"] else 0
+
+    def _marked(
+        self, files: list[tuple[FoundExample, str]], result: dict[str, int]
+    ) -> list[tuple[FoundExample, str, str]]:
+        marked = []
+        for example, source in files:
+            try:
+                marked.append((example, source, example.mark(source)))
+            except ValueError as error:
+                self._unreadable(example, error, result)
+        return marked
+
+    def _unreadable(self, found: FoundExample, error: ValueError, result: dict[str, int]) -> None:
+        print(one_line(f"{found.where}: {error}"), file=sys.stderr)
+        result["unreadable"] += 1
 
     def _forget_gone(
         self, classifier: OnlineClassifier, seen: SeenFiles, present: set[str], result: dict[str, int]
@@ -129,8 +145,7 @@ class Command:
                 example = found.open()
                 classifier.check(example)
             except ValueError as error:
-                print(f"{found.where}: {error}", file=sys.stderr)
-                result["unreadable"] += 1
+                self._unreadable(found, error, result)
                 continue
             if source in marks:  # a table may hold a text twice
                 continue

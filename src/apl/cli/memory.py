@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from apl.cli.one_line import one_line
 from apl.cli.options import JsonOption, MemoryPlace, NameOption, TrainedModel
 
 Source = Annotated[MemoryPlace, tyro.conf.arg(metavar="SOURCE", help="The memory to take from: a path, or a URL.")]
@@ -29,7 +30,7 @@ def show(result: Any, as_json: bool) -> None:
         print(json_format.dumps(result, ensure_ascii=False))
         return
     for line in result if isinstance(result, list) else [result]:
-        print("  ".join(f"{name} {value}" for name, value in line.items()))
+        print("  ".join(f"{name} {one_line(value)}" for name, value in line.items()))
 
 
 @dataclass
@@ -176,7 +177,7 @@ class Verify:
         if self.json:
             print(json_format.dumps({"problems": problems}))
         else:
-            print("\n".join(problems) or "nothing is wrong")
+            print("\n".join(map(one_line, problems)) or "nothing is wrong")
         return 1 if problems else 0
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from apl.cli.one_line import one_line, utf8
 from apl.cli.options import InkOption, JsonOption, MemoryOption, ModelOption, NameOption
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Command:
                     example = found.open()
                     probabilities = classifier.predict_proba_one(example)
                 except ValueError as error:
-                    print(f"{found.where}: {error}", file=sys.stderr)
+                    print(one_line(f"{found.where}: {error}"), file=sys.stderr)
                     score.unreadable += 1
                     continue
                 photographs.add(example)
@@ -75,18 +76,24 @@ class Command:
 
     def _pictures(self) -> Iterator[FoundExample]:
         """Each picture, with the folder that may be its label if it was found in a directory."""
-        from apl.cli.found_examples import FoundExample, is_picture
+        from apl.cli.found_examples import FoundExample, files_below, folder_label, is_picture
 
+        if "" in self.images:
+            raise ValueError("the name of a picture is empty")
         for image in map(Path, self.images):
             if not image.is_dir():
                 yield FoundExample(str(image), str(image), None, image)
                 continue
-            found = sorted(path for path in image.rglob("*") if path.is_file() and is_picture(path))
+            remarks: list[str] = []
+            found = [path for path in files_below(image, remarks) if is_picture(path)]
+            for remark in remarks:
+                print(one_line(remark), file=sys.stderr)
             if not found:
                 raise ValueError(f"no pictures in {image}")
             for path in found:
                 folders = path.relative_to(image).parts[:-1]
-                yield FoundExample(str(path), str(path), folders[0] if folders else image.resolve().name, path)
+                label = folder_label(folders[0] if folders else image.resolve().name)
+                yield FoundExample(str(path), str(path), label, path)
 
     def _texts(self) -> Iterator[FoundExample]:
         from apl.cli.found_examples import FoundExample, table_examples
@@ -107,11 +114,11 @@ class Command:
         expected = None if found.label is None else as_label(found.label, known)
         score.add(label, expected, found.label)
         if not self.json:
-            answer = "(new)" if label is None else label
-            print(f"{found.where}\t{answer}\t{probability:.3f}\tnew {probabilities.new_class:.3f}")
+            answer = "(new)" if label is None else one_line(label)
+            print(f"{one_line(found.where)}\t{answer}\t{probability:.3f}\tnew {probabilities.new_class:.3f}")
             return
         told = {
-            "text" if isinstance(found.content, str) else "image": str(found.content),
+            "text" if isinstance(found.content, str) else "image": utf8(str(found.content)),
             "label": label,
             "probabilities": [{"label": name, "probability": p} for name, p in islice(probabilities.items(), self.top)],
             "probability_new": probabilities.new_class,

@@ -49,9 +49,12 @@ def read_text_table(path: Path) -> list[LabelledText]:
 
 
 def _csv(path: Path, content: str) -> list[tuple[int, dict[str, Any]]]:
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    head = content.split("\n", 1)[0]
+    # Where the comma is the decimal point, spreadsheets put semicolons between columns.
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else ";" if ";" in head and "," not in head else ","
     reader = csv.reader(io.StringIO(content), delimiter=delimiter, strict=True)
     rows: list[tuple[int, dict[str, Any]]] = []
+    named = {",": "a comma", ";": "a semicolon", "\t": "a tab"}[delimiter]
     try:
         header = [name.strip().lower() for name in next(reader, [])]
         for values in reader:
@@ -59,7 +62,7 @@ def _csv(path: Path, content: str) -> list[tuple[int, dict[str, Any]]]:
                 continue
             if len(values) != len(header):
                 told = f"{len(values)} columns where the first line has {len(header)}"
-                raise ValueError(f"{path}, line {reader.line_num}: {told} (a text with a comma needs quotes)")
+                raise ValueError(f"{path}, line {reader.line_num}: {told} (a text with {named} needs quotes)")
             rows.append((reader.line_num, dict(zip(header, values, strict=True))))
     except csv.Error as error:
         raise ValueError(f"{path}, line {reader.line_num}: {error}") from None

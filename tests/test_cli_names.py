@@ -1,0 +1,91 @@
+"""Names as file systems really hold them: letters in two forms, line ends, bytes that are no text, links, closed files."""
+
+from __future__ import annotations
+
+import json
+import os
+import unicodedata
+from pathlib import Path
+
+import pytest
+from letters import call, memory, model, pictures, said, scribble  # noqa: F401
+
+COMPOSED, DECOMPOSED = "Über", unicodedata.normalize("NFD", "Über")
+
+
+def test_one_letter_in_two_forms_is_one_label(pictures, memory, capsys) -> None:
+    scribble(pictures / COMPOSED / "0.png", 1)
+    scribble(pictures / DECOMPOSED / "1.png", 1)
+    call(capsys, "learn", pictures, "--memory", memory)
+    assert {c["label"] for c in call(capsys, "memory", "show", memory)["classes"]} == {"I", "dash", COMPOSED}
+    assert said(capsys, "predict", pictures / DECOMPOSED, "--memory", memory)[1].endswith("1 of 1 right (100.0%)\n")
+
+
+def test_every_answer_is_one_line_whatever_the_label_holds(pictures, memory, capsys, tmp_path) -> None:
+    label = "a\nb\tc\x1b[2J\u202e"
+    scribble(pictures / label / "0.png", 1)
+    call(capsys, "learn", pictures, "--memory", memory)
+    _, out, _ = said(capsys, "predict", pictures / label / "0.png", "--memory", memory)
+    (answer,) = out.splitlines()
+    assert answer.split("\t")[1] == r"a\nb\tc\x1b[2J\u202e" and "\x1b" not in out
+    _, out, _ = said(capsys, "memory", "show", memory)
+    assert len(out.splitlines()) == 4 and "\x1b" not in out and "\u202e" not in out
+    why = ("explain", pictures / label / "0.png", "--memory", memory, "--out", tmp_path / "why.png")
+    assert "\x1b" not in said(capsys, *why)[1]
+    assert call(capsys, *why)["predicted"] == label, "JSON holds it as it is"
+
+
+def test_names_that_are_no_text_do_not_cost_the_others(pictures, memory, capsys) -> None:
+    folder = os.fsencode(pictures) + b"/\xff"
+    try:
+        os.mkdir(folder)
+    except OSError:
+        pytest.skip("this file system takes text alone")
+    content = (pictures / "I" / "0.png").read_bytes()
+    Path(os.fsdecode(folder + b"/0.png")).write_bytes(content)
+    Path(os.fsdecode(os.fsencode(pictures / "I") + b"/\xff.png")).write_bytes(content)
+    status, out, err = said(capsys, "learn", pictures, "--memory", memory, "--json")
+    assert status == 0 and json.loads(out)["learnt"] == 1 and "name is not UTF-8 and cannot be a label" in err
+    status, out, _ = said(capsys, "predict", pictures, "--memory", memory, "--json")
+    assert status == 0 and len(out.encode().splitlines()) == 9
+
+
+def test_a_file_that_cannot_be_read_is_named_and_the_rest_is_learnt(
+    pictures, model, capsys, tmp_path, monkeypatch
+) -> None:
+    closed, read = pictures / "I" / "0.png", Path.read_bytes
+
+    def read_bytes(path: Path) -> bytes:
+        if path == closed:  # also where the tests are run by root, who may read everything
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    status, out, err = said(capsys, "learn", pictures, "--memory", tmp_path / "new.apl", "--model", model, "--json")
+    assert status == 1 and err.splitlines() == [f"{closed}: permission denied"] and json.loads(out)["learnt"] == 5
+
+
+def test_links_that_lead_nowhere_are_said_and_hidden_folders_are_not_examples(pictures, memory, capsys) -> None:
+    (pictures / "I" / "gone.png").symlink_to("nowhere.png")
+    (pictures / "I" / "round").symlink_to("..")
+    (pictures / "I" / "itself.png").symlink_to("itself.png")
+    scribble(pictures / "I" / ".checkpoints" / "0.png", 1)
+    scribble(pictures / ".trash" / "0.png", 1)
+    status, out, err = said(capsys, "learn", pictures, "--memory", memory)
+    assert status == 0 and "already known 6" in out and "learnt 0" in out
+    assert err.count("a link that leads nowhere") == 2
+    status, out, err = said(capsys, "predict", pictures, "--memory", memory)
+    assert status == 0 and out.endswith("6 of 6 right (100.0%)\n") and err.count("a link that leads nowhere") == 2
+
+
+def test_an_empty_name_is_no_picture(memory, capsys) -> None:
+    status, out, err = said(capsys, "predict", "", "--memory", memory)
+    assert (status, out) == (2, "") and "the name of a picture is empty" in err
+
+
+def test_where_no_picture_can_be_written_the_explanation_is_told_all_the_same(pictures, memory, capsys) -> None:
+    why = ("explain", pictures / "I" / "0.png", "--memory", memory, "--out", pictures)
+    status, out, err = said(capsys, *why)
+    assert status == 1 and out.startswith("I  (") and "the picture was not written: say where with --out" in err
+    status, out, _ = said(capsys, *why, "--json")
+    assert status == 1 and json.loads(out)["predicted"] == "I" and json.loads(out)["picture"] is None
