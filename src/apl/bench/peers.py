@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from apl.bench.feature_sets import intents, photographs, unit
-from apl.bench.features import calibration_error
+from apl.bench.features import DIGITS, calibration_error
 from apl.bench.peer_methods import (
     EverythingNearest,
     Method,
@@ -43,8 +43,6 @@ ORDERS: tuple[Order, ...] = ("random order", "three classes per label", "class b
 SEEDS = 3
 MANY = 2000
 """Of a stream longer than this, logistic regression sees one seed of two orders: it takes ten minutes for the rest."""
-DIGITS = 2000
-"""Of MNIST's test set, the first so many are drawn from."""
 
 
 @dataclass(frozen=True)
