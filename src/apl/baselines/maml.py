@@ -2,8 +2,9 @@
 trained through those steps. ANIL (Raghu et al. 2020) takes the steps on the output layer alone.
 
 Deviation: the output layer starts from one vector for all classes (Ye and Chao 2022), so that the weights know no number
-of classes and no order of labels; and the inner loss is summed over classes, averaged within each, so that one step size
-serves 5 classes as well as 1000.
+of classes and no order of labels. The inner loss is the mean over classes of the mean loss of their examples, and the step of
+a class's output weights is as many times as large as there are classes: each class has its own, and only its own examples'
+share of the mean speaks for them. So one step size serves 5 classes as well as 1000, in the output and in the embedding.
 """
 
 from __future__ import annotations
@@ -56,15 +57,19 @@ class Maml(EpisodicMethod):
         return self.unit * embedded @ weights["output"].T
 
     def step(self, weights: Weights, x: Tensor, y: Int[Tensor, " example"], training: bool) -> Weights:
-        """w − α ∂L/∂w, where L is the sum over classes of the mean loss of their examples."""
+        """w − α ∂L/∂w, where L is the mean over classes of the mean loss of their examples; n α for the output of n
+        classes."""
         with torch.enable_grad():
             if not training:
                 weights = {name: value.detach().requires_grad_() for name, value in weights.items()}
             losses = F.cross_entropy(self.answer(weights, x), y, reduction="none")
-            share = 1 / y.bincount()[y]
-            gradients = torch.autograd.grad((share * losses).sum(), list(weights.values()), create_graph=training)
+            of_class = y.bincount()
+            classes = int((of_class > 0).sum())
+            loss = (losses / of_class[y]).sum() / classes
+            gradients = torch.autograd.grad(loss, list(weights.values()), create_graph=training)
+        size = {name: self.step_size * (classes if name == "output" else 1) for name in weights}
         pairs = zip(weights.items(), gradients, strict=True)
-        return {name: value - self.step_size * gradient for (name, value), gradient in pairs}
+        return {name: value - size[name] * gradient for (name, value), gradient in pairs}
 
     def adapted(self, x: Tensor, y: Int[Tensor, " example"], way: int, training: bool) -> Weights:
         weights = self.start(way)

@@ -1,7 +1,8 @@
 """What one would take from scikit-learn: logistic regression and nearest neighbours on the same embeddings.
 
-Neither learns example by example. In a stream the neighbours are fitted anew for each answer, which costs nothing; the
-regression when what it rests on has grown by a tenth, beginning where it was, or when many questions come at once.
+Neither learns example by example. In a stream the neighbours are fitted anew for each answer, which costs nothing; so is the
+regression up to 200 examples, and from then on when what it rests on has grown by a tenth, beginning where it was, or when many
+questions come at once.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from apl.baselines.interface import Scores, nothing_known
 
-GROWTH = 1.1
+GROWTH, FITTED_EACH_TIME = 1.1, 200
 
 
 class KeepsEverything:
@@ -103,7 +104,8 @@ class LogisticBaseline(KeepsEverything):
     def predict(self, x: Float[Tensor, "query embed"]) -> Scores:
         if not self.count:
             return nothing_known(len(x), self.way)
-        if self.count > self.fitted_at and (len(x) > 1 or self.count >= GROWTH * self.fitted_at):
+        grown = len(x) > 1 or self.count <= FITTED_EACH_TIME or self.count >= GROWTH * self.fitted_at
+        if self.count > self.fitted_at and grown:
             self._fit()
         if self.model is None:
             only = self.among_all(np.ones((len(x), 1)), np.unique(self.examples[1])[:1])
