@@ -2,16 +2,20 @@
 
 A context is given to be kept (paper, section 4.1), so all of it is written; a stream is learnt as in everyday use, where
 only what surprised is written.
+
+Where an encoder is trained with it, that is done through the one reader that is differentiable and needs no weights: the cosine to a
+class's mean. Afterwards all readers answer.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
-from apl.baselines.interface import Scores, nothing_known, seen
+from apl.baselines.interface import EpisodicMethod, Scores, class_means, nothing_known, seen
 from apl.learner import Learner, Prediction
 from apl.readers import unit
 
@@ -71,6 +75,26 @@ class AdaptivePosterior:
 
     def kept(self) -> int:
         return int(self.memory.counts[0])
+
+
+class EncoderThroughMemory(EpisodicMethod):
+    """What an encoder is trained with: the rows of a class are read by their mean."""
+
+    def __init__(self, embed: nn.Module) -> None:
+        super().__init__()
+        self.embed = embed
+        self.log_sharpness = nn.Parameter(torch.tensor(2.5))
+
+    def logits(
+        self,
+        context: Float[Tensor, "task context embed"],
+        label: Int[Tensor, "task context"],
+        query: Float[Tensor, "task query embed"],
+        way: int,
+    ) -> Float[Tensor, "task query way"]:
+        means = class_means(F.normalize(self.embed(context), dim=2), label, way)
+        cosine = F.normalize(self.embed(query), dim=2) @ F.normalize(means, dim=2).mT
+        return self.log_sharpness.exp() * cosine
 
 
 def newness(
