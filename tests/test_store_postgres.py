@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
 
+from apl.classifier.durable_memory import forget_source
 from apl.store import (
     AlreadyAnswered,
+    MergedExample,
     NewerSchema,
     NewRow,
     RowChanged,
@@ -20,6 +23,7 @@ from apl.store import (
     open_store,
 )
 
+psycopg = pytest.importorskip("psycopg")
 pytest_plugins = ["store_servers"]
 
 
@@ -120,6 +124,69 @@ def test_writers_who_share_a_memory_lose_nothing_and_merge_one_after_the_other(p
         assert store.count() == 3 * merges + 1 == len(set(store.ids())) and sorted(answered) == list(range(merges))
         totals = {total.label: total for total in store.totals().classes}
         np.testing.assert_allclose(totals["all"].total, merged.key * merged.count, rtol=1e-5)
+
+
+def test_forgetting_a_source_keeps_what_another_process_merges_at_the_same_instant(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"fingerprint": "e", "width": 8, "shared": True}
+    one, two = np.full(8, 1, np.float32), np.full(8, 2, np.float32)
+    with open_store(postgres_url, "forget", **options) as store, open_store(postgres_url, "forget", **options) as other:
+        alone, mixed = store.append([NewRow("a", one, source="mine"), NewRow("a", one, source="mine")])
+        both = (MergedExample("mine", one), MergedExample("theirs", two))
+        store.replace([], [], update=[RowUpdate(mixed, key=(one + two) / 2, count=2, merged=both)])
+        read = store.merged_into
+
+        def read_and_be_overtaken(ids: Iterable[int]) -> dict[int, list[MergedExample]]:
+            found = read(ids)
+            if other.row(alone).count == 1:
+                for id, first in ((alone, (MergedExample("mine", one),)), (mixed, ())):
+                    count = other.row(id).count
+                    merged = (*first, MergedExample("late", two))
+                    other.replace([], [], update=[RowUpdate(id, count=count + 1, merged=merged, seen_count=count)])
+            return found
+
+        monkeypatch.setattr(store, "merged_into", read_and_be_overtaken)
+        forgotten = forget_source(store, "mine")
+        assert list(forgotten) == [] and sorted(forgotten.rebuilt) == [alone, mixed]
+        assert other.row(alone).source == "late" and [e.source for e in other.merged(mixed)] == ["theirs", "late"]
+        np.testing.assert_allclose(other.row(mixed).key, two)
+
+
+def test_a_writer_that_hangs_in_its_transaction_holds_nobody_up_for_good(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apl.store.postgres_database.AWAY_SECONDS", 0.2)
+    with (
+        open_store(postgres_url, "hangs", fingerprint="e", width=8) as store,
+        psycopg.connect(postgres_url) as hanging,
+    ):
+        store.append(rows(2))
+        hanging.execute("UPDATE apl.memories SET generation = generation")
+        with pytest.raises(StoreAway, match="try again soon"):
+            store.append(rows(3))
+        hanging.rollback()
+        assert store.count() == 2 and len(store.append(rows(3))) == 3
+
+
+def test_who_lacks_a_right_or_a_connection_is_told_in_a_sentence(postgres_url: str) -> None:
+    guest = postgres_url.replace("postgres@/postgres", "guest@/plain")
+    plain = postgres_url.replace("@/postgres", "@/plain")
+    with psycopg.connect(postgres_url, autocommit=True) as owner:
+        owner.execute("CREATE DATABASE plain")
+        owner.execute("CREATE ROLE guest LOGIN CONNECTION LIMIT 1")
+        options = {"fingerprint": "e", "width": 8}
+        with pytest.raises(StoreError, match="lacks the extension vector, and this user may not add it"):
+            open_store(guest, **options)
+        with psycopg.connect(plain, autocommit=True) as there:
+            there.execute("CREATE EXTENSION vector")
+        with pytest.raises(StoreError, match="may not make tables"):
+            open_store(guest, **options)
+        owner.execute("GRANT CREATE ON DATABASE plain TO guest")
+        with open_store(guest, **options) as store:
+            assert store.count() == 0
+            with pytest.raises(StoreAway, match="too many connections"):
+                open_store(guest, read_only=True)
 
 
 def test_a_newer_schema_is_refused(postgres_url: str) -> None:

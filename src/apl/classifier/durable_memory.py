@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -22,10 +23,13 @@ from apl.learner import Learner
 from apl.memory import COUNT
 from apl.novelty import Novelty
 from apl.readers import Pool
-from apl.store import Label, MergedExample, NewRow, RowUpdate, Store
+from apl.store import Label, MergedExample, NewRow, RowChanged, RowUpdate, Store
 
 READERS_SETTING = "readers"
 """Under this name a memory that consolidates keeps the weights of its readers and its rule for new classes."""
+
+TRIES = 10
+"""How often a change is worked out again because another process was faster."""
 
 LOST = -1
 """The generation of a copy that could not be filled."""
@@ -316,12 +320,20 @@ class DurableMemory:
 
 def forget_source(store: Store, source: str) -> Forgotten:
     """Of the rows that a source has touched, make anew those that others stand behind as well; the rest goes."""
+    for _ in range(TRIES - 1):
+        # Somebody else may just have merged an example into one of them: it must not go with the source's.
+        with suppress(RowChanged):
+            return _forget_source(store, source)
+    return _forget_source(store, source)
+
+
+def _forget_source(store: Store, source: str) -> Forgotten:
     own = set(store.ids_of_source(source))
-    touched = sorted(own | set(store.merged_from(source)))
-    if not touched:
+    seen = {row.id: row.count for row in store.some_rows(own | set(store.merged_from(source)))}
+    if not seen:
         return Forgotten([], [])
-    examples, gone, rebuilt = store.merged_into(touched), [], []
-    for id in touched:
+    examples, gone, rebuilt = store.merged_into(seen), [], []
+    for id in seen:
         left = tuple(example for example in examples.get(id, ()) if example.source != source)
         if not left or any(example.key is None for example in left):
             gone.append(id)
@@ -337,5 +349,5 @@ def forget_source(store: Store, source: str) -> Forgotten:
             # The picture kept with the row was the source's.
             change = replace(change, source=left[0].source, payload=None)
         rebuilt.append(change)
-    store.replace(gone, [], update=rebuilt, settings={READERS_SETTING: None})
+    store.replace(gone, [], update=rebuilt, settings={READERS_SETTING: None}, seen=seen)
     return Forgotten(gone, [change.id for change in rebuilt])

@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from apl.classifier.answers import Forgotten
-from apl.classifier.durable_memory import LOST, READERS_SETTING, forget_source
+from apl.classifier.durable_memory import LOST, READERS_SETTING, TRIES, forget_source
 from apl.consolidation import ConsolidatingMemory
 from apl.learner import Learner
 from apl.memory import COUNT, Column, Neighbours
@@ -43,8 +43,6 @@ from apl.store import (
     StoreError,
 )
 
-TRIES = 10
-"""How often a merge is worked out again because another process was faster."""
 MOST_SAMPLED = 2000
 """Rows that are looked at where a statistic of all rows is wanted."""
 

@@ -116,11 +116,13 @@ class Store(ABC):
         update: Iterable[RowUpdate] = (),
         settings: Mapping[str, Any] | None = None,
         receipts: Mapping[str, Any] | None = None,
+        seen: Mapping[int, int] | None = None,
     ) -> list[int]:
         """Remove some rows, write others and update yet others in one transaction; returns the new ids in order.
 
-        A row to be removed or updated that is not there is an error, and then nothing happens at all. So is a receipt
-        whose key has one already (`AlreadyAnswered`): whatever a receipt stands for happens once.
+        A row to be removed or updated that is not there is an error, and then nothing happens at all. So is one behind which
+        other than the `seen` number of examples stand (`RowChanged`; an update may say it itself), where others write too,
+        and a receipt whose key has one already (`AlreadyAnswered`): whatever a receipt stands for happens once.
         """
         add, remove = checked_rows(add, self.width), _checked_ids(remove)
         update, encoded = checked_updates(update, self.width), encoded_settings(settings)
@@ -131,7 +133,8 @@ class Store(ABC):
                 raise RowChanged(f"memory {self.name!r} has no row {missing[0]} to replace; nothing was written")
             if both := set(remove) & {change.id for change in update}:
                 raise StoreError(f"row {min(both)} is to be removed and updated at once; nothing was written")
-            write = Write(remove, self._with_ids(add), update, encoded, encoded_settings(receipts))
+            seen = {**(seen or {}), **{c.id: c.seen_count for c in update if c.seen_count is not None}}
+            write = Write(remove, self._with_ids(add), update, encoded, encoded_settings(receipts), seen)
             if not write.is_empty:
                 self._write(write)
             ids = [row.id for row in write.add]

@@ -200,7 +200,7 @@ class MilvusStore(Store):
                 raise StoreError(f"a payload of {len(row.payload)} bytes is too large for Milvus; nothing was written")
         while len(write.remove) + len(write.update) > REMOVED_AT_ONCE and len(write.remove) > REMOVED_AT_ONCE:
             with self._writing() as record:
-                self._commit(record, Write(write.remove[:REMOVED_AT_ONCE], [], [], {}, {}))
+                self._commit(record, Write(write.remove[:REMOVED_AT_ONCE], [], [], {}, {}, write.seen))
             write = replace(write, remove=write.remove[REMOVED_AT_ONCE:])
         with self._writing() as record:
             self._commit(record, write)
@@ -216,7 +216,7 @@ class MilvusStore(Store):
             raise RowChanged(f"memory {self.name!r} has no row {gone} to replace; nothing was written")
         old = [row_of(entity) for entity in before]
         for row in old:
-            if row.id in changes and changes[row.id].seen_count not in (None, row.count):
+            if write.seen.get(row.id, row.count) != row.count:
                 raise RowChanged(f"row {row.id} has been changed by somebody else; nothing was written")
         rows = [*write.add, *(updated_row(row, changes[row.id]) for row in old if row.id in changes)]
         totals = self._notes.changed_totals(old, rows, record, self.metric)

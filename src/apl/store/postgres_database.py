@@ -30,6 +30,8 @@ POOL_SIZE = 8
 """Connections of one process to one database, for all memories that it shares with others."""
 AWAY_SECONDS = 5.0
 """How long a call waits for a database that does not answer, before it says so."""
+HUNG_SECONDS = 60.0
+"""A transaction in which nothing happens for so long is ended by the server."""
 HNSW_WIDEST = 2000
 """pgvector indexes no longer vectors than this."""
 
@@ -105,7 +107,7 @@ def plain_errors(url: str) -> Iterator[None]:
 
 def connect(url: str, read_only: bool) -> psycopg.Connection[Any]:
     try:
-        connection = psycopg.connect(url, autocommit=True, application_name="apl")
+        connection = psycopg.connect(url, **_options(url))
     except psycopg.Error as error:
         raise StoreAway(f"{place(url)} cannot be reached: {str(error).strip()}") from error
     with plain_errors(url):
@@ -115,8 +117,17 @@ def connect(url: str, read_only: bool) -> psycopg.Connection[Any]:
     return connection
 
 
+def _options(url: str) -> dict[str, Any]:
+    """A host that swallows everything is given up like one that refuses."""
+    patience = {} if "connect_timeout" in conninfo_to_dict(url) else {"connect_timeout": int(AWAY_SECONDS)}
+    return {"autocommit": True, "application_name": "apl", **patience}
+
+
 def _configure(connection: psycopg.Connection[Any]) -> None:
     connection.execute("SET synchronous_commit = on")
+    # A process that hangs in the middle of a write must not hold up all others for good.
+    connection.execute(f"SET lock_timeout = '{AWAY_SECONDS:g}s'")
+    connection.execute(f"SET idle_in_transaction_session_timeout = '{HUNG_SECONDS:g}s'")
     if connection.execute("SELECT to_regtype('vector')").fetchone()[0] is not None:
         register_vector(connection)
 
@@ -138,7 +149,7 @@ def pool_for(url: str) -> ConnectionPool:
                 reconnect_timeout=AWAY_SECONDS,
                 configure=_configure,
                 check=ConnectionPool.check_connection,
-                kwargs={"autocommit": True, "application_name": "apl"},
+                kwargs=_options(url),
                 open=True,
             )
         _pools[url] = (pool, users + 1)
@@ -183,15 +194,31 @@ def bring_up_to_date(connection: psycopg.Connection[Any], url: str) -> None:
         with connection.transaction():
             version = schema_version(connection, url)
             if version is None:
-                connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+                if connection.execute("SELECT to_regtype('vector')").fetchone()[0] is None:
+                    _make_extension(connection, url)
                 connection.execute(FIRST_SCHEMA)
             if version != SCHEMA_VERSION:
                 connection.execute(SECOND_SCHEMA)
-    except (errors.FeatureNotSupported, errors.UndefinedFile) as error:
-        raise StoreError(f"{place(url)} lacks the extension vector: install pgvector there") from error
+    except errors.InsufficientPrivilege as error:
+        raise StoreError(
+            f"this user may not make tables in {place(url)}: let somebody who may open a memory there for writing once, "
+            "or GRANT CREATE ON DATABASE; nothing was made"
+        ) from error
     finally:
         connection.execute("SELECT pg_advisory_unlock(%s, 0)", (LOCK_CLASS,))
     register_vector(connection)
+
+
+def _make_extension(connection: psycopg.Connection[Any], url: str) -> None:
+    try:
+        connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+    except (errors.FeatureNotSupported, errors.UndefinedFile) as error:
+        raise StoreError(f"{place(url)} lacks the extension vector: install pgvector there") from error
+    except errors.InsufficientPrivilege as error:
+        raise StoreError(
+            f"{place(url)} lacks the extension vector, and this user may not add it: ask an administrator for "
+            "CREATE EXTENSION vector; nothing was made"
+        ) from error
 
 
 def create_memory(connection: psycopg.Connection[Any], name: str, fingerprint: str, width: int) -> None:

@@ -48,6 +48,9 @@ class PostgresTransaction:
         touched, before = {*write.remove, *(change.id for change in write.update)}, {row.id: row for row in rows}
         if len(before) < len(touched):
             raise RowChanged(f"there is no row {min(touched - set(before))} to replace; nothing was written")
+        for id, row in before.items():
+            if write.seen.get(id, row.count) != row.count:
+                raise RowChanged(f"row {id} has been changed by somebody else; nothing was written")
         if write.remove:
             for table in ("rows", "merged"):
                 query = f"DELETE FROM apl.{table} WHERE memory = %s AND id = ANY(%s)"
@@ -66,8 +69,6 @@ class PostgresTransaction:
         after = []
         for change in write.update:
             old = before[change.id]
-            if change.seen_count is not None and change.seen_count != old.count:
-                raise RowChanged(f"row {change.id} has been changed by somebody else; nothing was written")
             new = updated_row(old, change)
             after.append(new)
             payload = "" if change.payload is KEEP else ", payload = %b"

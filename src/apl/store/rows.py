@@ -7,7 +7,7 @@ import operator
 import re
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -158,6 +158,8 @@ class Write:
     """Values as JSON."""
     receipts: dict[str, str]
     """Likewise."""
+    seen: dict[int, int] = field(default_factory=dict)
+    """How many examples stood behind rows that are to be removed or updated when that was decided."""
 
     @property
     def is_empty(self) -> bool:
