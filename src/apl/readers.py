@@ -41,7 +41,7 @@ FOR_VECTORS = Prior(
 )
 """Chosen on BANKING77's and ImageNet's training parts."""
 FOR_DRAWINGS = Prior(
-    {"nearest row": 0.6, "class mean": 0.7, "local regression": 0.3, "class density": 0.7, DECODER: 0.5},
+    {"nearest row": 0.6, "class mean": 0.7, "local regression": 0.3, "class density": 0.7, DECODER: 0.3},
     6.0,
     within=0.24,
 )
