@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json as json_format
 import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 FIRST_LINE = "| rows of 256 numbers, k = 32 | PostgreSQL (pgvector) | Milvus 2.3.5 | goal |"
+FOLLOWED_ROWS = 100_000
 Engine = Literal["postgresql", "milvus"]
 Part = Literal["answers", "sizes", "index", "outage", "follower"]
 
@@ -54,7 +56,6 @@ class Command:
     def run(self) -> int:
         import numpy as np
 
-        from apl.bench.engine import following
         from apl.bench.engine_rows import jittered_drawings
 
         if not self.embeddings.exists():
@@ -62,8 +63,9 @@ class Command:
         with np.load(self.embeddings, allow_pickle=False) as file:
             self._x, self._y = file["x"].astype(np.float32), file["y"].astype(np.int64)
         if "follower" in self.parts:
-            self._keep(("follower",), lambda: following(self._x, self._y, 100_000, self.rounds))
-        for engine in self.engines if set(self.parts) - {"follower"} else ():
+            with tempfile.TemporaryDirectory() as folder:
+                self._keep(("sqlite", "follower"), lambda: self._following(Path(folder) / "m.apl"))
+        for engine in self.engines:
             self._measure(engine)
         measured = table(json_format.loads(self.output.read_text()))
         print(measured)
@@ -71,6 +73,11 @@ class Command:
             text = self.page.read_text()
             self.page.write_text(text.replace(table_on(text), measured))
         return 0
+
+    def _following(self, location: str | Path) -> dict[str, Any]:
+        from apl.bench.engine import following
+
+        return following(location, self._x, self._y, FOLLOWED_ROWS, self.rounds)
 
     def _measure(self, engine: Engine) -> None:
         import numpy as np
@@ -82,10 +89,14 @@ class Command:
         from apl.data.files import cache_directory
 
         x, y = self._x, self._y
+        if set(self.parts) == {"follower"} and engine == "milvus":
+            return
         server = PostgresServer() if engine == "postgresql" else LocalMilvus(cache_directory() / "milvus-server")
         try:
             if "answers" in self.parts:
                 self._keep((engine, "answers"), lambda: same_answers(server.url, x, y, self.examples))
+            if "follower" in self.parts and engine == "postgresql":
+                self._keep((engine, "follower"), lambda: self._following(server.url))
             if "outage" in self.parts:
                 self._keep((engine, "outage"), lambda: outage(server, "omniglot", self.clients, self.seconds))
             if "index" in self.parts:
@@ -194,9 +205,13 @@ def table(result: dict[str, Any]) -> str:
         "0, 0, 0",
         lambda engine: "{lessons_acknowledged}; {lost}, {twice}, {errors_other_than_503}".format(**engine["outage"]),
     )
-    follower = result.get("follower", {})
+    line(
+        f"a reader with a copy in RAM of {FOLLOWED_ROWS:,} rows after a write against an idle one: its own processor time, the clock",
+        "≤ 1.2",
+        lambda engine: "{ratio}, {wall_ratio}".format(**engine["follower"]),
+    )
+    file = result.get("sqlite", {}).get("follower", {})
     lines.append(
-        f"| a reader of a file of {follower.get('rows', 0):,} rows after a write against an idle one, its own processor time"
-        f" | {follower.get('ratio', 'not measured')} (SQLite) | | ≤ 1.2 |"
+        f"| the same of a file (SQLite) | {file.get('ratio', 'not measured')}, {file.get('wall_ratio', '–')} | | ≤ 1.2 |"
     )
     return "\n".join(lines)

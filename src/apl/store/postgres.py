@@ -237,10 +237,16 @@ class PostgresStore(Store):
         return self._column("SELECT id FROM apl.rows WHERE memory = %s AND id > %s ORDER BY id LIMIT %s", after, most)
 
     def _rows(
-        self, run: psycopg.Cursor[Any], which: str, *values: object, payloads: bool = False, most: int | None = None
+        self,
+        run: psycopg.Cursor[Any],
+        which: str,
+        *values: object,
+        payloads: bool = False,
+        most: int | None = None,
+        order: str = "id",
     ) -> list[Row]:
         cells = CELLS.format(payload="payload" if payloads else "NULL::bytea")
-        query = f"SELECT {cells} FROM apl.rows WHERE memory = %s {which} ORDER BY id LIMIT %s"
+        query = f"SELECT {cells} FROM apl.rows WHERE memory = %s {which} ORDER BY {order} LIMIT %s"
         return self._as_rows(run.execute(query, (self._memory, *values, most)).fetchall())
 
     def _as_rows(self, records: Sequence[tuple[Any, ...]]) -> list[Row]:
@@ -253,30 +259,31 @@ class PostgresStore(Store):
         ]
 
     def _load(self) -> Snapshot:
-        with self._at_one_moment() as (run, generation):
+        with self._at_one_moment() as (run, generation, _):
             return snapshot_of(self._rows(run, ""), self.width, generation)
 
     def _oldest(self, most: int) -> Snapshot:
-        with self._at_one_moment() as (run, generation):
+        with self._at_one_moment() as (run, generation, _):
             return snapshot_of(self._rows(run, "", most=most), self.width, generation)
 
     def _changes(self, since: int) -> Changes | None:
-        with self._at_one_moment() as (run, generation):
-            query = "SELECT known_since FROM apl.memories WHERE id = %s"
-            if since < run.execute(query, (self._memory,)).fetchone()[0]:
+        # What changed is little: it must not be looked for among all rows, whatever the server's statistics say.
+        with self._at_one_moment("SET LOCAL enable_seqscan = off") as (run, generation, known_since):
+            if since < known_since:
                 return None
             query = "SELECT DISTINCT id FROM apl.removed WHERE memory = %s AND generation > %s ORDER BY id"
             removed = [id for (id,) in run.execute(query, (self._memory, since))]
-            rows = self._rows(run, "AND generation > %s", since)
+            rows = self._rows(run, "AND generation > %s", since, order="generation")
+            rows.sort(key=lambda row: row.id)
             return Changes(snapshot_of(rows, self.width, generation), removed)
 
     @contextmanager
-    def _at_one_moment(self) -> Iterator[tuple[psycopg.Cursor[Any], int]]:
-        """A cursor for which the memory stands still, and its generation."""
+    def _at_one_moment(self, setting: str = "") -> Iterator[tuple[psycopg.Cursor[Any], int, int]]:
+        """A cursor for which the memory stands still, its generation, and since when it knows what changed."""
         with self._session() as connection, connection.transaction(), connection.cursor(binary=True) as run:
-            run.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            query = "SELECT generation FROM apl.memories WHERE id = %s"
-            yield run, self._found(run.execute(query, (self._memory,)).fetchone())[0]
+            connection.execute(f"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; {setting}")
+            query = "SELECT generation, known_since FROM apl.memories WHERE id = %s"
+            yield run, *self._found(run.execute(query, (self._memory,)).fetchone())
 
     def _fetch(self, ids: list[int]) -> list[Row]:
         with self._session() as connection, connection.cursor(binary=True) as run:
