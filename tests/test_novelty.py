@@ -36,7 +36,7 @@ def test_leaving_a_class_out_leaves_what_a_memory_without_it_would_say():
     whole, classes = of(np.ones(12, bool))
     for truth in range(4):
         without, _ = of(label != truth, classes)
-        for left, expected in zip(whole.nearness(np.array([[truth]])), without.nearness(), strict=True):
+        for left, expected in zip(whole.nearness_without(np.array([[truth]])), without.nearness, strict=True):
             assert left == pytest.approx(expected, abs=1e-6)
 
 

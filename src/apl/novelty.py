@@ -59,16 +59,16 @@ class Novelty:
 
     def logit(self, readings: Readings) -> Float[np.ndarray, "episode query"]:
         """Log odds of "new" against "known"; infinite where nothing is known."""
-        logit = self.weight[:, :1] + self.weight[:, 1:] * self._sum(*readings.nearness())
+        logit = self.weight[:, :1] + self.weight[:, 1:] * self._sum(*readings.nearness)
         return np.where((readings.number > 0)[:, None], logit, np.inf)
 
     def learn(self, readings: Readings, truth: Int[np.ndarray, "episode query"]) -> None:
         """One query after the other. What they would have been like without their class is read once for all."""
         before = np.take_along_axis(readings.examples, truth, 1)
         first, left_out = before == 0, (before > 0) & (readings.number > 1)[:, None]
-        seen = left = readings.nearness()
+        seen = left = readings.nearness
         if left_out.any():
-            left = readings.nearness(without=truth)
+            left = readings.nearness_without(truth)
         cosine, is_new = np.where(first, seen[0], left[0]), left_out | (first & (readings.number > 0)[:, None])
         for query in range(truth.shape[1]):
             at = np.s_[:, query : query + 1]

@@ -122,19 +122,20 @@ class Readings:
         mean, square = (cosine @ part)[..., 0] / number, (np.square(cosine) @ part)[..., 0] / number
         return np.maximum(square - np.square(mean), 0)
 
-    def nearness(
-        self, without: Int[np.ndarray, "episode query"] | None = None
+    @cached_property
+    def nearness(self) -> tuple[Float[np.ndarray, "episode query"], Float[np.ndarray, "episode query"]]:
+        """The largest plain cosine with a class mean, and the largest share of the local regression. -1 and 0 where no class
+        is known."""
+        cosine = np.where(self.known[:, None], self.plain, -1).max(-1, initial=-1)
+        return cosine, np.exp(self.scores[:, :, LOCAL_REGRESSION].max(-1, initial=np.log(FLOOR))) - FLOOR
+
+    def nearness_without(
+        self, truth: Int[np.ndarray, "episode query"]
     ) -> tuple[Float[np.ndarray, "episode query"], Float[np.ndarray, "episode query"]]:
-        """The largest plain cosine with a class mean, and the largest share of the local regression: as they are, or as they
-        would be if one class of each query were not there. Zero where no class is left."""
-        there = np.broadcast_to(self.known[:, None], self.plain.shape)
-        share = np.exp(self.scores[:, :, LOCAL_REGRESSION]) - FLOOR
-        if without is not None:
-            there = there & (np.arange(there.shape[-1]) != without[..., None])
-            share = self.regression.shares(without)
-        some = there.any(-1)
-        cosine = np.where(there, self.plain, -1).max(-1, initial=-1)
-        return np.where(some, cosine, 0), np.where(some, share.max(-1, initial=0), 0)
+        """The same as it would be if this class of each query were not there."""
+        others = self.known[:, None] & (np.arange(self.known.shape[1]) != truth[..., None])
+        cosine = np.where(others, self.plain, -1).max(-1, initial=-1)
+        return cosine, self.regression.shares(truth).max(-1, initial=0)
 
 
 def unit(vectors: Float[np.ndarray, "*any embed"]) -> Float[np.ndarray, "*any embed"]:
