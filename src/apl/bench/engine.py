@@ -151,12 +151,10 @@ def share_found(store: Store, keys: np.ndarray, asked: np.ndarray) -> float:
     return float(np.mean(found))
 
 
-def index_recall(url: str, x: np.ndarray, y: np.ndarray, rows: int, questions: int = 200) -> dict[str, Any]:
-    """How many of the true nearest rows the approximate index finds, asked about embeddings that are not in the memory;
-    with more rows than embeddings, the others are made (`more_rows`)."""
+def index_recall(url: str, x: np.ndarray, y: np.ndarray, questions: int = 200) -> dict[str, Any]:
+    """How many of the true nearest rows the approximate index finds, asked about embeddings that are not in the memory."""
     order, width = np.random.default_rng(2).permutation(len(x)), x.shape[1]
     asked, kept, labels = x[order[:questions]], x[order[questions:]], y[order[questions:]]
-    kept, labels = more_rows(kept, labels, max(rows, len(kept)))
     options = {"fingerprint": "bench", "width": width, "metric": "cosine"}
     forget_earlier(url, "bench-index")
     with open_store(url, "bench-index", **options) as store:
@@ -176,7 +174,6 @@ def index_recall(url: str, x: np.ndarray, y: np.ndarray, rows: int, questions: i
     half = 1.96 * shares.std() / len(shares) ** 0.5
     return {
         "rows": len(kept),
-        "of_which_embeddings": min(len(kept), len(x) - questions),
         "width": width,
         "questions": questions,
         "recall_at_16": round(float(shares.mean()), 4),
