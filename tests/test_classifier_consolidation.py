@@ -182,3 +182,45 @@ def test_a_reader_follows_merges_and_the_weights_of_the_readers(tmp_path):
             assert reader.predict_proba(asked) == pytest.approx(writer.predict_proba(asked), abs=1e-6)
             assert reader.predict_new(asked) == pytest.approx(writer.predict_new(asked), abs=1e-6)
             assert sum(row.examples for row in reader.explain(asked[0]).neighbours) == 40
+
+
+def rings(count: int, offset: float, scale: float = 1.0) -> tuple[np.ndarray, list[str]]:
+    """Points on a small and on a large circle: only how far out they are tells which."""
+    random = np.random.default_rng(3)
+    angle, inner = random.uniform(0, 2 * np.pi, count), random.random(count) < 0.5
+    radius = np.where(inner, 1.0, 2.0) + 0.1 * random.normal(size=count)
+    points = offset + scale * radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], 1)
+    return points.astype(np.float32), np.where(inner, "inner", "outer").tolist()
+
+
+@pytest.mark.parametrize(("offset", "scale"), [(0.0, 1.0), (500.0, 1.0), (0.0, 1e-3), (-3.0, 1e4)])
+def test_vectors_of_a_few_numbers_are_positions(offset: float, scale: float) -> None:
+    points, labels = rings(240, offset, scale)
+    classifier = OnlineClassifier.for_features().partial_fit(points[:160], labels[:160])
+    assert np.mean(classifier.predict(points[160:]) == labels[160:]) > 0.9
+    assert len(classifier) < 160
+
+
+def test_how_vectors_are_compared_can_be_chosen_and_is_remembered(tmp_path) -> None:
+    points, labels = rings(200, 0.0)
+    for metric, least, most in (("cosine", 0.0, 0.8), ("euclidean", 0.9, 1.0)):
+        path = tmp_path / f"{metric}.apl"
+        with OnlineClassifier.for_features(2, memory=path, metric=metric) as classifier:
+            classifier.partial_fit(points[:120], labels[:120])
+            said = classifier.predict_proba(points[120:])
+        assert least <= np.mean(said.argmax(1) == np.searchsorted(["inner", "outer"], labels[120:])) <= most
+        with OnlineClassifier.load(path) as again:
+            assert again.metric == metric
+            np.testing.assert_allclose(again.predict_proba(points[120:]), said, atol=1e-6)
+    with pytest.raises(ValueError, match="metric is 'euclidean' or 'cosine', got 'manhattan'"):
+        OnlineClassifier.for_features(2, metric="manhattan")
+
+
+def test_the_shares_of_neighbours_do_not_depend_on_the_size_of_the_numbers() -> None:
+    points, labels = rings(60, 0.0)
+    shares = []
+    for scale in (1.0, 1e4):
+        classifier = OnlineClassifier.for_features().partial_fit(points * scale, labels)
+        shares.append([row.weight for row in classifier.explain(points[0] * scale).neighbours])
+    np.testing.assert_allclose(shares[0], shares[1], rtol=1e-2)
+    assert sum(shares[0]) == pytest.approx(1, abs=1e-3)

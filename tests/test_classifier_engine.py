@@ -13,6 +13,7 @@ from apl.classifier.engine_memory import EngineMemory
 from apl.classifier.features import feature_learner
 from apl.classifier.online import OnlineClassifier
 from apl.classifier.open_world import OpenWorld
+from apl.config import Metric
 from apl.store import Store, StoreError, open_store
 from apl.store.ram import RamStore
 
@@ -37,8 +38,9 @@ def opened(url: str, name: str, **options: object) -> Store:
     return open_store(url, name, **{"fingerprint": "e", "width": WIDTH, "metric": "cosine", **options})
 
 
-def world(store: Store, kind: type, consolidate: bool = True, **budget: int) -> OpenWorld:
-    learner = feature_learner(WIDTH, consolidate).on_embeddings()
+def world(store: Store, kind: type, metric: Metric | None = "cosine", **budget: int) -> OpenWorld:
+    """One that consolidates by this metric, or by the plain rule."""
+    learner = feature_learner(WIDTH, metric is not None, metric).on_embeddings()
     return OpenWorld(learner, kind(learner, store, **budget))
 
 
@@ -50,16 +52,16 @@ def stream(seed: int = 0) -> list[tuple[np.ndarray, str | int]]:
     return [(key, int(label) if label % 2 else f"class {label}") for key, label in zip(keys, labels, strict=True)]
 
 
-@pytest.mark.parametrize("consolidate", [False, True])
-def test_engine_and_ram_give_the_same_answers_on_a_stream(url: str, consolidate: bool) -> None:
-    if url.startswith("milvus") and not consolidate:
-        pytest.skip("the other way is enough for a slow server")
+@pytest.mark.parametrize("metric", [None, "euclidean", "cosine"])
+def test_engine_and_ram_give_the_same_answers_on_a_stream(url: str, metric: Metric | None) -> None:
+    if url.startswith("milvus") and metric is None:
+        pytest.skip("the other ways are enough for a slow server")
     name = f"same-{next(names)}"
     with (
-        opened(url, name, metric="cosine" if consolidate else "euclidean") as store,
+        opened(url, name, metric=metric or "euclidean") as store,
         RamStore("ram", "e", WIDTH) as copy,
     ):
-        engine, ram = world(store, EngineMemory, consolidate), world(copy, DurableMemory, consolidate)
+        engine, ram = world(store, EngineMemory, metric), world(copy, DurableMemory, metric)
         few = 10 if url.startswith("milvus") else EXAMPLES
         for number, (key, label) in enumerate(stream()[:few]):
             # Several examples in one transaction see one another.

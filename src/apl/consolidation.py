@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from apl.memory import COUNT, Column, RamMemory, Rows
 from apl.metric import measured
 from apl.novelty import Novelty
-from apl.readers import ClassStatistics, Pool, Readings
+from apl.readers import DECODER, ClassStatistics, Pool, Readings
 
 
 class ConsolidatingMemory(RamMemory):
@@ -32,6 +32,11 @@ class ConsolidatingMemory(RamMemory):
         self.pool = Pool(readers, self.episodes)
         self.novelty = Novelty(self.episodes)
         self._clear_sums()
+
+    @property
+    def of_positions(self) -> bool:
+        """Whether how far out a key lies says something. (Behind a trained decoder all embeddings have one length.)"""
+        return self.metric == "euclidean" and DECODER not in self.pool.readers
 
     def statistics(self, way: int) -> ClassStatistics:
         """Of the classes 0..way-1."""

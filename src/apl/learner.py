@@ -25,7 +25,7 @@ from apl.memory import COUNT, Column, Memory, Neighbours, RamMemory
 from apl.metric import measured
 from apl.novelty import log_odds_of_share
 from apl.posterior import Array, Posterior
-from apl.readers import DECODER, READERS, Readings, read
+from apl.readers import DECODER, READERS, Readings, as_directions, read
 
 
 @runtime_checkable
@@ -222,6 +222,8 @@ class Learner:
         query = measured(self.networks.array(embedding), memory.metric)
         rows, label = measured(neighbours.columns["embedding"], memory.metric), neighbours.columns["label"]
         classes, within = memory.statistics(way), memory.pool.prior.within
+        if memory.of_positions:
+            query, rows, classes = as_directions(query, rows, classes, within)
         readings = read(query, rows, label, neighbours.mask, neighbours.examples, classes, decoded, within)
         among_known = memory.pool.log_probs(readings)
         logit = memory.novelty.logit(readings)
@@ -232,7 +234,9 @@ class Learner:
             readings.known[:, None], log_known[..., None] + among_known, (log_new - np.log(unseen))[..., None]
         )
         if weight is None:
-            weight = np.where(neighbours.mask, np.exp(-neighbours.distance), 0)
+            farther = neighbours.distance - neighbours.distance.min(-1, keepdims=True, initial=np.inf)
+            unit = neighbours.distance.mean(-1, keepdims=True) if memory.of_positions else 1
+            weight = np.where(neighbours.mask, np.exp(-farther / np.maximum(unit, 1e-12)), 0)
             weight = weight / np.maximum(weight.sum(-1, keepdims=True), 1e-9)
         tensor = self.networks.tensor
         return Prediction(

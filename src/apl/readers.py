@@ -169,6 +169,32 @@ def read(
     return Readings(scores, classes.examples.copy(), plain, regression)
 
 
+def as_directions(
+    query: Float[np.ndarray, "episode query embed"],
+    rows: Float[np.ndarray, "episode query neighbours embed"],
+    classes: ClassStatistics,
+    within: float = FOR_VECTORS.within,
+) -> tuple[np.ndarray, np.ndarray, ClassStatistics]:
+    """Positions in a space of a few dimensions, where how far out a point lies says as much as in which direction.
+
+    One more coordinate, of the size of the spread of everything, puts them on a sphere around a point beside their
+    centre: then the cosine falls with the distance. Where all lie equally far out, cosines become (1 + cosine) / 2.
+    """
+    count = classes.examples[..., None]
+    centre = (classes.everything / np.maximum(count.sum(1), 1))[:, None]
+    total = classes.total - count * centre
+    # The class means show the spread between classes; all of it is larger by what is within them.
+    between = np.einsum("ecd,ec->e", np.square(total), 1 / np.maximum(classes.examples, 1))
+    spread = np.sqrt(np.maximum(between / np.maximum(count.sum((1, 2)), 1) / (1 - within), 1e-12))[:, None, None]
+
+    def lifted(vectors: np.ndarray, height: np.ndarray) -> np.ndarray:
+        return np.concatenate([vectors, np.broadcast_to(height, (*vectors.shape[:-1], 1))], -1)
+
+    total = lifted(total, spread * count)
+    statistics = replace(ClassStatistics.of(total, classes.examples), everything=np.zeros_like(total[:, 0]))
+    return lifted(query - centre, spread), lifted(rows - centre[:, None], spread[:, None]), statistics
+
+
 def nearest_row(
     similarity: Float[np.ndarray, "episode query neighbours"],
     slot: Int[np.ndarray, "episode query neighbours"],

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from apl.classifier.eviction import distances
-from apl.config import DecoderConfig, IdentityConfig, LearnerConfig
+from apl.config import DecoderConfig, IdentityConfig, LearnerConfig, Metric
 from apl.controller import ConsolidatingController, SurpriseController
 from apl.exported import ExportedNetworks
 from apl.learner import Learner
@@ -29,6 +29,8 @@ ROWS_READ = 32
 CONSOLIDATING_RATIO = 0.05
 """Of σ to ln N for vectors, chosen on BANKING77's and ImageNet's training parts: sentences and photographs vary more within a
 class than drawings do, and more of them are worth a row."""
+NARROW = 32
+"""Vectors of up to so many numbers are positions; longer ones, which are embeddings as a rule, are directions."""
 ROWS_MEASURED = 512
 """The unit is the median over at most so many rows."""
 ROWS_AT_ONCE = 64
@@ -108,12 +110,15 @@ def gaussian_vote(
         return Posterior(np.log(share[:, -1]), weight, np.log(of_class).clip(IMPOSSIBLE))
 
 
-def feature_learner(width: int, consolidate: bool = False) -> Learner:
-    """A learner for vectors of this width, without trained weights. One that consolidates compares directions."""
+def feature_learner(width: int, consolidate: bool = False, metric: Metric | None = None) -> Learner:
+    """A learner for vectors of this width, without trained weights. One that consolidates compares directions, unless there
+    are too few dimensions for them to say much."""
     if consolidate:
-        config = LearnerConfig(IdentityConfig(width), DecoderConfig(kind="kernel"), k=ROWS_READ, metric="cosine")
+        metric = metric or ("euclidean" if width <= NARROW else "cosine")
+        config = LearnerConfig(IdentityConfig(width), DecoderConfig(kind="kernel"), k=ROWS_READ, metric=metric)
         return Learner(config, ConsolidatingController(CONSOLIDATING_RATIO), UnitKernelNetworks(width))
-    config = LearnerConfig(IdentityConfig(width), DecoderConfig(kind="kernel"), k=FEATURE_NEIGHBOURS)
+    metric = metric or "euclidean"
+    config = LearnerConfig(IdentityConfig(width), DecoderConfig(kind="kernel"), k=FEATURE_NEIGHBOURS, metric=metric)
     # A kernel's doubts are milder than a trained decoder's: what it does not hold more likely than not is written, and
     # among a few classes more than that.
     return Learner(config, SurpriseController(ratio=0.3, most_nats=math.log(2)), UnitKernelNetworks(width))

@@ -133,7 +133,7 @@ class Session:
 def open_session(parameters: dict[str, Any], width: int | None, encoder: FrozenEncoder | None = None) -> Session:
     """Find the model, open the memory, and see that the two belong together."""
     model = parameters["model"]
-    check_parameters(**{name: parameters[name] for name in ADJUSTABLE})
+    check_parameters(**{name: parameters[name] for name in ADJUSTABLE}, metric=parameters["metric"])
     own = isinstance(encoder, TrainedEncoder)
     if model is None or (encoder is not None and not own):
         width = parameters["width"] or width or (encoder.width if encoder else None)
@@ -141,7 +141,7 @@ def open_session(parameters: dict[str, Any], width: int | None, encoder: FrozenE
             raise UnknownWidth("how wide are the vectors? Give width=, or learn an example first")
         decoder_of = parameters["decoder_of"]
         if decoder_of is None:
-            learner = feature_learner(width, parameters["consolidate"])
+            learner = feature_learner(width, parameters["consolidate"], parameters.get("metric"))
         else:
             learner = trained_feature_learner(_model(decoder_of), width)
     else:
@@ -219,6 +219,7 @@ def recorded(parameters: dict[str, Any], learner: Learner) -> dict[str, Any]:
         "model": model,
         "width": learner.networks.width,
         "decoder_of": parameters["decoder_of"],
+        "metric": parameters.get("metric"),
         "encoder": None if encoder is None else encoder_name(encoder),
         **{name: parameters[name] for name in ("max_rows", "max_rows_per_class", "consolidate", "sigma", "k", "ink")},
     }
