@@ -396,6 +396,24 @@ def test_a_crowd_of_equal_rows_is_measured_once_and_not_row_by_row(
     assert sum(measured) < 100 * queries
 
 
+def test_a_crowd_of_equal_rows_is_known_anew_when_rows_are_changed_written_or_removed() -> None:
+    ones, elsewhere = np.ones((600, WIDTH), np.float32), np.full((1, 1, WIDTH), 9, np.float32)
+    memory = memory_of(ones)
+
+    def recalled() -> list[int]:
+        return memory.nearest("embedding", np.zeros((1, 1, WIDTH), np.float32), 4).row[0, 0].tolist()
+
+    assert recalled() == [0, 1, 2, 3]
+    memory.update({"embedding": elsewhere}, np.array([[1]]))
+    assert recalled() == [0, 2, 3, 4]
+    memory.update({"embedding": elsewhere / 9}, np.array([[1]]))
+    assert recalled() == [0, 1, 2, 3]
+    memory.update({"embedding": elsewhere / 18}, np.array([[7]]))
+    assert recalled() == [7, 0, 1, 2]
+    memory.remove(np.arange(600)[None] < 3)
+    assert recalled() == [4, 0, 1, 2]
+
+
 def test_a_memory_that_is_full_compares_few_of_many_rows_to_find_the_one_to_go(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -17,7 +17,7 @@ EPSILON = float(np.finfo(np.float32).eps)
 SPARE = 16
 """Rows measured truly beyond k in the common case, so that rounding seldom leaves it open who is among the k nearest."""
 CROWD = 256
-"""When more rows than this may be among the k nearest, rows that are equal are measured once."""
+"""When more rows than this may be among the k nearest, those that have k older twins are left out."""
 BLOCKS = 8
 """Long rows of scores are first compared by the least of each block of so many; slots come in multiples of it, ..."""
 BLOCKS_WORTH_IT = 20
@@ -52,7 +52,9 @@ class SearchIndex:
         self.owns_keys = self.keys is not column
         # An empty slot has an infinite norm, so that a search needs no mask.
         self.square_norms: Float[np.ndarray, "episode slots"] = np.full(column.shape[:2], np.inf, np.float32)
-        self.hashes: Int[np.ndarray, "episode slots"] | None = None
+        self.groups: Int[np.ndarray, "episode slots"] | None = None
+        self.group_of: dict[int, int] = {}
+        self.twins: dict[int, Int[np.ndarray, " slots"]] = {}
         self.longest = 0.0
         self.note(*present.nonzero())
 
@@ -64,13 +66,14 @@ class SearchIndex:
             self.keys[episode, slot] = keys = keys if self.origin is None else keys - self.origin[episode, 0]
         norms = np.einsum("rd,rd->r", keys, keys)
         self.square_norms[episode, slot] = norms
-        self.hashes = None
+        if self.groups is not None:
+            self.groups[episode, slot] = self._grouped(episode, slot)
+        self.twins.clear()
         self.longest = max(self.longest, float(norms.max(initial=0.0)) ** 0.5)
 
     def keep_first(self, counts: Int[np.ndarray, " episode"]) -> None:
         """Only so many rows of each episode are left."""
         self.square_norms[np.arange(self.column.shape[1]) >= counts[:, None]] = np.inf
-        self.hashes = None
 
     def nearest(
         self, query: Float[np.ndarray, "episode query embed"], k: int, counts: Int[np.ndarray, " episode"]
@@ -111,10 +114,11 @@ class SearchIndex:
         for q in unsure:
             near = (score[q] <= worst_of_k[q] + rounding[q]).nonzero()[0]
             if len(near) > CROWD:
-                unlike = np.unique(self._hashes()[episode[q], near], return_index=True)[1]
-                if 2 * len(unlike) > len(near) and rows >= 2 * self.rows_when_centred:
+                twins = self._twins(int(episode[q]))[near]
+                if 2 * (twins == 0).sum() > len(near) and rows >= 2 * self.rows_when_centred:
                     self.__init__(self.column, counts, self.metric, centred=True)
                     return self.nearest(query, k, counts)
+                near = near[twins < k]  # of equal rows only the oldest can be wanted
             found[q], distance[q] = self._ranked_crowd(flat[q], int(episode[q]), near, k)
         return found, distance
 
@@ -138,24 +142,30 @@ class SearchIndex:
     def _ranked_crowd(
         self, query: np.ndarray, episode: int, place: np.ndarray, k: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The same for one query with many candidates: of equal rows the first is measured for all."""
-        if len(place) <= CROWD:
-            square = self._square_distances(query[None], np.array([episode]), place[None])[0]
-            order = square.argsort(kind="stable")[:k]
-            return place[order], np.sqrt(square[order])
-        _, first, group = np.unique(self._hashes()[episode, place], return_index=True, return_inverse=True)
-        parts = np.split(place[first], range(4096, len(first), 4096))
+        """The same for one query with many candidates."""
+        parts = np.split(place, range(4096, len(place), 4096))
         square = np.concatenate([self._square_distances(query[None], np.array([episode]), p[None])[0] for p in parts])
-        order = square[group].argsort(kind="stable")[:k]
-        return place[order], np.sqrt(square[group][order])
+        order = square.argsort(kind="stable")[:k]
+        return place[order], np.sqrt(square[order])
 
-    def _hashes(self) -> Int[np.ndarray, "episode slots"]:
-        """Equal keys have equal ones; worked out when a crowd is first met."""
-        if self.hashes is None:
-            present = np.isfinite(self.square_norms)
-            self.hashes = np.zeros(self.square_norms.shape, np.int64)
-            self.hashes[present] = [hash(key.tobytes()) for key in self.column[present]]
-        return self.hashes
+    def _twins(self, episode: int) -> Int[np.ndarray, " slots"]:
+        """How many older rows are equal to each. Worked out when a crowd is met."""
+        if episode not in self.twins:
+            if self.groups is None or len(self.group_of) > 2 * self.groups.size:
+                self.group_of.clear()
+                self.groups = np.full(self.square_norms.shape, -1)
+                present = np.isfinite(self.square_norms).nonzero()
+                self.groups[present] = self._grouped(*present)
+            group = self.groups[episode]
+            order, size = group.argsort(kind="stable"), np.bincount(group + 1)
+            self.twins[episode] = twins = np.empty_like(order)
+            twins[order] = np.arange(len(order)) - np.repeat(size.cumsum() - size, size)
+        return self.twins[episode]
+
+    def _grouped(self, episode: np.ndarray, slot: np.ndarray) -> list[int]:
+        """Equal keys have equal numbers."""
+        known = self.group_of
+        return [known.setdefault(hash(key.tobytes()), len(known)) for key in self.column[episode, slot]]
 
 
 def smallest(score: Float[np.ndarray, "query slots"], take: int) -> Int[np.ndarray, "query take"]:
