@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 import torch
 from serving import alike, drawing, encoded, lesson, png, question, running, save_small_model, settings, small_learner
@@ -19,7 +20,7 @@ import apl.service
 import apl.service.encoding as encoding
 from apl.classifier.online import OnlineClassifier
 from apl.cli import main
-from apl.store import StoreAway
+from apl.store import NewRow, StoreAway, open_store
 from apl.store.ram import RamStore
 
 HOME = "/v1/memories/default"
@@ -316,3 +317,14 @@ def test_while_the_database_is_away_it_says_so_and_nothing_is_left_behind(
         assert client.get("/readyz").status_code == 200
         assert client.get(f"{HOME}/counts").json()["classes"] == [{"label": "sign 0", "rows": 1}]
         teach(client, 1)
+
+
+def test_in_the_home_of_another_model_s_memories_one_of_its_own_is_made(model: Path, tmp_path: Path) -> None:
+    with open_store(tmp_path / "m.apl", fingerprint="other", width=3) as store:
+        store.append([NewRow("theirs", np.ones(3, np.float32))])
+    for _ in range(2):
+        with running(settings(tmp_path / "m.apl", model)) as client:
+            theirs, ours = sorted(client.get("/v1/memories").json()["memories"], key=lambda one: one["usable"])
+            assert (theirs["name"], theirs["rows"], theirs["usable"]) == ("default", 1, False) and ours["usable"]
+            assert client.post(f"/v1/memories/{ours['name']}/learn", json=lesson(0)).status_code == 200
+            assert client.post("/v1/memories/default/learn", json=lesson(0)).status_code == 409

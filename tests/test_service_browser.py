@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 import shutil
@@ -13,6 +14,8 @@ import httpx
 import numpy as np
 import pytest
 from serving import drawing, encoded, running, save_small_model, settings
+from test_service_encoders import landscape
+from test_service_encoders import needs as NEEDED_WEIGHTS
 
 from apl.learner import Learner
 from apl.service.tokens import add_to_file, make_token
@@ -254,6 +257,29 @@ def test_several_pictures_and_folders_are_taught_and_nothing_is_left_out_in_sile
     page.fill("#batch-groups input", "both")
     page.click("#batch-go")
     page.wait_for_selector("#batch-title:has-text('Taught 2 pictures')")
+
+
+@pytest.mark.parametrize("kind", ["photo", "text"])
+def test_the_page_speaks_of_photographs_and_sentences_where_they_are_taught(
+    browser: object, kind: str, tmp_path: Path
+) -> None:
+    if importlib.util.find_spec(NEEDED_WEIGHTS[kind]) is None:
+        pytest.skip(f"the weights of {kind} are not installed")
+    with running(settings(tmp_path / "m.apl", kind), bundled=True) as client:
+        page = browser.new_page()
+        page.goto(str(client.base_url))
+        page.wait_for_selector("html[data-ready]", state="attached")
+        told = page.inner_text("header") + page.inner_text("#teach")
+        assert "raw" not in told and {"photo": "Show it a photograph", "text": "Write a sentence"}[kind] in told
+        for number, label in enumerate(("one", "another")):
+            if kind == "text":
+                page.fill("#sentence", ("where is my card", "what is the rate")[number])
+            else:
+                (tmp_path / f"{label}.jpg").write_bytes(encoded(landscape(number), "JPEG"))
+                page.set_input_files("#picture", tmp_path / f"{label}.jpg")
+            teach(page, label)
+        best(page, "another")
+        page.close()
 
 
 def test_a_photograph_of_twelve_megapixels_is_shrunk_before_it_is_sent(

@@ -44,8 +44,10 @@ def test_two_services_on_one_memory_lose_nothing_to_kills_and_a_restart_of_the_d
 
 def test_a_second_service_is_refused_and_a_polite_stop_loses_nothing(model: str, tmp_path: Path) -> None:
     server = Process("--model", model, "--memory", str(tmp_path / "m.apl"), "--rate", "0")
-    with pytest.raises(RuntimeError, match="open for writing elsewhere"):
+    with pytest.raises(RuntimeError, match="open for writing elsewhere") as refusal:
         Process("--model", model, "--memory", str(tmp_path / "m.apl"))
+    *_, sentence = str(refusal.value).splitlines()
+    assert sentence.startswith("apl serve: the memory is being written") and "Traceback" not in str(refusal.value)
     answered: list[int] = []
     stop = threading.Event()
 

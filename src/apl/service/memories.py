@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from apl.classifier.session import Session, open_memory
@@ -62,6 +64,10 @@ class OpenMemories:
             await self.make(FIRST)
         elif self._known[FIRST].usable:
             await self.worker(FIRST)
+        elif not any(known.usable for known in self._known.values()):
+            # The home of another model's memories, as when `apl serve` is tried with one model after the other.
+            name = re.sub(r"[^A-Za-z0-9_-]", "-", Path(self.settings.model).name)[:64]
+            await self.make(self.fingerprint[:64] if name in self._known else name)
 
     async def close(self) -> None:
         async with self._changing:

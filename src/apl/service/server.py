@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import socket
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -48,7 +50,9 @@ def serve(settings: Settings) -> int:
     config = server_config(app, settings)
     with _listening(settings) as listener:
         server = Server(app, config, _own_link(app, *listener.getsockname()[:2]))
-        server.run(sockets=[listener])
+        logging.getLogger("uvicorn.error").addFilter(lambda line: not hasattr(app.state, "failure"))
+        with suppress(SystemExit):  # uvicorn's way to say that it could not start
+            server.run(sockets=[listener])
     if not server.started:
         raise RuntimeError(getattr(app.state, "failure", "it could not start; the log tells why"))
     return 0

@@ -154,7 +154,7 @@ function nameIt(message) {
 
 find("name-form").addEventListener("submit", (event) => {
   event.preventDefault();
-  const label = find("label").value.trim();
+  const label = find("label").value.trim().normalize();
   if (label) teach(label);
 });
 find("right").addEventListener("click", () => {
@@ -178,7 +178,12 @@ const camera = new Camera({
     find("camera").textContent = on ? "Stop camera" : "Camera";
   },
 });
-const batch = new Batch({ memory: () => memory, side: () => (takes === "photo" ? PHOTO_SENT : SENT), photographs: () => takes === "photo", taught: () => refresh() });
+const batch = new Batch({ memory: () => memory, side: () => (takes === "photo" ? PHOTO_SENT : SENT), photographs: () => takes === "photo", taught });
+
+async function taught(summary) {
+  find("surprise").replaceChildren(el("p", {}, summary));
+  await refresh();
+}
 
 async function take(collected) {
   const [only] = collected.found;
@@ -235,7 +240,7 @@ async function forget(what, name) {
 }
 
 async function rename(label) {
-  const to = (await ask({ title: `Rename “${label}”`, text: "If there is a class of the new name, the two become one.", value: String(label) }))?.trim();
+  const to = (await ask({ title: `Rename “${label}”`, text: "If there is a class of the new name, the two become one.", value: String(label) }))?.trim().normalize();
   if (!to || to === String(label)) return;
   try {
     const { joined } = await call(memoryPath(memory, "/rename"), { method: "POST", json: { label, to } });
@@ -323,8 +328,13 @@ function suit(kind) {
   document.body.dataset.takes = kind;
   if (kind === "text") sheet = new Sentence(find("sentence"), watch);
   else sheet.photographs = kind === "photo";
-  find("draw-title").textContent = { drawing: "Draw", photo: "Photograph", text: "Write" }[kind];
-  if (kind === "photo") find("sheet-hint").textContent = "drop photographs or folders, or use the camera";
+  if (kind === "drawing") return;
+  const photo = kind === "photo";
+  document.title = `apl: teach it by ${photo ? "showing" : "writing"}`;
+  find("tagline").textContent = `${photo ? "Show it a photograph, name it, show it another" : "Write a sentence, name it, write another"}. It keeps only what surprises it.`;
+  find("draw-title").textContent = photo ? "Photograph" : "Write";
+  if (photo) find("sheet-hint").textContent = "drop photographs or folders, or use the camera";
+  else find("label-title").textContent = "It is about";
 }
 
 try {

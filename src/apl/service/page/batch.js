@@ -56,7 +56,7 @@ export class Batch {
 
   async teach() {
     const queue = this.groups.flatMap(({ input, pictures }) => {
-      const label = input.value.trim();
+      const label = input.value.trim().normalize();
       if (label) return pictures.map((picture) => ({ ...picture, label }));
       this.skipped.push(...pictures.map(({ path }) => ({ name: path, why: "it was given no name" })));
       return [];
@@ -73,14 +73,14 @@ export class Batch {
       }
       find("batch-text").textContent = this.stopped ? "Stopped." : "";
     } catch (error) { find("batch-text").textContent = `It stopped: ${error.message}`; }
-    find("batch-title").textContent =
-      `Taught ${count(sum.seen, "picture")}: ${sum.written} written down, ${sum.seen - sum.written} did not surprise.`;
+    const summary = `Taught ${count(sum.seen, "picture")}: ${sum.written} written down, ${sum.seen - sum.written} did not surprise.`;
+    find("batch-title").textContent = summary;
     find("batch-groups").replaceChildren();
     this.list();
     Object.assign(find("batch-go"), { disabled: false, textContent: "Close" });
     find("batch-cancel").hidden = true;
     progress.hidden = true;
-    await this.taught();
+    await this.taught(summary);
   }
 
   async send(pictures, sum) {

@@ -24,7 +24,8 @@ export function chart(svg, { share, count, total, first = 0, most = 0 }) {
   }
   svg.append(node("text", { class: "tick", x: LEFT, y: HEIGHT - 5 }, `${first}`));
   const last = node("text", { class: "tick", x: WIDTH - RIGHT, y: HEIGHT - 5, "text-anchor": "end" });
-  last.textContent = `${first + (total ?? count.length)} examples`;
+  const examples = first + (total ?? count.length);
+  last.textContent = examples === 1 ? "1 example" : `${examples} examples`;
   svg.append(last);
   const line = (values, scale) => {
     let path = "", pen = "M";
