@@ -13,12 +13,12 @@ from torch import nn
 from apl.baselines.cnp import ConditionalNeuralProcess
 from apl.baselines.gemcl import GenerativeMetaContinual, student_t
 from apl.baselines.infinite_mixture import InfiniteMixturePrototypes
-from apl.baselines.interface import EpisodicMethod, FewShotMethod
+from apl.baselines.interface import EmbeddingMap, EpisodicMethod, FewShotMethod
 from apl.baselines.maml import Maml
 from apl.baselines.mann import MemoryAugmentedNetwork, least_used
 from apl.baselines.matching import MatchingNetwork
 from apl.baselines.meta_training import MetaTraining, deal_places, draw_tasks, meta_train
-from apl.baselines.ours import newness
+from apl.baselines.ours import EncoderThroughMemory, newness
 from apl.baselines.protocols import Roaming, Watched, average_precision, few_shot, one_after_another, watch
 from apl.baselines.prototypical import PrototypicalNetwork
 from apl.baselines.relation import RelationNetwork
@@ -54,6 +54,7 @@ TRAINED: dict[str, Callable[[], EpisodicMethod]] = {
     "anil": lambda: Maml(WIDTH, step_size=1.0, output_only=True),
     "infinite mixture": lambda: InfiniteMixturePrototypes(WIDTH),
     "gemcl": lambda: GenerativeMetaContinual(WIDTH),
+    "through the memory": lambda: EncoderThroughMemory(EmbeddingMap(WIDTH)),
 }
 UNTRAINED: dict[str, Callable[[], FewShotMethod]] = {
     "streaming lda": lambda: StreamingLDA(*clusters(20, 9)),
