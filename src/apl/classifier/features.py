@@ -26,7 +26,7 @@ from apl.posterior import IMPOSSIBLE, Posterior
 FEATURE_NEIGHBOURS = 16
 ROWS_READ = 32
 """Neighbours recalled where the memory consolidates: local regression (`apl.readers`) gains up to here."""
-CONSOLIDATING_RATIO = 0.05
+CONSOLIDATING_RATIO = 0.1
 """Of σ to ln N for vectors, chosen on BANKING77's and ImageNet's training parts: sentences and photographs vary more within a
 class than drawings do, and more of them are worth a row."""
 NARROW = 32
