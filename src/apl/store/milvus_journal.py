@@ -40,6 +40,8 @@ STRONG = "Strong"
 NOT_READY = {*range(1, 10), 101, 103, *range(400, 403), *range(500, 505), *range(600, 605), *range(900, 906)}
 """What Milvus says (its own numbers) when services, replicas, channels, segments or nodes are not there yet, or are too
 busy: all of that passes."""
+SWEEP_RECORDS, LONG_RECORD = 8, 4096
+"""Once in so many writes older records are deleted, and after each that has so much to say."""
 TEXT_LIMIT = 65535
 """The longest text that Milvus stores, in bytes."""
 
@@ -188,13 +190,14 @@ class Journal:
         return [found[name] for name in sorted(found)]
 
     def commit(self, record: Record) -> None:
-        """From here on this record is the truth. Older ones are then swept away."""
+        """From here on this record is the truth. Older ones are swept away, some at a time."""
         text = json.dumps(asdict(record))
         if len(text.encode()) > TEXT_LIMIT:
             raise StoreError(f"this write to memory {record.memory!r} is too large for Milvus; nothing was written")
         entity = {"memory": record.memory, "batch": record.batch, "record": text, "unused": [0.0, 0.0]}
         self._client.insert(JOURNAL, [entity])
-        self._forget(f'memory == "{record.memory}" and batch < {record.batch}')
+        if record.batch % SWEEP_RECORDS == 0 or len(text) > LONG_RECORD:
+            self._forget(f'memory == "{record.memory}" and batch < {record.batch}')
 
     def erase(self, memory: str) -> None:
         self._forget(f'memory == "{memory}"', STRONG)

@@ -47,10 +47,15 @@ class Turn:
 
     def take(self, by_force: bool = False) -> bool:
         """Wait for the turn. True if it was taken over from somebody whose write may be half done."""
+        free = self._prefix + FREE
+        with suppress(MilvusException):  # it is there as a rule
+            self._client.rename_collection(free, mine := self._new_name(""))
+            self._mine, self._since = mine, time.monotonic()
+            return False
         while True:
             holder = self._free_or_expired(of_alone=by_force)
             if self._rename(holder, ""):
-                return holder != self._prefix + FREE
+                return holder != free
 
     def give_back(self) -> None:
         # If this fails, the others wait until the lease is over; what was written stays written.
@@ -98,7 +103,7 @@ class Turn:
             time.sleep(POLL_SECONDS * (1 + random.random()))
 
     def _rename(self, holder: str, kind: str) -> bool:
-        mine = f"{self._prefix}{kind}{uuid.uuid4().hex}"
+        mine = self._new_name(kind)
         try:
             self._client.rename_collection(holder, mine)
         except MilvusException:
@@ -107,6 +112,9 @@ class Turn:
             return False
         self._mine, self._since = mine, time.monotonic()
         return True
+
+    def _new_name(self, kind: str) -> str:
+        return f"{self._prefix}{kind}{uuid.uuid4().hex}"
 
     def _names(self) -> list[str]:
         return [name for name in self._client.list_collections() if name.startswith(self._prefix)]
