@@ -16,7 +16,16 @@ import numpy as np
 import pytest
 from test_store_sqlite import WIDTH, Victims, make, row
 
-from apl.store import NewRow, StoreBusy, StoreDamaged, StoreError, backup_memories, list_memories, open_store
+from apl.store import (
+    NewRow,
+    StoreBusy,
+    StoreDamaged,
+    StoreError,
+    backup_memories,
+    list_memories,
+    open_store,
+    sqlite_file,
+)
 from apl.store.transfer import verify
 
 KILLS = int(os.environ.get("APL_KILLS", "100"))
@@ -165,6 +174,23 @@ def test_a_file_may_be_made_by_many_at_once(tmp_path: Path) -> None:
         with victims.process:
             victims.process.stdin.close()
     assert {len(list_memories(tmp_path / f"{round}.apl")) for round in range(rounds)} == {4}
+
+
+def test_a_file_that_another_is_just_completing_is_not_taken_for_damaged(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(path, rows=50)
+    whole = path.read_bytes()
+    with path.open("r+b") as file:
+        file.truncate(len(whole) // 2)
+
+    def completed(seconds: float) -> None:
+        with path.open("ab") as file:
+            file.write(whole[file.tell() :])
+
+    monkeypatch.setattr(sqlite_file.time, "sleep", completed)
+    with open_store(path, read_only=True) as store:
+        assert store.count() == 50
 
 
 class InterruptedAfterBegin(sqlite3.Connection):
