@@ -1,7 +1,7 @@
 """Published methods beside ours, on the same embeddings and the same episodes: `apl reproduce baselines`.
 
 *Same encoder*: the bundled one, frozen. Every method trains only what it adds, on classes the encoder has not seen, for the
-same processor time of one thread; four settings of each are tried on the validation characters, for the same time each, and
+same processor time of one thread; three settings of each are tried on the validation characters, for the same time each, and
 the best goes on. What follows is fixed before anything is measured:
 
 - The **mean** of a method is over fifteen cells of equal weight: eight of few-shot accuracy (5, 20, 423 and 1000 classes at
@@ -55,17 +55,17 @@ from apl.paper.subjects import MODEL, Embedded, characters
 
 NAME = "baselines"
 SEED = 1
-TRIAL_SECONDS, TRAINING_SECONDS = 6.0, 60.0
-"""Of one thread's processor time: for each of the four settings, and for the best of them."""
+TRIAL_SECONDS, TRAINING_SECONDS = 3.0, 30.0
+"""Of one thread's processor time: for each of the three settings, and for the best of them."""
 DRAWINGS = 20
 """Of each training class."""
 MANY = 423
 """From so many classes on episodes are few and large."""
-STREAMS = {20: 20, MANY: 4}
+STREAMS = {20: 10, MANY: 2}
 PER_CLASS = {20: 20, MANY: 6}
 """Examples of each class in an online stream."""
-ROAMING_STREAMS, VALIDATION_STREAMS = 40, 4
-SEQUENCES = {20: 20, MANY: 4}
+ROAMING_STREAMS, VALIDATION_STREAMS = 20, 4
+SEQUENCES = {20: 20, MANY: 2}
 SEQUENCE_SHOT = 5
 
 Settings = dict[str, Any]
@@ -96,9 +96,9 @@ def _width(data: Embedded) -> int:
 
 
 PLACES = "its weights hold a place for each of 20 classes; more would be another training"
-RATES = tuple({"learning_rate": rate} for rate in (0.0, 3e-4, 1e-3, 3e-3))
+RATES = tuple({"learning_rate": rate} for rate in (0.0, 1e-4, 1e-3))
 """For methods that begin at the frozen embedding; 0 leaves it as it is."""
-HIGHER_RATES = tuple({"learning_rate": rate} for rate in (1e-3, 2e-3, 4e-3, 8e-3))
+HIGHER_RATES = tuple({"learning_rate": rate} for rate in (1e-3, 2e-3, 4e-3))
 """For methods that begin with a network that knows nothing."""
 
 
@@ -143,19 +143,19 @@ ENTRIES = (
         "MAML",
         "Finn et al. 2017",
         lambda s, data: Maml(_width(data), step_size=s["step_size"]),
-        _inner(0.5, 1.0, 2.0, 4.0),
+        _inner(0.5, 1.0, 2.0),
     ),
     Entry(
         "ANIL",
         "Raghu et al. 2020",
         lambda s, data: Maml(_width(data), step_size=s["step_size"], output_only=True),
-        _inner(2.0, 4.0, 8.0, 16.0),
+        _inner(2.0, 4.0, 8.0),
     ),
     Entry(
         "Infinite mixture prototypes",
         "Allen et al. 2019",
         lambda s, data: InfiniteMixturePrototypes(_width(data), within=s["within"]),
-        tuple({"learning_rate": 3e-4, "within": within} for within in (0.2, 0.8, 1.4, 2.0)),
+        tuple({"learning_rate": 3e-4, "within": within} for within in (0.2, 0.8, 2.0)),
     ),
     Entry(
         "GeMCL",
@@ -167,26 +167,26 @@ ENTRIES = (
         "Streaming LDA",
         "Hayes and Kanan 2020",
         lambda s, data: StreamingLDA(data.embeddings, data.labels, s["shrinkage"]),
-        tuple({"shrinkage": shrinkage} for shrinkage in (0.1, 0.3, 0.5, 0.8)),
+        tuple({"shrinkage": shrinkage} for shrinkage in (0.1, 0.5, 0.8)),
     ),
     Entry(
         "Logistic regression",
         "scikit-learn",
         lambda s, data: LogisticBaseline(s["c"]),
-        tuple({"c": c} for c in (10.0, 100.0, 1000.0, 10_000.0)),
+        tuple({"c": c} for c in (10.0, 100.0, 1000.0)),
     ),
     Entry(
         "Nearest neighbour",
         "scikit-learn",
         lambda s, data: NeighbourBaseline(s["neighbours"]),
-        tuple({"neighbours": k} for k in (1, 2, 3, 5)),
+        tuple({"neighbours": k} for k in (1, 3, 5)),
     ),
     Entry(
         OURS_NAME,
         "Ramalho and Garnelo 2019, with a memory that consolidates",
         lambda s, data: AdaptivePosterior(load_for_use(MODEL, ConsolidatingController(s["sigma_ratio"]))),
         # Its decoder was trained before, on the same classes (docs/LOG.md).
-        tuple({"sigma_ratio": ratio} for ratio in (0.25, 0.4, 0.75, 0.9)),
+        tuple({"sigma_ratio": ratio} for ratio in (0.4, 0.75, 0.9)),
     ),
 )
 

@@ -36,8 +36,8 @@ from apl.paper.baselines_table import OURS_NAME
 from apl.paper.results import Row, load_whole, save_rows
 
 NAME = "baselines-own"
-IMAGES = 60_000
-"""That each method is trained on, contexts and queries together: three minutes of one core, nine for MAML."""
+IMAGES = 24_000
+"""That each method is trained on, contexts and queries together: a minute of one core, four for MAML."""
 WAY, QUERIES, TASKS, SEED = 20, 1, 2, 1
 EPISODES, MAML_EPISODES = 1000, 100
 """MAML takes a gradient step through the encoder for each."""
