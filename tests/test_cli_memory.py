@@ -113,3 +113,18 @@ def test_keys_that_cannot_be_made_anew_leave_the_new_memory_empty(
     status, _, err = said(capsys, "memory", "reembed", memory, tmp_path / "new.apl", "--model", model)
     assert status == 2 and "not a picture" in err
     assert [info.rows for info in list_memories(tmp_path / "new.apl")] == [0]
+
+
+def test_a_memory_without_rows_may_still_become_another_model_s(pictures, model, capsys, tmp_path) -> None:
+    from apl.store import open_store
+
+    new = tmp_path / "new.apl"
+    with open_store(new, fingerprint="other", width=3), open_store(new, "kept", fingerprint="other", width=3):
+        pass
+    status, _, err = said(capsys, "predict", pictures, "--memory", new, "--model", model)
+    assert status == 2 and "were made by encoder" in err, "asking changes nothing"
+    assert call(capsys, "learn", pictures, "--memory", new, "--model", model)["learnt"] == 6
+    assert {one["name"]: one["rows"] > 0 for one in call(capsys, "memory", "list", new)} == {
+        "default": True,
+        "kept": False,
+    }

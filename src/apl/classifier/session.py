@@ -230,9 +230,9 @@ def recorded_parameters(location: Any, name: str, model: Any, encoder: Any = Non
     with open_store(location, name, read_only=True) as store:
         found = dict(store.setting(CLASSIFIER_SETTING) or {})
     if not found and model is None and encoder is None:
-        raise StoreError(f"memory {name!r} in {location} does not say which model it belongs to: give model=")
+        raise StoreError(f"memory {name!r} in {location} does not say which model it belongs to: give model= (--model)")
     if model is None and found["model"] == "":
-        raise StoreError(f"memory {name!r} in {location} was made with a learner that has no name: give model=")
+        raise StoreError(f"memory {name!r} in {location} was made with a learner that has no name: give model= (--model)")
     if model is None and encoder is None and found.get("encoder") == "":
         raise StoreError(f"memory {name!r} in {location} was made with an encoder that has no name: give encoder=")
     if plugged_encoder(model, encoder) is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from apl.classifier.online import OnlineClassifier
-from apl.store import NoSuchMemory, StoreError
+from apl.store import FingerprintMismatch, NoSuchMemory, StoreError, delete_memory, list_memories
 
 
 def open_classifier(
@@ -16,6 +16,11 @@ def open_classifier(
         return OnlineClassifier.load(memory, model, name, **parameters)
     except NoSuchMemory:
         pass
+    except FingerprintMismatch:
+        # An attempt that failed leaves an empty memory: it may still become another model's.
+        if parameters.get("read_only") or any(info.rows for info in list_memories(memory) if info.name == name):
+            raise
+        delete_memory(memory, name)
     except StoreError as error:
         if "does not exist" not in str(error) and "holds no memories" not in str(error):
             raise
