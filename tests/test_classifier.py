@@ -273,6 +273,23 @@ def test_bad_input_changes_nothing(classifier, pictures) -> None:
         np.testing.assert_array_equal(all_answers(classifier, pictures), before)
 
 
+def test_numbers_with_which_nobody_can_reckon_are_refused_by_name(tmp_path) -> None:
+    vectors = OnlineClassifier.for_features(4)
+    vectors.learn_one([1, 2, 3, 4], "a")
+    for much in ([1e38] * 4, [0, 0, 0, -(10**30)]):
+        for attempt in (lambda: vectors.learn_one(much, "b"), lambda: vectors.predict([much])):
+            with pytest.raises(ValueError, match="may be longer than 1e\\+18"):
+                attempt()
+    for name, value in {"width": -4, "max_rows": 2.5, "k": 0, "max_rows_per_class": "7"}.items():
+        with pytest.raises(ValueError, match=f"{name} must be at least 1, and a whole number, got {value}"):
+            OnlineClassifier.for_features().set_params(**{"width": 4, name: value}).open()
+    with pytest.raises(StoreError, match="is a directory: say under which name"):
+        vectors.save(tmp_path)
+    with pytest.raises(StoreError, match="does not exist"):
+        vectors.save(tmp_path / "none" / "m.apl")
+    assert list(tmp_path.parent.glob(f"{tmp_path.name}*")) == [tmp_path] and not list(tmp_path.iterdir())
+
+
 def test_a_store_that_fails_in_the_middle_leaves_everything_as_it_was(classifier, pictures, monkeypatch) -> None:
     before = all_answers(classifier, pictures)
 

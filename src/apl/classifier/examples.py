@@ -14,7 +14,7 @@ from apl.classifier.encoded import EncodedExamples
 from apl.pictures.drawings import fit, looks_like_a_photograph, read_image, read_images, to_png
 from apl.pictures.pixels import as_array, is_tensor
 from apl.store import Label
-from apl.store.rows import checked_label
+from apl.store.rows import LONGEST_KEY, checked_label
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,8 @@ def _numbers(x: Any) -> np.ndarray:
         raise ValueError(f"there is nothing in an array of shape {list(values.shape)}")
     if not np.isfinite(values).all():
         raise ValueError("the vector contains NaN or infinity (or a number too large for float32)")
+    if float(np.abs(values).max()) * values.shape[-1] ** 0.5 > LONGEST_KEY:
+        raise ValueError(f"the vector may be longer than {LONGEST_KEY:g}: distances to it could not be computed")
     return values
 
 

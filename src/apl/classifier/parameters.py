@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import math
-from typing import get_args
+from numbers import Integral
+from typing import Any, get_args
 
 from apl.config import Metric
 
 
 def check_parameters(
     *,
-    max_rows: int | None = None,
-    max_rows_per_class: int | None = None,
+    max_rows: Any = None,
+    max_rows_per_class: Any = None,
     sigma: float | None = None,
-    k: int | None = None,
+    k: Any = None,
     metric: str | None = None,
 ) -> None:
     for name, value in (("max_rows", max_rows), ("max_rows_per_class", max_rows_per_class), ("k", k)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+        if value is not None:
+            check_whole(name, value)
     if sigma is not None and not 0 <= sigma < math.inf:
         raise ValueError(f"sigma must be at least 0 nats, got {sigma}")
     if metric not in (None, *get_args(Metric)):
         raise ValueError(f"metric is 'euclidean' or 'cosine', got {metric!r}")
+
+
+def check_whole(name: str, value: Any) -> None:
+    if not isinstance(value, Integral) or value < 1:
+        raise ValueError(f"{name} must be at least 1, and a whole number, got {value}")
 
 
 def check_new_above(new_above: float | None) -> None:

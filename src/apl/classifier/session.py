@@ -20,7 +20,7 @@ from apl.classifier.engine_memory import EngineMemory, engine_can_search
 from apl.classifier.examples import Examples
 from apl.classifier.features import feature_learner, trained_feature_learner
 from apl.classifier.open_world import OpenWorld
-from apl.classifier.parameters import check_parameters
+from apl.classifier.parameters import check_parameters, check_whole
 from apl.config import WITHOUT_WEIGHTS
 from apl.controller import ConsolidatingController, SurpriseController
 from apl.encoders import FrozenEncoder, encoder_name, plugged_encoder
@@ -119,15 +119,21 @@ class Session:
         """Copy rows and settings into a new file, which appears only when complete."""
         if path.exists() and path.samefile(getattr(self.store, "path", os.devnull)):
             raise StoreError(f"{path} is this classifier's own memory: it is saved already")
+        if path.is_dir():
+            raise StoreError(f"{path} is a directory: say under which name to save the memory in it")
         if path.with_name(path.name + "-wal").exists():
             raise StoreError(f"{path} is open, or was not closed in order: save under another name")
         part = path.with_name(path.name + ".part")
         part.unlink(missing_ok=True)
-        with self.lock:
-            with open_store(part, name, fingerprint=self.store.fingerprint, width=self.store.width) as copy:
+        try:
+            with self.lock, open_store(part, name, fingerprint=self.store.fingerprint, width=self.store.width) as copy:
                 rows = [r.as_new(merged=tuple(self.store.merged(r.id))) for r in self.store.rows()]
                 copy.append(rows, settings=settings_that_travel(self.store))
-        os.replace(part, path)
+            os.replace(part, path)
+        except BaseException:
+            for beside in ("", "-wal", "-shm"):
+                part.with_name(part.name + beside).unlink(missing_ok=True)
+            raise
 
 
 def open_session(parameters: dict[str, Any], width: int | None, encoder: FrozenEncoder | None = None) -> Session:
@@ -139,6 +145,7 @@ def open_session(parameters: dict[str, Any], width: int | None, encoder: FrozenE
         width = parameters["width"] or width or (encoder.width if encoder else None)
         if width is None:
             raise UnknownWidth("how wide are the vectors? Give width=, or learn an example first")
+        check_whole("width", width)
         decoder_of = parameters["decoder_of"]
         if decoder_of is None:
             learner = feature_learner(width, parameters["consolidate"], parameters.get("metric"))
@@ -232,7 +239,9 @@ def recorded_parameters(location: Any, name: str, model: Any, encoder: Any = Non
     if not found and model is None and encoder is None:
         raise StoreError(f"memory {name!r} in {location} does not say which model it belongs to: give model= (--model)")
     if model is None and found["model"] == "":
-        raise StoreError(f"memory {name!r} in {location} was made with a learner that has no name: give model= (--model)")
+        raise StoreError(
+            f"memory {name!r} in {location} was made with a learner that has no name: give model= (--model)"
+        )
     if model is None and encoder is None and found.get("encoder") == "":
         raise StoreError(f"memory {name!r} in {location} was made with an encoder that has no name: give encoder=")
     if plugged_encoder(model, encoder) is not None:
