@@ -214,6 +214,12 @@ def test_an_encoder_and_a_decoder_are_trained_on_a_folder_of_ones_own(
     (tmp_path / "own" / "class 3" / "0.png").unlink()
     code, out, err = said(capsys, "train", "glyphs-encoder", "--data", "own", "--directory", "again")
     assert code == 2 and "class 3 holds fewer than 6 pictures" in err and not Path("again").exists()
+    for name in range(8):
+        # Every class, so that each part of the data has some.
+        (tmp_path / "own" / f"class {name}" / "0.png").write_bytes(b"")
+        (tmp_path / "own" / f"class {name}" / "._1.png").write_bytes(b"what some systems leave beside every picture")
+    code, out, err = said(capsys, "train", "glyphs-encoder", "--data", "own", "--directory", "again")
+    assert code == 2 and err.count("0.png: not a picture") == 4 and "._1" not in err and not Path("again").exists()
     code, out, err = said(capsys, "train", "omniglot-encoder-joint", "--data", "own")
     assert code == 2 and "--data means nothing here" in err
 

@@ -429,3 +429,8 @@ def test_what_listens_on_this_machine_only_cannot_be_shared(unharmed: httpx.Clie
     answer = unharmed.post(f"{HOME}/share", json={})
     refused(answer, 409)
     assert "--share" in answer.json()["error"]["message"]
+
+
+def test_a_port_that_cannot_be_is_refused_in_one_sentence(capsys: pytest.CaptureFixture) -> None:
+    assert main(["serve", "--memory", "ram:", "--port", "99999"]) == 2
+    assert "cannot listen on 127.0.0.1:99999: a port is a number from 0 to 65535" in capsys.readouterr().err

@@ -8,6 +8,7 @@ stays on its side when others are added.
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from apl.pictures.photographs import fit_coloured, read_coloured
 FEWEST_CLASSES = 6
 FEWEST_PICTURES = 6
 """Of each class: five to know it by and one to ask about."""
+WRONG_NAMED = 20
 COLOURED = 8
 """How far, of 255, the channels of a coloured picture lie from their mean."""
 
@@ -31,7 +33,7 @@ def load_folder(directory: str, part: Part, size: int, colour: bool = False) -> 
     """One part of the folder, its classes in the order of their names."""
     pictures = _pictures(Path(directory))
     chosen = getattr(split_folder(directory), part)
-    images, labels = [], []
+    images, labels, wrong = [], [], []
     for label, name in enumerate(chosen):
         for path in pictures[name]:
             try:
@@ -40,15 +42,20 @@ def load_folder(directory: str, part: Part, size: int, colour: bool = False) -> 
                     fit_coloured([read_coloured(image, size)], size) if colour else fit([read_image(image)], size)
                 )
             except ValueError as error:
-                raise DataError(f"{path}: {error}") from None
+                wrong.append(f"{path}: {error}")
             labels.append(label)
+    if wrong:
+        more = f" (and {len(wrong) - WRONG_NAMED} more)" if len(wrong) > WRONG_NAMED else ""
+        raise DataError(f"move away or repair what cannot be trained on: {'; '.join(wrong[:WRONG_NAMED])}{more}")
     return LabelledImages(torch.from_numpy(np.concatenate(images)), torch.tensor(labels), chosen)
 
 
 def has_colours(directory: str) -> bool:
     """Whether most of its classes begin with a picture that is more than shades of one colour."""
-    first = [open_image(paths[0]).convert("RGB").resize((32, 32)) for paths in _pictures(Path(directory)).values()]
-    hues = [np.asarray(image, int) for image in first]
+    hues = []
+    for path, *_ in _pictures(Path(directory)).values():
+        with suppress(ValueError):  # loading it will say so
+            hues.append(np.asarray(open_image(path).convert("RGB").resize((32, 32)), int))
     return sum(bool(np.abs(rgb - rgb.mean(2, keepdims=True)).mean() > COLOURED) for rgb in hues) * 2 > len(hues)
 
 
@@ -63,7 +70,7 @@ def _pictures(directory: Path) -> dict[str, list[Path]]:
     if not directory.is_dir():
         raise DataError(f"{directory} is not a directory")
     found = {
-        folder.name: sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+        folder.name: sorted(path for path in folder.rglob("*") if _is_picture(path.relative_to(folder)))
         for folder in sorted(directory.iterdir())
         if folder.is_dir() and not folder.name.startswith(".")
     }
@@ -75,3 +82,7 @@ def _pictures(directory: Path) -> dict[str, list[Path]]:
     if len(found) < FEWEST_CLASSES:
         raise DataError(f"{directory} holds {len(found)} folders of pictures: training needs {FEWEST_CLASSES} classes")
     return found
+
+
+def _is_picture(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES and not any(part.startswith(".") for part in path.parts)

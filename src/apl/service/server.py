@@ -92,7 +92,8 @@ def _listening(settings: Settings) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((settings.host.strip("[]"), settings.port))
         listener.listen(ACCEPTED_AT_ONCE)
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         listener.close()
-        raise OSError(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}") from None
+        why = error.strerror if isinstance(error, OSError) else "a port is a number from 0 to 65535"
+        raise OSError(f"cannot listen on {settings.host}:{settings.port}: {why}") from None
     return listener
