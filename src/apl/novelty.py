@@ -64,27 +64,27 @@ class Novelty:
 
     def learn(self, readings: Readings, truth: Int[np.ndarray, "episode query"]) -> None:
         """One query after the other. What they would have been like without their class is read once for all."""
-        before = np.take_along_axis(readings.examples, truth, 1)
-        first, left_out = before == 0, (before > 0) & (readings.number > 1)[:, None]
+        before = readings.examples[np.arange(len(truth))[:, None], truth]
+        several, some = (readings.number > 1)[:, None], (readings.number > 0)[:, None]
+        first, left_out = before == 0, (before > 0) & several
         seen = left = readings.nearness
         if left_out.any():
             left = readings.nearness_without(truth)
-        cosine, is_new = np.where(first, seen[0], left[0]), left_out | (first & (readings.number > 0)[:, None])
+        cosine, share = np.stack([seen[0], left[0]], -1), np.stack([seen[1], left[1]], -1)
+        nearest = np.where(first, seen[0], left[0])
+        is_new, paired = left_out | (first & some), left_out & (before > 1)
         for query in range(truth.shape[1]):
-            at = np.s_[:, query : query + 1]
-            paired = left_out[:, query] & (before[:, query] > 1)
-            if paired.any():
-                sums = np.concatenate([self._sum(seen[0][at], seen[1][at]), self._sum(left[0][at], left[1][at])], 1)
-                self._step(sums, paired)
+            if paired[:, query].any():
+                self._step(self._sum(cosine[:, query], share[:, query]), paired[:, query])
             counts = is_new[:, query]
             kept = np.where(counts, FORGETTING, 1)
-            self.total = kept * self.total + counts * cosine[:, query]
-            self.square = kept * self.square + counts * np.square(cosine[:, query])
+            self.total = kept * self.total + counts * nearest[:, query]
+            self.square = kept * self.square + counts * np.square(nearest[:, query])
             self.cases = kept * self.cases + counts
 
     def _sum(
-        self, cosine: Float[np.ndarray, "episode query"], share: Float[np.ndarray, "episode query"]
-    ) -> Float[np.ndarray, "episode query"]:
+        self, cosine: Float[np.ndarray, "episode case"], share: Float[np.ndarray, "episode case"]
+    ) -> Float[np.ndarray, "episode case"]:
         mean = (self.total + COSINE_CASES * USUAL_COSINE) / (self.cases + COSINE_CASES)
         squares = np.maximum(self.square - 2 * mean * self.total + self.cases * np.square(mean), 0)
         spread = np.sqrt((squares + SPREAD_CASES * USUAL_SPREAD**2) / (self.cases + SPREAD_CASES))
