@@ -166,7 +166,8 @@ PRESETS: dict[str, Preset] = {
         PAPER_TAUGHT,
         student_from="runs/paper-encoder-taught/encoder",
         data=DataSource(with_validation=True),
-        learning_rate=1e-3,
+        steps=3200,
+        learning_rate=1.2e-3,
         decay_share=1.0,
     ),
     "paper-20way": TrainConfig(
