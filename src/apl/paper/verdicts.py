@@ -65,7 +65,7 @@ def _table1(rows: list[Row]) -> list[Finding]:
 
 def _fixed_labels(rows: list[Row]) -> list[Finding]:
     words = {
-        "paper's architecture": "its encoder started as a classifier, its decoder and labels",
+        "paper's architecture": "its encoder, started as a classifier and taught by ours, its decoder and labels",
         "paper's recipe": "everything from scratch through the decoder",
     }
     return _against_the_paper(rows, words)
