@@ -143,7 +143,8 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
     learner.eval()
     if run.rank == 0:
         encoder = {"encoder": read_encoder(config.encoder_from).provenance} if config.encoder_from else {}
-        validated = _validate(trained, validation_inputs, validation.labels, config)
+        chosen_by = not config.data.with_validation
+        validated = _validate(trained, validation_inputs, validation.labels, config) if chosen_by else {}
         provenance = run.provenance("learner on episodes", config.data, validated, **encoder)
         # An encoder that a bundled model holds is not saved again.
         shared = config.encoder_from if config.freeze_encoder and is_named(config.encoder_from) else None

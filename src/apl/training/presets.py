@@ -73,6 +73,7 @@ PAPER_TAUGHT = DistilConfig(
 
 FIXED_LABELS = TrainConfig(
     learner=LearnerConfig(decoder=DecoderConfig(labels="fixed", way=1000), sigma_ratio=0.2),
+    data=DataSource(with_validation=True),
     encoder_from="paper-encoder",
     freeze_encoder=True,
     mirrored="for_decoder",
