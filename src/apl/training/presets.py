@@ -63,7 +63,7 @@ def on_all_background(start: str, config: PretrainConfig) -> PretrainConfig:
 
 PAPER_TAUGHT = DistilConfig(
     student=ConvConfig(),
-    student_from="paper-encoder",
+    student_from="runs/paper-encoder/encoder",
     pen_share=0.0,
     steps=5000,
     batch=128,
