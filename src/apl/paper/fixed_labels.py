@@ -28,7 +28,6 @@ ARCHITECTURE, RECIPE = "paper's architecture", "paper's recipe"
 WAYS = (5, 20, 423, 1000)
 MODELS = {
     ARCHITECTURE: {5: "fixed-5way", 20: "paper-architecture", 423: "fixed-423way", 1000: "fixed-1000way"},
-    f"{ARCHITECTURE}, encoder kept": {20: "fixed-20way"},
     f"{ARCHITECTURE}, working memory": {way: f"fixed-{way}way-working-memory" for way in WAYS[1:]},
     f"{ARCHITECTURE}, LSTM": {way: f"fixed-{way}way-lstm" for way in WAYS[1:]},
     RECIPE: {20: "paper-20way"},
