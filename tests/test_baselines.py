@@ -274,6 +274,9 @@ def test_the_embedding_of_maml_takes_the_same_step_however_often_its_classes_are
     many["output"][:, 0] = torch.tensor([1.0, -1.0]).repeat(50)
     step = method.step(many, torch.ones(100, 2), torch.arange(100), training=False)["embed.change.weight"]
     torch.testing.assert_close(step, after)
+    # One example alone, where two classes are known, has its share of that: half of its own gradient.
+    alone = method.step(weights, x[:1], y[:1], training=False, known=2)["embed.change.weight"]
+    torch.testing.assert_close(alone, -0.5 * unit * (p - 1) * torch.tensor([[1.0, 1.0], [0.0, 0.0]]))
 
 
 def test_maml_learns_through_its_steps_and_adapts_the_embedding_where_anil_does_not():

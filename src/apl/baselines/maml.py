@@ -56,15 +56,17 @@ class Maml(EpisodicMethod):
         embedded = functional_call(self.embed, changed, (x,)) if changed else self.embed(x)
         return self.unit * embedded @ weights["output"].T
 
-    def step(self, weights: Weights, x: Tensor, y: Int[Tensor, " example"], training: bool) -> Weights:
+    def step(
+        self, weights: Weights, x: Tensor, y: Int[Tensor, " example"], training: bool, known: int | None = None
+    ) -> Weights:
         """w − α ∂L/∂w, where L is the mean over classes of the mean loss of their examples; n α for the output of n
-        classes."""
+        classes. `known` is n where the examples are of some of the classes only."""
         with torch.enable_grad():
             if not training:
                 weights = {name: value.detach().requires_grad_() for name, value in weights.items()}
             losses = F.cross_entropy(self.answer(weights, x), y, reduction="none")
             of_class = y.bincount()
-            classes = int((of_class > 0).sum())
+            classes = known or int((of_class > 0).sum())
             loss = (losses / of_class[y]).sum() / classes
             gradients = torch.autograd.grad(loss, list(weights.values()), create_graph=training)
         size = {name: self.step_size * (classes if name == "output" else 1) for name in weights}
@@ -104,8 +106,9 @@ class Maml(EpisodicMethod):
                 count,
             )
         else:
+            known = int(seen(self.context_label, self.way).sum())
             for x, y in self.since:
-                self.weights = self.step(self.weights, x[None], torch.tensor([y]), training=False)
+                self.weights = self.step(self.weights, x[None], torch.tensor([y]), training=False, known=known)
         self.since = []
 
     @torch.no_grad()
