@@ -161,7 +161,7 @@ class Score:
         if self.asked:
             parts.append(f"{self.right} of {self.asked} right ({self.right / self.asked:.1%})")
         if self.unknown:
-            parts.append(f"{self.unknown} in {len(self.unknown_folders)} folders whose names are no known labels")
+            parts.append(f"{self.unknown} under {len(self.unknown_folders)} names that are no known labels")
         if self.unreadable:
             parts.append(f"{self.unreadable} unreadable")
         return "; ".join(parts)

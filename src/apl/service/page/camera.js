@@ -14,14 +14,16 @@ export class Camera {
 
   async toggle() {
     if (this.on) return this.stop();
+    if (this.asking) return;
     if (!navigator.mediaDevices?.getUserMedia) {
       return this.failed(new Error("Browsers lend the camera only to pages on this machine or over https. Take a photograph with Pictures… instead."));
     }
+    this.asking = true;
     try {
       this.stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
     } catch (error) {
       return this.failed(new Error(error.name === "NotAllowedError" ? "The camera may not be used: allow it in the browser." : "There is no camera to be found."));
-    }
+    } finally { this.asking = false; }
     this.video = Object.assign(document.createElement("video"), { srcObject: this.stream, muted: true, playsInline: true });
     await this.video.play();
     this.timer = setInterval(() => this.look(), EVERY_MS);
