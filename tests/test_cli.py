@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import builtins
 import json
 import re
 from dataclasses import replace
@@ -287,3 +288,18 @@ def test_a_developer_can_ask_for_the_traceback(
     monkeypatch.setenv("APL_DEBUG", "1")
     with pytest.raises(ValueError, match="no preset"):
         main(["train", "nothing"])
+
+
+def test_ctrl_c_while_modules_are_still_being_loaded_is_no_traceback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = builtins.__import__
+
+    def interrupted(name: str, *more: object) -> object:
+        if name == "tyro":
+            raise KeyboardInterrupt
+        return load(name, *more)
+
+    monkeypatch.setattr(builtins, "__import__", interrupted)
+    assert main(["memory", "list", "x.apl"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"

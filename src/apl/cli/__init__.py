@@ -71,12 +71,12 @@ def usage() -> str:
 
 
 def _run(name: str, rest: list[str]) -> int:
-    import tyro
-
     module = name
     if (longer := " ".join([name, *rest[:1]])) in TWO_WORDS:
         name, module, rest = longer, TWO_WORDS[longer], rest[1:]
     try:
+        import tyro
+
         command = importlib.import_module(f"apl.cli.{module}").Command
         config = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
         parsed = tyro.cli(command, args=rest, prog=f"apl {name}", config=config)
