@@ -50,13 +50,16 @@ def chosen_by(quick: bool) -> list[Row]:
     """Errors on characters held out of the background, by number of views."""
     if not (HELD_OUT / "model.json").is_file():
         return [row for row in load_rows("lake") if row["runs"] == CHOSEN_BY]
-    encoder = read_encoder(HELD_OUT).build()
+    saved = read_encoder(HELD_OUT)
+    encoder = saved.build()
+    trained = {part: saved.provenance.get(part) for part in ("trained_as", "steps", "seconds", "commit", "validation")}
     held_out = omniglot("lake", "validation", size=encoder.config.image_size)
     runs = runs_like_lakes(held_out, 20 if quick else 400, torch.Generator().manual_seed(SEED))
-    return [
-        _row(CHOSEN_BY, HELD_OUT.parent.name, views, answered(embed_views(encoder, held_out.images, views), runs))
-        for views in VIEWS
-    ]
+    rows = []
+    for views in VIEWS:
+        correct = answered(embed_views(encoder, held_out.images, views), runs)
+        rows.append({**_row(CHOSEN_BY, HELD_OUT.parent.name, views, correct), "trained": trained})
+    return rows
 
 
 @torch.no_grad()
