@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float, Int
 ROWS_AT_ONCE = 256
 MOST_COMPARED = 2048
 """Up to so many rows each is compared with every other; of more rows, `SAMPLED` stand for all when one has to go."""
-SAMPLED = 256
+SAMPLED = 32
 
 
 class Redundancy:
@@ -65,11 +65,7 @@ class Redundancy:
     def _measure(self, keys: np.ndarray, labels: np.ndarray, rows: np.ndarray) -> None:
         for start in range(0, len(rows), ROWS_AT_ONCE):
             part = rows[start : start + ROWS_AT_ONCE]
-            distance = distances(keys[part], keys)
-            distance[np.arange(len(part)), part] = np.inf
-            same = labels[part][:, None] == labels
-            self._same[part] = np.where(same, distance, np.inf).min(1)
-            self._other[part] = np.where(same, np.inf, distance).min(1)
+            self._same[part], self._other[part] = _nearest(keys, labels, part)
 
 
 def least_important_of_some(
@@ -84,11 +80,18 @@ def least_important_of_some(
     if len(allowed) > SAMPLED:
         step = len(allowed) / SAMPLED
         allowed = allowed[((np.arange(SAMPLED) + turn % 61 / 61) * step).astype(int)]
-    distance = distances(keys[allowed], keys)
-    distance[np.arange(len(allowed)), allowed] = np.inf
-    same = labels[allowed][:, None] == labels
-    within, between = np.where(same, distance, np.inf).min(1), np.where(same, np.inf, distance).min(1)
+    within, between = _nearest(keys, labels, allowed)
     return int(allowed[(ratios(within, between) * examples[allowed]).argmin()])
+
+
+def _nearest(
+    keys: Float[np.ndarray, "row embed"], labels: Int[np.ndarray, " row"], some: Int[np.ndarray, " some"]
+) -> tuple[Float[np.ndarray, " some"], Float[np.ndarray, " some"]]:
+    """How far the nearest other row of the same class is from some of the rows, and the nearest row of another class."""
+    distance = distances(keys[some], keys)
+    distance[np.arange(len(some)), some] = np.inf
+    same = labels[some][:, None] == labels
+    return np.where(same, distance, np.inf).min(1), np.where(same, np.inf, distance).min(1)
 
 
 def ratios(same: Float[np.ndarray, " row"], other: Float[np.ndarray, " row"]) -> Float[np.ndarray, " row"]:
@@ -103,7 +106,7 @@ def distances(
     some: Float[np.ndarray, "row embed"], others: Float[np.ndarray, "other embed"]
 ) -> Float[np.ndarray, "row other"]:
     """Euclidean; what rounding cannot tell from zero is zero."""
-    square_lengths = np.square(some).sum(1)[:, None] + np.square(others).sum(1)
+    square_lengths = np.einsum("rd,rd->r", some, some)[:, None] + np.einsum("rd,rd->r", others, others)
     square = square_lengths - 2 * some @ others.T
     square[square < 1e-5 * square_lengths] = 0
     return np.sqrt(square)
