@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,8 @@ class Command:
         missing = [name for name in needed if importlib.util.find_spec(name) is None]
         if missing:
             raise ImportError(f"the service needs {', '.join(missing)}: pip install 'apl-memory[service]'")
+        # Requests share the cores among them: threads that wait for each other inside one would keep the others from it.
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
         from apl.service.server import serve
         from apl.service.settings import Limits, Settings
 
