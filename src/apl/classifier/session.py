@@ -148,7 +148,7 @@ def open_session(parameters: dict[str, Any], width: int | None, encoder: FrozenE
         check_whole("width", width)
         decoder_of = parameters["decoder_of"]
         if decoder_of is None:
-            learner = feature_learner(width, parameters["consolidate"], parameters.get("metric"))
+            learner = feature_learner(width, parameters["consolidate"], parameters["metric"])
         else:
             learner = trained_feature_learner(_model(decoder_of), width)
     else:
