@@ -118,7 +118,7 @@ class Command:
         commit = current_commit()
         found = {
             **measure(),
-            "data": self.embeddings.name,
+            "data": (self.photographs if where[-1] == "photographs" else self.embeddings).name,
             "commit": commit,
             "load_average": round(os.getloadavg()[0], 1),
             "cores": len(os.sched_getaffinity(0)),
