@@ -89,13 +89,11 @@ class Command:
         from apl.data.files import cache_directory
 
         x, y = self._x, self._y
-        if set(self.parts) == {"follower"} and engine == "milvus":
-            return
         server = PostgresServer() if engine == "postgresql" else LocalMilvus(cache_directory() / "milvus-server")
         try:
             if "answers" in self.parts:
                 self._keep((engine, "answers"), lambda: same_answers(server.url, x, y, self.examples))
-            if "follower" in self.parts and engine == "postgresql":
+            if "follower" in self.parts:
                 self._keep((engine, "follower"), lambda: self._following(server.url))
             if "outage" in self.parts:
                 self._keep((engine, "outage"), lambda: outage(server, "omniglot", self.clients, self.seconds))
