@@ -32,6 +32,7 @@ from apl.learner import Learner
 from apl.paper.analogy_facts import watch_with_facts
 from apl.paper.analogy_figures import shortest_proof
 from apl.training.analogy import AnalogyConfig, digits_shown, embedded_sampler, train_analogy
+from apl.training.analogy_hints import note_times, row_questions
 from apl.training.run import RunOptions
 
 TINY = ConvConfig(stem_channels=4, stem_stride=4, groups=(Group(4, 1),))
@@ -381,6 +382,50 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(made_up: None, tm
     straight = train_analogy(config, RunOptions(tmp_path / "straight"))
     for a, b in zip(resumed.decoder.parameters(), straight.decoder.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+PAPERS = replace(DEDUCTION, kind="relational", hidden=16, blocks=1, key_distances=True)
+
+
+@pytest.mark.parametrize("kind", ["relational", "working_memory", "lstm"])
+def test_questions_of_rows_are_part_of_training_and_not_of_what_is_saved(
+    kind: str, made_up: None, tmp_path: Path
+) -> None:
+    config = replace(SHORT, learner=replace(SHORT.learner, decoder=replace(PAPERS, kind=kind)), row_questions=1.0)
+    config = replace(config, decay_share=1e-9)
+    straight = train_analogy(config, RunOptions(tmp_path / "straight"))
+    train_analogy(replace(config, steps=4), RunOptions(tmp_path / "parts"))
+    resumed = train_analogy(config, RunOptions(tmp_path / "parts", resume=True))
+    without = train_analogy(replace(config, row_questions=0.0), RunOptions(tmp_path / "without"))
+    for a, b in zip(resumed.decoder.parameters(), straight.decoder.parameters(), strict=True):
+        assert torch.equal(a, b)
+    weights = [learner.decoder.inputs.project.weight for learner in (straight, without)]
+    assert not torch.equal(*weights)
+    assert (
+        Learner.load(tmp_path / "straight" / "model").decoder.state_dict().keys() == without.decoder.state_dict().keys()
+    )
+
+
+def test_a_row_is_asked_for_the_question_s_digit_with_its_symbol_and_for_its_digit_with_the_question_s_symbol() -> None:
+    task, twin = AnalogyTask(), learner_of(PAPERS, k=3).on_embeddings()
+    drawn = sampler_width(twin).draw(2, 12)
+    times = torch.full_like(drawn.digit, -1)
+    steps = run_episode(twin, twin.new_memory(2), drawn.inputs, drawn.episodes, 4)
+    label = {
+        (e, int(d), int(s)): int(task.label(drawn.digit_value[e, d], drawn.symbol_value[e, s]))
+        for e, d, s in itertools.product(range(2), range(10), range(10))
+    }
+    for step in steps:
+        found = step.observation.prediction.neighbours
+        seen = times[torch.arange(2)[:, None, None], torch.from_numpy(found.row).clamp(min=0)]
+        asked = row_questions(task, drawn, step.seen, seen)
+        for e, q, r in np.argwhere(found.mask).tolist():
+            a, b = (int(x[e, step.seen + q]) for x in (drawn.digit, drawn.symbol))
+            i, j = (int(x[e, seen[e, q, r]]) for x in (drawn.digit, drawn.symbol))
+            assert asked[e, q, r].tolist() == [label[e, a, j], label[e, i, b]]
+            assert label[e, i, j] == found.columns["label"][e, q, r]
+        note_times(times, step)
+    assert step.seen == 8 and found.mask.any()
 
 
 def test_deduced_facts_are_counted_among_the_stored_rows(made_up: None, tmp_path: Path) -> None:

@@ -14,10 +14,11 @@ from apl.encoders.photo import PhotoEncoder
 from apl.learner import Learner
 from apl.paper import imagenet
 from apl.paper.imagenet import any_n_learner, chosen_weight, row, watch_episodes
-from apl.paper.imagenet_decoders import DecoderTraining, start_by_copying, train, trained_decoders
+from apl.paper.imagenet_decoders import DecoderTraining, train, trained_decoders
 from apl.paper.inception import InceptionEncoder
 from apl.paper.photo_features import PhotoFeatures
 from apl.paper.verdicts import FINDINGS
+from apl.training.copying import start_by_copying
 
 
 def _made(classes=30, photos=9, width=24):
@@ -68,13 +69,14 @@ def test_decoders_of_fixed_labels_are_trained_in_pieces_saved_and_found_again(tm
     assert watch_episodes(learner, keys, data, 5, episodes=1).result.correct.shape == (1, 45)
 
 
-def test_a_decoder_of_fixed_labels_starts_by_repeating_what_it_attends_to():
+@pytest.mark.parametrize("kind", ["relational", "working_memory", "lstm"])
+def test_a_decoder_of_fixed_labels_starts_by_repeating_what_it_attends_to(kind):
     data = _made()
-    decoder = DecoderConfig(labels="fixed", way=30, hidden=256, blocks=1)
+    decoder = DecoderConfig(kind=kind, labels="fixed", way=30, hidden=256, blocks=1)
     learner = Learner(LearnerConfig(IdentityConfig(24, normalise=True), decoder, k=5)).eval()
     keys = torch.from_numpy(data.features)
     before = watch_episodes(learner, keys, data, 30, episodes=1).result
-    start_by_copying(learner.decoder)
+    start_by_copying(learner.decoder, sharpness=20.0)
     after = watch_episodes(learner, keys, data, 30, episodes=1).result
     assert before.accuracy_last(60).mean < 0.4 and after.accuracy_last(60).mean > 0.8
 

@@ -3,8 +3,10 @@
 *Paper's architecture*: its encoder of 12 blocks of 64 at 28×28, started as a classifier (`apl train paper-encoder`), taught by
 our ensemble (`paper-encoder-taught`, `paper-encoder-taught-all`), and a decoder of N fixed labels on it (`apl train fixed-1000way`,
 then `fixed-423way`, `fixed-20way`, `fixed-5way`); at 20-way both are then trained together on episodes (`apl train
-paper-architecture`). *Paper's recipe*: everything from scratch through the decoder (`apl train paper-20way`). A decoder takes
-22 MB and is not kept in the repository: where it is neither there nor in runs/, what was measured before is kept.
+paper-architecture`). *Paper's recipe*: everything from scratch through the decoder (`apl train paper-20way`). The other two
+decoders (`apl train fixed-1000way-lstm`, …) stand beside the first online, for the figure of the paper's appendix. A decoder takes
+22 MB and is not kept in the repository: where it is neither there nor in runs/, or its very weights were measured before, what
+was measured is kept. To measure everything anew, delete the result file.
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ from pathlib import Path
 import numpy as np
 
 from apl.checkpoint import find_model, is_named, read_json
+from apl.evaluate import online
 from apl.learner import Learner
-from apl.paper.plot import OTHER, OURS, QUIET, figure
+from apl.paper.online import summary
+from apl.paper.plot import OTHER, OURS, PALETTE, QUIET, figure, smooth
 from apl.paper.results import Row, figure_path, load_rows, save_rows
-from apl.paper.subjects import Subject, characters
-from apl.paper.table1 import PAPER, cell
+from apl.paper.subjects import Embedded, Subject, characters
+from apl.paper.table1 import PAPER, SEED, cell
 from apl.training.episodic import load_decoder
 
 NAME = "fixed-labels"
@@ -46,6 +50,9 @@ STEADY = 100_000
 """From so many images on the error falls as a power of their number."""
 EPISODES = {5: 1000, 20: 600, 423: 6, 1000: 4}
 """Fewer than in table 1: the paper's decoder takes a hundred times as long as ours."""
+ONLINE_EPISODES = {20: 20, 423: 1, 1000: 1}
+POINTS = 40
+"""How many points of an online curve are kept."""
 
 
 def reproduce(quick: bool = False) -> None:
@@ -56,6 +63,7 @@ def reproduce(quick: bool = False) -> None:
             save_rows(NAME, rows, quick, recipe_curve=CURVE, recipe_extrapolated=extrapolated(rows))
     if not quick:
         draw_recipe(rows)
+        draw_decoders(rows)
 
 
 def extrapolated(rows: list[Row]) -> dict[str, float] | None:
@@ -91,20 +99,55 @@ def draw_recipe(rows: list[Row]) -> None:
         axes.legend(frameon=False)
 
 
+def draw_decoders(rows: list[Row]) -> None:
+    """Accuracy against items written, the three decoders of fixed labels (paper, appendix)."""
+    online_rows = [row for row in rows if row["shot"] == 0]
+    if not online_rows:
+        return
+    with figure(figure_path("fixed-labels-decoders", False), columns=3, width=3.6) as panels:
+        for axes, way in zip(panels, WAYS[1:], strict=True):
+            for row, colour in zip((r for r in online_rows if r["way"] == way), PALETTE, strict=False):
+                label = row["decoder"].replace("_", " ")
+                axes.plot(row["stored_curve"], row["accuracy_curve"], color=colour, label=label)
+            axes.set(xlabel="items written", ylim=(0, 1.02), title=f"{way}-way, fixed labels")
+        panels[0].set_ylabel("accuracy (running mean)")
+        panels[0].legend(frameon=False)
+
+
 def measured(method: str, name: str, way: int, quick: bool, earlier: list[Row]) -> Iterator[Row]:
+    """Rows of one model: 1 and 5 shots, and (but for the recipe) online."""
     trained_here = Path("runs") / name / "model"
     place = str(trained_here) if (trained_here / "model.json").is_file() else name
+    before = {row["shot"]: row for row in earlier if (row["method"], row["way"]) == (method, way)}
     if place == name and not is_named(name):
-        yield from (row for row in earlier if (row["method"], row["way"]) == (method, way))
+        yield from before.values()
         return
     described = read_json(find_model(place) / "model.json")
     parts = ("trained_as", "steps", "seconds", "commit", "validation")
     trained = {part: described["provenance"].get(part) for part in parts}
     learner = with_first_labels(place, way)
     tested = Subject(method, learner.config.decoder.kind, "fixed", name, learner.on_embeddings())
-    data = characters(way > 423, model=place, quick=quick)
-    for shot in (1, 5):
-        yield {**cell(tested, data, way, shot, quick, EPISODES[way]), "trained": trained}
+    for shot in (1, 5) if way not in ONLINE_EPISODES or method == RECIPE or quick else (1, 5, 0):
+        if shot in before and before[shot]["trained"] == trained:
+            yield before[shot]
+            continue
+        data = characters(way > 423, model=place, quick=quick)
+        row = cell(tested, data, way, shot, quick, EPISODES[way]) if shot else online_row(tested, data, way)
+        yield {**row, "trained": trained}
+
+
+def online_row(tested: Subject, data: Embedded, way: int) -> Row:
+    """Whole episodes from an empty memory, with the curve of accuracy against items written."""
+    episodes = ONLINE_EPISODES[way]
+    batch = 1 if way == 20 else 16
+    result = online(tested.learner, data.embeddings, data.labels, way=way, episodes=episodes, seed=SEED, batch=batch)
+    stored, accuracy = result.stored.float().mean(0), smooth(result.correct.mean(0), max(10, way // 2))
+    points = range(0, len(stored), max(1, len(stored) // POINTS))
+    curve = {
+        "stored_curve": [round(float(stored[t]), 1) for t in points],
+        "accuracy_curve": [round(float(accuracy[t]), 4) for t in points],
+    }
+    return tested.row(data, **summary(result, episodes, last=100 if way == 20 else 1000), **curve)
 
 
 def with_first_labels(model: str, way: int) -> Learner:

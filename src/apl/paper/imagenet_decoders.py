@@ -21,15 +21,12 @@ from torch import Tensor
 
 from apl.checkpoint import read_json
 from apl.config import DecoderConfig, IdentityConfig, LearnerConfig
-from apl.decoder.relational import RelationalDecoder
 from apl.episode import EpisodeSampler, run_episode
 from apl.learner import Learner
+from apl.training.copying import start_by_copying
 from apl.training.episodic import in_precision, next_episode_cap
 from apl.training.run import Run, RunOptions
 from apl.training.schedule import exponential
-
-COPYING = 15.0
-"""How sure a decoder starts out that a label it attends to is the answer, in logits."""
 
 
 @dataclass(frozen=True)
@@ -62,20 +59,6 @@ class DecoderTraining:
 
 def trainings(encoder: str) -> tuple[DecoderTraining, ...]:
     return tuple(DecoderTraining(way, encoder) for way in (20, 100, 1000))
-
-
-def start_by_copying(decoder: RelationalDecoder) -> None:
-    """Begin as a decoder that repeats the labels it attends to.
-
-    Left to chance, what a row says of its label is a hundredth of what it says of its photograph, and finding it takes
-    most of a training.
-    """
-    labels, project = decoder.labels, decoder.inputs.project
-    width, hidden = labels.embedding.embedding_dim, project.out_features
-    code = torch.randn(hidden, width, generator=torch.Generator().manual_seed(0)) / width**0.5
-    with torch.no_grad():
-        project.weight[:, 2 * decoder.inputs.width :][:, :width] = code
-        labels.logits.weight.copy_(COPYING / hidden * labels.embedding.weight @ code.T)
 
 
 def train(

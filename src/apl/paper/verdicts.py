@@ -68,7 +68,23 @@ def _fixed_labels(rows: list[Row]) -> list[Finding]:
         "paper's architecture": "its encoder, started as a classifier and taught by ours, its decoder and labels",
         "paper's recipe": "everything from scratch through the decoder",
     }
-    return _against_the_paper(rows, words)
+    return _against_the_paper([row for row in rows if row["shot"]], words) + _fixed_decoders(rows)
+
+
+def _fixed_decoders(rows: list[Row]) -> list[Finding]:
+    """The three decoders with the paper's labels: a point apart at most, at every number of classes."""
+    said, apart = [], []
+    for way, last in ((20, "accuracy_last_100"), (423, "accuracy_last_1000"), (1000, "accuracy_last_1000")):
+        at = {row["decoder"]: row[last] for row in rows if row["way"] == way and row["shot"] == 0}
+        if len(at) == 3:
+            each = ", ".join(f"{decoder.replace('_', ' ')} {100 * a:.1f}" for decoder, a in at.items())
+            said.append(f"{way}-way {each}")
+            apart.append(max(at.values()) - min(at.values()) < 0.01)
+    if not said:
+        return []
+    return [
+        Finding("all three decoders alike", "online, at the end: " + "; ".join(said), _judged(sum(apart), len(apart)))
+    ]
 
 
 def _stored(rows: list[Row]) -> tuple[str, float]:

@@ -20,6 +20,7 @@ from apl.encoder import PairEncoder, embed_all, unflatten
 from apl.episode import run_episode
 from apl.evaluate import watch
 from apl.learner import Learner
+from apl.training.analogy_hints import RowQuestions, note_times
 from apl.training.episodic import in_precision, load_decoder
 from apl.training.run import Run, RunOptions
 from apl.training.schedule import plateau
@@ -39,6 +40,8 @@ class AnalogyConfig:
     """An encoder of digits, or a learner of this task to take it from; it is not trained further."""
     symbols_from: str | None = None
     """The same for the encoder of symbols, where symbols are drawings."""
+    share_encoder: bool = False
+    """Save the decoder alone; the encoder stays with the bundled learner it was taken from."""
     decoder_from: str | None = None
     """A saved learner whose decoder to start from."""
     sigma_ratios: tuple[float, ...] = ()
@@ -55,6 +58,8 @@ class AnalogyConfig:
     warmup_steps: int = 100
     decay_share: float = 0.6
     """The learning rate falls linearly to zero over this last share of the steps."""
+    row_questions: float = 0.0
+    """Deviation: recalled rows are asked questions of their own in training (`analogy_hints`), which weigh so much."""
     clip: float = 1.0
     seed: int = 0
 
@@ -67,8 +72,12 @@ def train_analogy(config: AnalogyConfig, options: RunOptions) -> Learner:
     if config.decoder_from is not None:
         load_decoder(learner, config.decoder_from)
     twin = learner.to(options.device).on_embeddings()
-    optimiser = torch.optim.Adam(twin.networks.parameters(), lr=0.0, fused=True)
-    run = Run(config, options, twin.networks, optimiser, config.seed)
+    trained, questions = twin.networks, None
+    if config.row_questions:
+        questions = RowQuestions(learner.decoder, config.learner.decoder.hidden, config.task).to(options.device)
+        trained = nn.ModuleDict({"networks": twin.networks, "questions": questions})
+    optimiser = torch.optim.Adam(trained.parameters(), lr=0.0, fused=True)
+    run = Run(config, options, trained, optimiser, config.seed)
     sampler = embedded_sampler(learner, config.task, "train", run.generator)
     ratios = config.sigma_ratios or (config.learner.sigma_ratio,)
 
@@ -78,16 +87,21 @@ def train_analogy(config: AnalogyConfig, options: RunOptions) -> Learner:
         twin.controller = SurpriseController(ratio)
         among = digits_shown(config, run.state["step"], run.generator)
         drawn = sampler.draw(config.parallel, config.longest_episode, among=among)
-        memory = twin.new_memory(config.parallel)
+        memory, times = twin.new_memory(config.parallel), torch.zeros_like(drawn.digit)
         for step in in_precision(run, run_episode(twin, memory, drawn.inputs, drawn.episodes, config.batch)):
             loss = step.observation.surprise_nats.mean()
-            run.descend(loss, plateau(config, run.state["step"]), config.clip)
+            hints = loss.new_zeros(())
+            if questions is not None:
+                hints = questions.loss(drawn, step, times)
+                note_times(times, step)
+            run.descend(loss + config.row_questions * hints, plateau(config, run.state["step"]), config.clip)
             right = step.right
             run.record(
                 right.numel(),
                 {"sigma_ratio": ratio},
                 accuracy=float(right.float().mean()),
                 surprise_nats=loss,
+                rows_surprise_nats=hints,
                 stored=float(memory.counts.sum()) / config.parallel,
             )
             if run.state["step"] >= config.steps:
@@ -97,7 +111,8 @@ def train_analogy(config: AnalogyConfig, options: RunOptions) -> Learner:
         split = "mnist: 45,000 images for the encoder, 10,000 for the decoder, 5,000 to validate"
         validated = validate(learner, config.task)
         provenance = run.provenance("learner on the analogy task", None, validated, split=split, encoders=encoders)
-        learner.save(options.directory / "model", provenance)
+        shared = config.digits_from if config.share_encoder else None
+        learner.save(options.directory / "model", provenance, encoder=shared)
     return learner
 
 

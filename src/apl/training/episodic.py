@@ -26,6 +26,7 @@ from apl.encoder import embed_all, scale_bytes
 from apl.episode import EpisodeSampler, Step, run_episode
 from apl.evaluate import fixed_context
 from apl.learner import Learner
+from apl.training.copying import start_by_copying
 from apl.training.run import Run, RunOptions
 from apl.training.saved_encoder import read_encoder
 from apl.training.schedule import exponential
@@ -48,6 +49,8 @@ class TrainConfig:
     """Train the decoder alone, on embeddings computed once."""
     decoder_from: str | None = None
     """A saved learner whose decoder to start from; of fixed labels, it may have more than are needed."""
+    copying: bool = False
+    """Start a decoder of fixed labels as one that repeats the labels it recalls (`training.copying`)."""
     consolidate: bool = False
     """On memories that merge what does not surprise, as those are that the model will read."""
     mirrored: Mirrored = "none"
@@ -83,6 +86,8 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
     learner = Learner(config.learner, merging if config.consolidate else None)
     if config.encoder_from is not None:
         read_encoder(config.encoder_from).load_into(learner.encoder)
+    if config.copying:
+        start_by_copying(learner.decoder, sharpness=20.0)
     if config.decoder_from is not None:
         load_decoder(learner, config.decoder_from)
     learner.to(options.device)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from apl.config import ConvConfig, DecoderConfig, Group, LearnerConfig
+from apl.config import ConvConfig, DecoderConfig, DecoderKind, Group, LearnerConfig
 from apl.data.jitter import JitterConfig
 from apl.data.source import DataSource
 from apl.training.analogy import AnalogyConfig
 from apl.training.distil import DistilConfig
 from apl.training.episodic import TrainConfig
 from apl.training.join import JoinConfig
-from apl.training.presets_analogy import ANALOGY_PRESETS
+from apl.training.presets_analogy import ANALOGY_PRESETS, PAPER_DECODERS, dashed
 from apl.training.pretrain import PretrainConfig
 
 OMNIGLOT_ENCODER = ConvConfig(
@@ -103,6 +103,14 @@ def fewer_labels(way: int) -> TrainConfig:
     )
 
 
+def other_decoder(kind: DecoderKind, way: int) -> TrainConfig:
+    """The paper's other two decoders, of the same width; they start by copying, and so need fewer steps."""
+    base = replace(FIXED_LABELS, copying=True, steps=400) if way == 1000 else fewer_labels(way)
+    learner = replace(base.learner, decoder=replace(base.learner.decoder, kind=kind))
+    decoder_from = None if way == 1000 else f"runs/fixed-1000way-{dashed(kind)}/model"
+    return replace(base, learner=learner, decoder_from=decoder_from)
+
+
 OMNIGLOT = TrainConfig(
     learner=LearnerConfig(
         encoder=OMNIGLOT_ENCODER,
@@ -178,6 +186,11 @@ PRESETS: dict[str, Preset] = {
     ),
     "fixed-1000way": FIXED_LABELS,
     **{f"fixed-{way}way": fewer_labels(way) for way in (5, 20, 423)},
+    **{
+        f"fixed-{way}way-{dashed(kind)}": other_decoder(kind, way)
+        for kind in PAPER_DECODERS[1:]
+        for way in (20, 423, 1000)
+    },
     "paper-architecture": TOGETHER,
     "glyphs-encoder": PretrainConfig(
         encoder=GLYPH_ENCODER, data=DataSource(name="glyphs"), steps=400, batch=64, warmup_steps=50

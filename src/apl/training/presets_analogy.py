@@ -63,6 +63,8 @@ def compared(kind: DecoderKind, k: int, **more: Any) -> AnalogyConfig:
     first = AnalogyConfig(
         learner,
         digits_from=DIGITS,
+        share_encoder=True,
+        row_questions=1.0,
         sigma_ratios=(0.02, 0.1),
         longest_episode=80,
         curriculum=0.5,
