@@ -455,6 +455,13 @@ def test_quoted_and_measured_numbers_stand_apart(monkeypatch: pytest.MonkeyPatch
     assert [line for line in lines[measured + 1 :]] == [line for line in lines if "A method" in line]
 
 
+def test_the_table_says_why_a_method_leaves_cells_empty(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("apl.paper.baselines_table.load_rows", lambda name: [])
+    about = {"A": {"cannot": "too wide"}, "B": {}, "C": {"cannot": "too wide"}}
+    monkeypatch.setattr("apl.paper.baselines_table.load_whole", lambda name: {"methods": about})
+    assert baselines_in_full().splitlines()[-1] == "Cells that A and C leave empty: too wide."
+
+
 def test_every_method_of_the_table_tries_as_many_settings_as_the_others():
     assert {len(entry.grid) for entry in ENTRIES} == {3}
     assert len({entry.name for entry in ENTRIES}) == len(ENTRIES)

@@ -389,7 +389,7 @@ def test_a_crowd_of_equal_rows_is_measured_once_and_not_row_by_row(
     monkeypatch.setattr(
         SearchIndex,
         "_square_distances",
-        lambda self, q, e, place: measured.append(place.size) or plain(self, q, e, place),
+        lambda self, query, asking, row: measured.append(row.size) or plain(self, query, asking, row),
     )
     found = memory.nearest("embedding", np.zeros((1, queries, WIDTH), np.float32), 16)
     assert found.row[0].tolist() == [list(range(16))] * queries, "of equals the oldest"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -186,11 +186,17 @@ class RamMemory:
         if set(rows) != set(self.spec):
             raise ValueError(f"rows must have exactly the columns {', '.join(self.spec)}; got {', '.join(rows)}")
         self._check_cells(rows, chosen, chosen, "written")
+        if self.episodes == 1 and chosen.all():
+            start, end = self._longest, self._longest + chosen.shape[1]
+            self._make_room(end)
+            self._put(rows, 0, slice(None), slice(start, end))
+            self._count(np.array([end]))
+            return np.arange(start, end)[None]
         position = np.where(chosen, self.counts[:, None] + chosen.cumsum(1) - 1, -1)
         if not chosen.any():
             return position
         self._make_room(int(position.max()) + 1)
-        self._put(rows, chosen, position)
+        self._put(rows, *chosen.nonzero(), position[chosen])
         self._count(self.counts + chosen.sum(1))
         return position
 
@@ -200,8 +206,9 @@ class RamMemory:
             raise ValueError(f"there is no column {min(unknown)!r}; the columns are {', '.join(self.spec)}")
         if at.ndim == 2 and len(at) == self.episodes and (at >= self.counts[:, None]).any():
             raise ValueError("there is no such row to change")
-        self._check_cells(rows, at, at >= 0, "changed")
-        self._put(rows, at >= 0, at)
+        chosen = at >= 0
+        self._check_cells(rows, at, chosen, "changed")
+        self._put(rows, *chosen.nonzero(), at[chosen])
 
     def remove(self, rows: Bool[np.ndarray, "episode rows"]) -> None:
         if rows.shape != (self.episodes, self._longest):
@@ -267,9 +274,8 @@ class RamMemory:
 
     # --- storage ----------------------------------------------------------------------------------
 
-    def _put(self, rows: Rows, chosen: Bool[np.ndarray, "episode query"], position: np.ndarray) -> None:
-        episode, query = chosen.nonzero()
-        slot = position[episode, query]
+    def _put(self, rows: Rows, episode: Any, query: Any, slot: Any) -> None:
+        """These queries go to these slots: a place for each, or one episode and two slices."""
         for name, cells in rows.items():
             self._columns[name][episode, slot] = cells[episode, query]
         for key in self.keys:
@@ -306,5 +312,5 @@ class RamMemory:
             if cells.shape != expected:
                 raise ValueError(f"column {name!r} must be {list(expected)}, got {list(cells.shape)}")
         for key in self.keys:
-            if key in rows and not np.isfinite(np.square(rows[key][chosen]).sum()):
+            if key in rows and not np.isfinite(np.vdot(told := rows[key][chosen], told)):
                 raise ValueError(f"key column {key!r} contains NaN or infinity; nothing was {done}")

@@ -1,27 +1,27 @@
 """Finding the nearest keys fast, and exactly.
 
 A float32 pass over |m|² - 2qm scores all rows of a memory. Its rounding is bounded, so every row that may be among
-the k nearest has a score within that bound of the k-th best: those few are measured truly, from the differences
-themselves. Equal distances go by age, the older row first.
+the k nearest has a score within that bound of the k-th best: those few, hardly more than k, are measured truly, from the
+differences themselves. Equal distances go by age, the older row first.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from apl.config import Metric
 from apl.metric import measured
 
-EPSILON = float(np.finfo(np.float32).eps)
-SPARE = 16
-"""Rows measured truly beyond k in the common case, so that rounding seldom leaves it open who is among the k nearest."""
+EPSILON, FARTHEST = np.finfo(np.float32).eps, np.finfo(np.float32).max
 CROWD = 256
-"""When more rows than this may be among the k nearest, those that have k older twins are left out."""
+"""When so many rows more than k may be among the k nearest, those that have k older twins are left out."""
 BLOCKS = 8
-"""Long rows of scores are first compared by the least of each block of so many; slots come in multiples of it, ..."""
-BLOCKS_WORTH_IT = 20
+"""In long rows of scores the k-th best is sought among the least of each block of so many; slots come in multiples of it, ..."""
+BLOCKS_WORTH_IT = 4
 """... when there are so many more blocks than rows wanted."""
+PAIRS_AT_ONCE = 2048
+"""Of a query and a row, measured together: what is worked on stays in a processor's cache."""
 
 
 class SearchIndex:
@@ -58,7 +58,7 @@ class SearchIndex:
         self.longest = 0.0
         self.note(*present.nonzero())
 
-    def note(self, episode: Int[np.ndarray, " row"], slot: Int[np.ndarray, " row"]) -> None:
+    def note(self, episode: Int[np.ndarray, " row"] | int, slot: Int[np.ndarray, " row"] | slice) -> None:
         """The rows at these places of the column were written or changed."""
         keys = self.column[episode, slot]
         if self.owns_keys:
@@ -82,8 +82,7 @@ class SearchIndex:
         are: infinitely, where there was no row."""
         query = measured(query, self.metric)
         asked = query if self.origin is None else query - self.origin
-        episodes, queries, width = query.shape
-        flat, episode = query.reshape(-1, width), np.repeat(np.arange(episodes), queries)
+        width = query.shape[2]
         length = np.sqrt(np.einsum("eqd,eqd->eq", asked, asked)).reshape(-1)
         # A sum of `width` products is off by at most width · eps / 2 of the product of lengths. Four times that, and
         # a little, also covers the norms, the move to the origin, the true distances, and both sides of a comparison.
@@ -91,62 +90,85 @@ class SearchIndex:
         if not np.isfinite(rounding).all():
             raise ValueError("the query contains NaN or infinity")
         rows = int(counts.max())
-        take = min(k + SPARE, rows)
         slots = min(-(-rows // BLOCKS) * BLOCKS, self.column.shape[1])
-        # |m|² - 2qm orders the rows as |q - m|² does: |q|² is the same for all rows of a query.
+        score = self._scores(asked, slots)
+        # Where there are no k rows, all there are: an empty slot's score is infinite, and so is no bound.
+        bound = least(score, k) + rounding if k < rows else np.full(len(score), FARTHEST)
+        near = score <= np.minimum(bound, FARTHEST)[:, None]
+        pair = near.reshape(-1).nonzero()[0]
+        asking = pair // slots
+        count = np.bincount(asking, minlength=len(score))
+        if count.max(initial=0) > k + CROWD and k < rows:
+            if self._thin_out(near, score, rounding, count, k, rows):
+                self.__init__(self.column, counts, self.metric, centred=True)
+                return self.nearest(query, k, counts)
+            pair = near.reshape(-1).nonzero()[0]
+            asking = pair // slots
+            count = np.bincount(asking, minlength=len(score))
+        row = pair - asking * slots
+        square = self._square_distances(query.reshape(-1, width), asking, row)
+        # Side by side, oldest first: a stable sort then breaks ties by age.
+        most = int(count.max(initial=0))
+        place = np.arange(len(pair)) + (most * np.arange(len(count)) - count.cumsum() + count).repeat(count)
+        squares, places = np.full(len(count) * most, np.inf, np.float32), np.zeros(len(count) * most, np.int64)
+        squares[place], places[place] = square, row
+        order = (
+            squares.reshape(len(count), most).argsort(1, kind="stable")[:, :k] + most * np.arange(len(count))[:, None]
+        )
+        return places.take(order), np.sqrt(squares.take(order))
+
+    def _scores(self, asked: Float[np.ndarray, "episode query embed"], slots: int) -> Float[np.ndarray, "asked slots"]:
+        """|m|² - 2qm orders the rows as |q - m|² does: |q|² is the same for all rows of a query."""
         doubled = asked * np.float32(-2)
         if len(asked) == 1:
             keys = self.keys[0, :slots]
             # Row by row is as fast as BLAS from the cache, and twice as fast when the keys have to come from RAM.
-            score = np.vecdot(keys, doubled[0])[None] if queries == 1 else doubled[0] @ keys.T
-        else:
-            score = np.matmul(doubled, self.keys[:, :slots].transpose(0, 2, 1)).reshape(-1, slots)
-        score += self.square_norms[episode, :slots]
-        place = smallest(score, take)
-        place.sort(axis=1)
-        best = score[np.arange(len(score))[:, None], place]
-        found, distance = self._ranked(flat, episode, place, k, best)
-        if take == rows or take <= k:
-            return found, distance
-        worst_of_k = np.partition(best, k - 1, 1)[:, k - 1]
-        with np.errstate(invalid="ignore"):
-            unsure = ((best.max(1) <= worst_of_k + rounding) & np.isfinite(worst_of_k)).nonzero()[0]
-        for q in unsure:
-            near = (score[q] <= worst_of_k[q] + rounding[q]).nonzero()[0]
-            if len(near) > CROWD:
-                twins = self._twins(int(episode[q]))[near]
-                if 2 * (twins == 0).sum() > len(near) and rows >= 2 * self.rows_when_centred:
-                    self.__init__(self.column, counts, self.metric, centred=True)
-                    return self.nearest(query, k, counts)
-                near = near[twins < k]  # of equal rows only the oldest can be wanted
-            found[q], distance[q] = self._ranked_crowd(flat[q], int(episode[q]), near, k)
-        return found, distance
+            score = np.vecdot(keys, doubled[0])[None] if asked.shape[1] == 1 else doubled[0] @ keys.T
+            score += self.square_norms[0, :slots]
+            return score
+        score = np.matmul(doubled, self.keys[:, :slots].transpose(0, 2, 1))
+        score += self.square_norms[:, None, :slots]
+        return score.reshape(-1, slots)
 
-    def _square_distances(self, query: np.ndarray, episode: np.ndarray, place: np.ndarray) -> np.ndarray:
+    def _thin_out(
+        self,
+        near: Bool[np.ndarray, "asked slots"],
+        score: Float[np.ndarray, "asked slots"],
+        rounding: Float[np.ndarray, " asked"],
+        count: Int[np.ndarray, " asked"],
+        k: int,
+        rows: int,
+    ) -> bool:
+        """Of equal rows only the oldest can be wanted. Returns whether rounding alone makes the crowd, so that the keys
+        should be moved to their mean instead."""
+        queries = len(near) // len(self.column)
+        for q in (count > k + CROWD).nonzero()[0].tolist():
+            near[q] = score[q] <= np.minimum(np.partition(score[q], k - 1)[k - 1] + rounding[q], FARTHEST)
+            place = near[q].nonzero()[0]
+            if len(place) <= k + CROWD:
+                continue
+            twins = self._twins(q // queries)[place]
+            if 2 * (twins == 0).sum() > len(place) and rows >= 2 * self.rows_when_centred:
+                return True
+            near[q, place[twins >= k]] = False
+        return False
+
+    def _square_distances(
+        self,
+        query: Float[np.ndarray, "asked embed"],
+        asking: Int[np.ndarray, " pair"],
+        row: Int[np.ndarray, " pair"],
+    ) -> Float[np.ndarray, " pair"]:
         """True ones, from the differences themselves."""
-        rows = self.column[0].take(place, axis=0) if len(self.column) == 1 else self.column[episode[:, None], place]
-        rows = measured(rows, self.metric)
-        rows -= query[:, None]
-        return np.einsum("qkd,qkd->qk", rows, rows)
-
-    def _ranked(
-        self, query: np.ndarray, episode: np.ndarray, place: np.ndarray, k: int, best: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The nearest of candidates that come oldest first; a stable sort breaks ties by age."""
-        square = self._square_distances(query, episode, place)
-        lines = np.arange(len(place))[:, None]
-        square[np.isinf(best)] = np.inf
-        order = square.argsort(1, kind="stable")[:, :k]
-        return place[lines, order], np.sqrt(square[lines, order])
-
-    def _ranked_crowd(
-        self, query: np.ndarray, episode: int, place: np.ndarray, k: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The same for one query with many candidates."""
-        parts = np.split(place, range(4096, len(place), 4096))
-        square = np.concatenate([self._square_distances(query[None], np.array([episode]), p[None])[0] for p in parts])
-        order = square.argsort(kind="stable")[:k]
-        return place[order], np.sqrt(square[order])
+        episodes, slots, width = self.column.shape
+        place = row if episodes == 1 else row + asking // (len(query) // episodes) * slots
+        keys, square = self.column.reshape(-1, width), np.empty(len(row), np.float32)
+        for start in range(0, len(row), PAIRS_AT_ONCE):
+            part = slice(start, start + PAIRS_AT_ONCE)
+            away = measured(keys.take(place[part], axis=0), self.metric)
+            away -= query.take(asking[part], axis=0)
+            np.einsum("pd,pd->p", away, away, out=square[part])
+        return square
 
     def _twins(self, episode: int) -> Int[np.ndarray, " slots"]:
         """How many older rows are equal to each. Worked out when a crowd is met."""
@@ -168,17 +190,9 @@ class SearchIndex:
         return [known.setdefault(hash(key.tobytes()), len(known)) for key in self.column[episode, slot]]
 
 
-def smallest(score: Float[np.ndarray, "query slots"], take: int) -> Int[np.ndarray, "query take"]:
-    """Where the `take` smallest scores of each query are, in any order.
-
-    In long rows they are looked for only where they must be: in the `take` blocks with the smallest minima.
-    """
-    count, slots = score.shape
-    if slots < BLOCKS_WORTH_IT * BLOCKS * take:
-        return score.argpartition(take - 1, axis=1)[:, :take]
-    block = slots // BLOCKS
-    least = score.reshape(count, BLOCKS, block).min(1)
-    blocks = least.argpartition(take - 1, axis=1)[:, None, :take]
-    inside = (blocks + block * np.arange(BLOCKS)[:, None]).reshape(count, -1)
-    lines = np.arange(count)[:, None]
-    return inside[lines, score[lines, inside].argpartition(take - 1, axis=1)[:, :take]]
+def least(score: Float[np.ndarray, "asked slots"], k: int) -> Float[np.ndarray, " asked"]:
+    """No less than the k-th smallest score of each query, and hardly more: in long rows the k-th of the blocks' smallest."""
+    slots = score.shape[1]
+    if slots >= BLOCKS_WORTH_IT * BLOCKS * k:
+        score = score.reshape(len(score), BLOCKS, slots // BLOCKS).min(1)
+    return np.partition(score, k - 1, axis=1)[:, k - 1]

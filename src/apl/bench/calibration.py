@@ -14,10 +14,10 @@ from jaxtyping import Bool, Float
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
+from apl.bench.features import calibration_error
 from apl.bench.streams import Characters, embedded, new_world, save_result
 from apl.learner import Learner
 
-BINS = 15
 MOST_SHOWN = 3
 """Drawings of a class in these streams: 1 to 3."""
 
@@ -66,18 +66,6 @@ def ask(learner: Learner, characters: Characters, known: int, queries: int, gene
     return Verdicts.join(parts)
 
 
-def calibration_error(confidence: Float[Tensor, " query"], correct: Bool[Tensor, " query"]) -> float:
-    """Expected calibration error over bins of equal width."""
-    bin = (confidence * BINS).long().clamp(max=BINS - 1)
-    error = 0.0
-    for b in range(BINS):
-        inside = bin == b
-        if bool(inside.any()):
-            gap = (confidence[inside].mean() - correct[inside].float().mean()).abs()
-            error += float(inside.float().mean() * gap)
-    return error
-
-
 def run(model: str = "omniglot", seed: int = 1) -> Path:
     """On test characters."""
     learner = Learner.load(model)
@@ -93,10 +81,10 @@ def run(model: str = "omniglot", seed: int = 1) -> Path:
                 "draws": draws,
                 "queries": len(asked.p_new),
                 "accuracy": float(asked.correct[old].float().mean()),
-                "ece": calibration_error(asked.confidence[old], asked.correct[old]),
+                "ece": calibration_error(asked.confidence[old].numpy(), asked.correct[old].numpy()),
                 "mean_confidence": float(asked.confidence[old].mean()),
                 "auroc_new": float(roc_auc_score(asked.is_new.numpy(), asked.p_new.numpy())),
-                "ece_new": calibration_error(asked.p_new, asked.is_new),
+                "ece_new": calibration_error(asked.p_new.numpy(), asked.is_new.numpy()),
                 "new_called_new": float((asked.p_new[asked.is_new] > 0.5).float().mean()),
                 "known_called_new": float((asked.p_new[old] > 0.5).float().mean()),
             }

@@ -127,6 +127,7 @@ def scored(answer: Any, x: np.ndarray, y: np.ndarray, asked: np.ndarray, truth: 
 
 
 def calibration_error(confidence: np.ndarray, right: np.ndarray) -> float:
+    """Expected calibration error over bins of equal width."""
     bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
     gaps = [abs(confidence[bins == b].mean() - right[bins == b].mean()) * (bins == b).mean() for b in np.unique(bins)]
     return float(sum(gaps))

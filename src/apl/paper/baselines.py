@@ -95,7 +95,10 @@ def _width(data: Embedded) -> int:
     return data.embeddings.shape[1]
 
 
-PLACES = "its weights hold a place for each of 20 classes; more would be another training"
+PLACES = (
+    "their weights hold a place for each of 20 classes, as in their papers, whose largest tasks have 15 to 20; more classes "
+    "would be another network and another training, of sequences too long for a minute"
+)
 RATES = tuple({"learning_rate": rate} for rate in (0.0, 1e-4, 1e-3))
 """For methods that begin at the frozen embedding; 0 leaves it as it is."""
 HIGHER_RATES = tuple({"learning_rate": rate} for rate in (1e-3, 2e-3, 4e-3))

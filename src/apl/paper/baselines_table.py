@@ -135,9 +135,15 @@ def _table(columns: list[str]) -> str:
             of_method = [row for row in own if row["method"] == method]
             values = {f"{row['way']}-way {row['shot']}-shot": f"{100 * row['accuracy']:.1f}" for row in of_method}
             lines.append(line(f"**{method}**" if method == OURS_NAME else method, values))
-    if missing := load_whole("baselines").get("not_yet_measured"):
-        lines += ["", f"Not yet measured (`apl reproduce baselines` goes on there): {', '.join(missing)}."]
-    return "\n".join(lines)
+    whole = load_whole("baselines")
+    reasons: dict[str, list[str]] = {}
+    for method, about in whole.get("methods", {}).items():
+        if "cannot" in about:
+            reasons.setdefault(about["cannot"], []).append(method)
+    lines += ["", *(f"Cells that {' and '.join(methods)} leave empty: {why}." for why, methods in reasons.items())]
+    if missing := whole.get("not_yet_measured"):
+        lines.append(f"Not yet measured (`apl reproduce baselines` goes on there): {', '.join(missing)}.")
+    return "\n".join(lines).rstrip()
 
 
 def draw_figure(rows: list[Row], path: Path) -> None:
