@@ -183,7 +183,7 @@ class RamMemory:
         self._reindex()
 
     def write(self, rows: Rows, chosen: Bool[np.ndarray, "episode query"]) -> Int[np.ndarray, "episode query"]:
-        if set(rows) != set(self.spec):
+        if rows.keys() != self.spec.keys():
             raise ValueError(f"rows must have exactly the columns {', '.join(self.spec)}; got {', '.join(rows)}")
         self._check_cells(rows, chosen, chosen, "written")
         if self.episodes == 1 and chosen.all():
@@ -312,5 +312,6 @@ class RamMemory:
             if cells.shape != expected:
                 raise ValueError(f"column {name!r} must be {list(expected)}, got {list(cells.shape)}")
         for key in self.keys:
-            if key in rows and not np.isfinite(np.vdot(told := rows[key][chosen], told)):
+            told = rows.get(key) if chosen.all() else rows[key][chosen] if key in rows else None
+            if told is not None and not np.isfinite(np.vdot(told, told)):
                 raise ValueError(f"key column {key!r} contains NaN or infinity; nothing was {done}")

@@ -20,7 +20,7 @@ BLOCKS = 8
 """In long rows of scores the k-th best is sought among the least of each block of so many; slots come in multiples of it, ..."""
 BLOCKS_WORTH_IT = 4
 """... when there are so many more blocks than rows wanted."""
-PAIRS_AT_ONCE = 2048
+PAIRS_AT_ONCE = 256
 """Of a query and a row, measured together: what is worked on stays in a processor's cache."""
 
 
@@ -83,11 +83,11 @@ class SearchIndex:
         query = measured(query, self.metric)
         asked = query if self.origin is None else query - self.origin
         width = query.shape[2]
-        length = np.sqrt(np.einsum("eqd,eqd->eq", asked, asked)).reshape(-1)
+        length = np.sqrt(np.vecdot(asked, asked)).reshape(-1)
         # A sum of `width` products is off by at most width · eps / 2 of the product of lengths. Four times that, and
         # a little, also covers the norms, the move to the origin, the true distances, and both sides of a comparison.
         rounding = np.float32(2 * (width + 16) * EPSILON) * np.square(length + np.float32(self.longest))
-        if not np.isfinite(rounding).all():
+        if not np.isfinite(rounding.max(initial=0)):
             raise ValueError("the query contains NaN or infinity")
         rows = int(counts.max())
         slots = min(-(-rows // BLOCKS) * BLOCKS, self.column.shape[1])
@@ -162,13 +162,13 @@ class SearchIndex:
         """True ones, from the differences themselves."""
         episodes, slots, width = self.column.shape
         place = row if episodes == 1 else row + asking // (len(query) // episodes) * slots
-        keys, square = self.column.reshape(-1, width), np.empty(len(row), np.float32)
+        keys, parts = self.column.reshape(-1, width), []
         for start in range(0, len(row), PAIRS_AT_ONCE):
             part = slice(start, start + PAIRS_AT_ONCE)
             away = measured(keys.take(place[part], axis=0), self.metric)
             away -= query.take(asking[part], axis=0)
-            np.einsum("pd,pd->p", away, away, out=square[part])
-        return square
+            parts.append(np.vecdot(away, away))
+        return parts[0] if len(parts) == 1 else np.concatenate([*parts, np.empty(0, np.float32)])
 
     def _twins(self, episode: int) -> Int[np.ndarray, " slots"]:
         """How many older rows are equal to each. Worked out when a crowd is met."""
