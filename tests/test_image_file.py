@@ -94,6 +94,32 @@ def test_a_picture_that_unpacks_to_too_much_is_refused_in_one_sentence(side: int
         open_image(encoded(sheet(), "PNG"), most_pixels=100)
 
 
+def test_a_photograph_up_to_four_times_too_large_is_read_at_half_its_size() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    photograph = Image.effect_noise((301, 200), 40).convert("RGB")
+    data = encoded(photograph, "JPEG", exif=exif.tobytes())
+    smaller = open_image(data, most_pixels=20_000)
+    assert smaller.size == (100, 151)
+    assert open_image(data, most_pixels=60_200).size == (200, 301)
+    for too_few in (15_000, 1):
+        with pytest.raises(ValueError, match="301×200 pixels, the most is"):
+            open_image(data, most_pixels=too_few)
+    with pytest.raises(ValueError, match="301×200 pixels, the most is 20,000"):
+        open_image(encoded(photograph, "PNG"), most_pixels=20_000)
+
+
+def test_a_small_jpeg_that_walks_over_its_picture_thousands_of_times_is_refused_at_once(tmp_path: Path) -> None:
+    whole = encoded(Image.new("L", (64, 64)), "JPEG", progressive=True)
+    start = whole.rindex(b"\xff\xda")
+    many = whole[:start] + 5000 * whole[start:-2] + whole[-2:]
+    (tmp_path / "many.jpg").write_bytes(many)
+    for source in (many, tmp_path / "many.jpg"):
+        with pytest.raises(ValueError, match="damaged"):
+            open_image(source)
+    assert open_image(whole).size == (64, 64)
+
+
 def test_damaged_and_missing_files_are_said_plainly(tmp_path: Path) -> None:
     whole = encoded(Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64), np.uint8)), "PNG")
     for data in (whole[:-2000], whole[:40] + bytes(60) + whole[100:]):

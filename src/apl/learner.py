@@ -17,6 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from apl.best_class import NOT_CLEAR, clear_best_class
 from apl.class_shares import Elsewhere, place
 from apl.config import WITHOUT_WEIGHTS, LearnerConfig
 from apl.consolidation import ConsolidatingMemory
@@ -25,7 +26,7 @@ from apl.memory import COUNT, Column, Memory, Neighbours, RamMemory
 from apl.metric import measured
 from apl.novelty import log_odds_of_share
 from apl.posterior import Array, Posterior
-from apl.readers import DECODER, READERS, Readings, as_directions, read
+from apl.readers import DECODER, READERS, ClassStatistics, Readings, as_directions, read
 
 
 @runtime_checkable
@@ -219,11 +220,8 @@ class Learner:
         if memory.pool.needs(DECODER):
             said = self.decode(memory, embedding, neighbours, way)
             decoded, weight = self.networks.array(said.log_probs), said.weight
-        query = measured(self.networks.array(embedding), memory.metric)
-        rows, label = measured(neighbours.columns["embedding"], memory.metric), neighbours.columns["label"]
-        classes, within = memory.statistics(way), memory.pool.prior.within
-        if memory.of_positions:
-            query, rows, classes = as_directions(query, rows, classes, within)
+        query, rows, classes = self._as_read(memory, embedding, neighbours, way)
+        label, within = neighbours.columns["label"], memory.pool.prior.within
         readings = read(query, rows, label, neighbours.mask, neighbours.examples, classes, decoded, within)
         among_known = memory.pool.log_probs(readings)
         logit = memory.novelty.logit(readings)
@@ -247,6 +245,34 @@ class Learner:
             embedding,
             readings,
         )
+
+    def _as_read(
+        self, memory: ConsolidatingMemory, embedding: Array, neighbours: Neighbours, way: int
+    ) -> tuple[np.ndarray, np.ndarray, ClassStatistics]:
+        query = measured(self.networks.array(embedding), memory.metric)
+        rows = measured(neighbours.columns["embedding"], memory.metric)
+        classes = memory.statistics(way)
+        return (
+            as_directions(query, rows, classes, memory.pool.prior.within)
+            if memory.of_positions
+            else (query, rows, classes)
+        )
+
+    def clear_best(self, memory: Memory, x: Any, way: int) -> Int[np.ndarray, " query"]:
+        """Steps 1 to 3 in a single memory, for who wants the best of very many classes and no probabilities. `NOT_CLEAR` of
+        what only `predict` can tell."""
+        if (
+            not isinstance(memory, ConsolidatingMemory)
+            or memory.pool.readers == (DECODER,)
+            or memory.pool.needs(DECODER)
+            or not memory.pool.lessons.all()
+        ):
+            return np.full(x.shape[1], NOT_CLEAR)
+        embedding = self.embed(x)
+        neighbours = self.recall(memory, embedding)
+        query, rows, classes = self._as_read(memory, embedding, neighbours, way)
+        label, mask, examples = neighbours.columns["label"], neighbours.mask, neighbours.examples
+        return clear_best_class(query[0], rows[0], label[0], mask[0], examples[0], classes, memory.pool)
 
     def observe(self, memory: Memory, x: Any, y: Any, way: int) -> Observation:
         """All five steps: predict, then learn the truth and write it down if it was surprising."""

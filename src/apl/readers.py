@@ -292,12 +292,15 @@ class LocalRegression:
         both = some[..., None] & some[..., None, :] | np.eye(some.shape[-1], dtype=bool)
         return replace(self, kernel=np.where(both, self.kernel, 0), near=np.where(some, self.near, 0))
 
+    def weight(self) -> Float[np.ndarray, "episode query neighbours"]:
+        """Of each row, in the share of its class."""
+        return np.linalg.solve(self.kernel, self.near[..., None])[..., 0]
+
     def shares(
         self, without: Int[np.ndarray, "episode query"] | None = None
     ) -> Float[np.ndarray, "episode query class"]:
         """Of each class; `without`: as if the rows of one class had not been recalled."""
-        rows = self if without is None else self._of_rows(self.slot != without[..., None])
-        weight = np.linalg.solve(rows.kernel, rows.near[..., None])
+        weight = (self if without is None else self._of_rows(self.slot != without[..., None])).weight()
         shape = (*self.slot.shape[:2], self.way + 1)
         place = _places(self.slot, self.way).ravel()
         return np.bincount(place, weight.ravel(), minlength=math.prod(shape)).reshape(shape)[..., : self.way]
@@ -373,12 +376,19 @@ class Pool:
         Some encoders spread their vectors wider than others. How sure to be follows neither from a cosine as it is
         nor from one in units of how much cosines vary here, but lies between: the unit is the geometric mean of both.
         """
-        usual = (self.variance / np.maximum(self.lessons, 1e-9))[:, None]
+        taught = self.units_when_taught[:, None]
         if not self.lessons.all():
-            usual = np.where(self.lessons[:, None] > 0, usual, readings.variance)
-        unit, power = self._unit[:, : readings.scores.shape[2]]
-        cosine = COSINE * np.sqrt(np.maximum(usual, 1e-12))[..., None]
-        return np.broadcast_to(unit * cosine**power, readings.scores.shape[:3])
+            taught = np.where(self.lessons[:, None, None] > 0, taught, self._units(readings.variance))
+        return np.broadcast_to(taught[..., : readings.scores.shape[2]], readings.scores.shape[:3])
+
+    @property
+    def units_when_taught(self) -> Float[np.ndarray, "episode reader"]:
+        """The same for every query; meaningless before the first lesson."""
+        return self._units(self.variance / np.maximum(self.lessons, 1e-9))
+
+    def _units(self, variance: Float[np.ndarray, "*any"]) -> Float[np.ndarray, "*any reader"]:
+        unit, power = self._unit
+        return unit * (COSINE * np.sqrt(np.maximum(variance, 1e-12))[..., None]) ** power
 
     def log_probs(self, readings: Readings) -> Float[np.ndarray, "episode query class"]:
         """Among the known classes; -inf elsewhere."""

@@ -12,9 +12,8 @@ without either, vectors. An example is checked before anything changes, and a ca
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,31 +35,17 @@ from apl.classifier.examples import (
     sorted_order,
     warn_of_photographs,
 )
-from apl.classifier.open_world import Belief
+from apl.classifier.open_world import OpenWorld
 from apl.classifier.parameters import check_new_above
-from apl.classifier.session import EXAMPLES_AT_ONCE, Session, UnknownWidth, open_session, recorded_parameters
+from apl.classifier.session import Session, UnknownWidth, open_session, recorded_parameters
 from apl.encoders import FrozenEncoder, open_encoder, plugged_encoder
 from apl.encoders.trained import trained_encoder
 from apl.learner import Learner
 from apl.pictures.drawings import Ink, from_png
 from apl.store import Label, NewRow, Store, StoreError
 
-BELIEFS_AT_ONCE = 1 << 20
-"""Probabilities worked out together: with very many classes fewer examples at a time."""
 _OPENING = threading.RLock()
 """Held while a classifier opens its memory: threads whose first examples come at once must find the same one."""
-
-
-@dataclass(frozen=True)
-class Believed:
-    """What was believed of several examples at one moment."""
-
-    classes: np.ndarray
-    """The labels then known, sorted (integers before text)."""
-    known: np.ndarray
-    """Their probabilities for each example."""
-    new: np.ndarray
-    """The probability of a new class for each."""
 
 
 class OnlineClassifier(Estimator):
@@ -240,16 +225,20 @@ class OnlineClassifier(Estimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable known class of each."""
-        believed = self._believe(X, lambda belief, order: belief.first_best(order))
-        return believed.classes[believed.known]
+        with self._asked(X) as (world, embeddings, order):
+            classes = label_array([world.memory.classes[i] for i in order])
+            return classes[world.first_best(embeddings, order)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the known classes, in the order of `classes_`; rows sum to 1."""
-        return self._believe(X).known
+        with self._asked(X) as (world, embeddings, order):
+            known = [belief.known[:, order] for belief in world.beliefs(embeddings)]
+            return np.concatenate([np.zeros((0, len(order))), *known])
 
     def predict_new(self, X: Any) -> np.ndarray:
         """The probability of each to belong to no known class."""
-        return self._believe(X).new
+        with self._asked(X) as (world, embeddings, _):
+            return np.concatenate([np.zeros(0), *(belief.new for belief in world.beliefs(embeddings))])
 
     @property
     def classes_(self) -> np.ndarray:
@@ -401,11 +390,10 @@ class OnlineClassifier(Estimator):
             raise ValueError(f"{len(examples)} examples and {len(labels)} labels")
         return examples, labels
 
-    def _believe(self, X: Any, of_known: Callable[[Belief, list[int]], np.ndarray] | None = None) -> Believed:
-        """One look at the memory: with another thread learning, the classes may be others a moment later.
-
-        `of_known` says what is wanted of the probabilities of known classes, if not all of them.
-        """
+    @contextmanager
+    def _asked(self, X: Any) -> Iterator[tuple[OpenWorld, np.ndarray, list[int]]]:
+        """The memory, the vectors of what is asked, and the order of `classes_`. One look at the memory: with another thread
+        learning, the classes may be others a moment later."""
         if not self.__sklearn_is_fitted__():
             raise not_fitted("nothing is known yet: learn an example before asking for predictions")
         if self._takes_vectors() and hasattr(self, "n_features_in_"):
@@ -414,17 +402,7 @@ class OnlineClassifier(Estimator):
         session = self._session(examples)
         embeddings = session.embed(examples)
         with session.alone() as world:
-            order = sorted_order(world.memory.classes)
-            classes = label_array([world.memory.classes[i] for i in order])
-            at_once = max(1, min(EXAMPLES_AT_ONCE, BELIEFS_AT_ONCE // len(order)))
-            known, new = [], []
-            for start in range(0, len(embeddings), at_once):
-                belief = world.believe(embeddings[start : start + at_once])
-                known.append(belief.known[:, order] if of_known is None else of_known(belief, order))
-                new.append(belief.new)
-        if not known:
-            return Believed(classes, np.zeros((0, len(order)) if of_known is None else 0, int), np.zeros(0))
-        return Believed(classes, np.concatenate(known), np.concatenate(new))
+            yield world, embeddings, sorted_order(world.memory.classes)
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._current is not None and len(self) > 0

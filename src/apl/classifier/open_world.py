@@ -11,13 +11,14 @@ before is always written, whatever its surprise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from apl.best_class import NOT_CLEAR
 from apl.class_shares import place
 from apl.classifier.answers import Explanation, Forgotten, Probabilities, ReaderOpinion, RecalledRow, Receipt
 from apl.classifier.durable_memory import DurableMemory
@@ -30,6 +31,11 @@ from apl.readers import Readings
 from apl.store import Label, NewRow
 
 UNIT_SETTING = "distance unit"
+QUERIES_AT_ONCE = 256
+BELIEFS_AT_ONCE = 1 << 20
+"""Probabilities worked out together: with very many classes fewer queries at a time."""
+VERY_MANY_CLASSES = 500
+"""From here on the best class is looked for before the probabilities of all of them."""
 VOTE_SHARPNESS, VOTE_NONE_DISTANCE = 16.0, 1.1
 """Of the vote that explanations show beside the answer, as in `apl.decoder.kernel`."""
 
@@ -53,12 +59,10 @@ class Belief:
         """The most probable of the known classes, of which there must be one."""
         return self.log_probs[:, : self.classes].argmax(-1)
 
-    def first_best(self, order: Sequence[int]) -> Int[np.ndarray, " query"]:
-        """Where in this order the most probable known class stands; of several, the first."""
+    def first_best(self, place: Int[np.ndarray, " known"]) -> Int[np.ndarray, " query"]:
+        """The place of the most probable known class; of several, the first."""
         known = self.log_probs[:, : self.classes]
         best = known[np.arange(len(known)), self.best]
-        place = np.empty(self.classes, int)
-        place[order] = np.arange(self.classes)
         found = place[self.best]
         for query in (np.count_nonzero(known == best[:, None], axis=1) > 1).nonzero()[0]:
             found[query] = place[known[query] == best[query]].min()
@@ -118,6 +122,28 @@ class OpenWorld:
             classes,
             said.readings,
         )
+
+    def beliefs(self, embeddings: Float[np.ndarray, "query embed"]) -> Iterator[Belief]:
+        """`believe` of many: a few at a time where there are very many classes."""
+        at_once = max(1, min(QUERIES_AT_ONCE, BELIEFS_AT_ONCE // self._way()))
+        for start in range(0, len(embeddings), at_once):
+            yield self.believe(embeddings[start : start + at_once])
+
+    def first_best(
+        self, embeddings: Float[np.ndarray, "query embed"], order: Sequence[int]
+    ) -> Int[np.ndarray, " query"]:
+        """Where in this order of the known classes the most probable one stands; of several, the first."""
+        best = np.full(len(embeddings), NOT_CLEAR)
+        if len(order) >= VERY_MANY_CLASSES:
+            for start in range(0, len(embeddings), QUERIES_AT_ONCE):
+                part = slice(start, start + QUERIES_AT_ONCE)
+                best[part] = self.learner.clear_best(self.memory.ram, embeddings[None, part], self._way())
+        place = np.empty(len(order), int)
+        place[order] = np.arange(len(order))
+        close, found = best == NOT_CLEAR, place[best]
+        if close.any():
+            found[close] = np.concatenate([belief.first_best(place) for belief in self.beliefs(embeddings[close])])
+        return found
 
     def ask(self, embedding: Float[np.ndarray, "query embed"]) -> Belief:
         """`believe`; anew, if it turns out that somebody else had written before."""

@@ -2,25 +2,32 @@
 
 Pillow would try some forty formats, and for one of them start another program (Ghostscript, for PostScript). Here a
 picture is one of six, whatever its name says; its size is read from the header before anything is unpacked, and it
-comes out the way it was held when it was taken.
+comes out the way it was held when it was taken. A JPEG, as cameras make them, may be four times too large: its decoder can
+halve it on the way. (Not more: one in several scans takes six bytes of every pixel, however small it comes out.)
 """
 
 from __future__ import annotations
 
 import io
 import os
+from pathlib import Path
 
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps, JpegImagePlugin, UnidentifiedImageError
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 LARGEST_PIXELS = 64_000_000
+SCAN, MOST_SCANS = b"\xff\xda", 200
+"""A JPEG is usually sent in 1 to 12 scans. Each walks over the whole picture and may be a few bytes long: a small file of very
+many would take minutes."""
 
 
 def open_image(source: str | os.PathLike[str] | bytes, most_pixels: int = LARGEST_PIXELS) -> Image.Image:
     """The picture in a file, or in bytes, unpacked and upright. A `ValueError` says what is wrong with it."""
     try:
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
+            if isinstance(image, JpegImagePlugin.JpegImageFile):
+                _read_smaller(image, source, most_pixels)
             if image.width * image.height > most_pixels:
                 raise _TooLarge(_too_large(f"{image.width}×{image.height} pixels", most_pixels))
             image.load()
@@ -38,6 +45,17 @@ def open_image(source: str | os.PathLike[str] | bytes, most_pixels: int = LARGES
     except Exception:
         # Decoders meet damaged files with errors of every kind; all of them mean the same here.
         raise ValueError("the picture is damaged") from None
+
+
+def _read_smaller(
+    image: JpegImagePlugin.JpegImageFile, source: str | os.PathLike[str] | bytes, most_pixels: int
+) -> None:
+    data = source if isinstance(source, bytes) else Path(source).read_bytes()
+    if data.count(SCAN) > MOST_SCANS:
+        raise ValueError("too many scans")
+    halved = -(-image.width // 2) * -(-image.height // 2)
+    if halved <= most_pixels < image.width * image.height:
+        image.draft(None, (max(1, image.width // 2), max(1, image.height // 2)))
 
 
 class _TooLarge(Exception):
