@@ -57,6 +57,17 @@ def test_the_verdict_is_by_the_share_of_the_encoder_s_own_accuracy():
     assert finding.reproduced == "partly" and "1000-way 0.60" in finding.ours
 
 
+def test_one_model_for_any_number_of_labels_is_compared_with_those_of_fixed_labels():
+    told = {"encoder": "e", "ci95": 0.01, "share_of_encoder": 1.0}
+    rows = [{**told, "method": "ours, any N, activations", "way": way, "accuracy": 0.5} for way in (20, 100)]
+    assert len(FINDINGS["imagenet"](rows)) == 1
+    rows += [
+        {**told, "method": "fixed labels, 1024 wide", "way": way, "accuracy": a} for way, a in ((20, 0.4), (100, 0.6))
+    ]
+    *_, finding = FINDINGS["imagenet"](rows)
+    assert finding.reproduced == "partly" and "20-way 50.0 ± 1.0 % against 40.0" in finding.ours
+
+
 def test_decoders_of_fixed_labels_are_trained_in_pieces_saved_and_found_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data, config = _made(classes=6), DecoderTraining(5, hidden=16, blocks=1, parallel=2, steps=8)

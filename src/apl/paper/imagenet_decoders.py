@@ -28,6 +28,10 @@ from apl.training.episodic import in_precision, next_episode_cap
 from apl.training.run import Run, RunOptions
 from apl.training.schedule import exponential
 
+SHARPNESS, NONE_DISTANCE = 20.0, 1.5
+"""Of the attention it starts with: near rows count, and "none" only where there is no row. A step of Adam moves such a number
+by the learning rate, so a training hardly changes it."""
+
 
 @dataclass(frozen=True)
 class DecoderTraining:
@@ -37,9 +41,10 @@ class DecoderTraining:
     encoder: str = "lite0"
     hidden: int = 1024
     blocks: int = 2
-    batch: int = 8
     parallel: int = 16
     """Episodes run side by side: the more, the less can be gained by fitting the labels of one into the weights."""
+    batch: int = 8
+    """Photographs of each episode per step; many where there are many classes, so that a training sees whole episodes."""
     longest_episode: int = 4
     """Photographs per class."""
     steps: int = 200
@@ -58,7 +63,8 @@ class DecoderTraining:
 
 
 def trainings(encoder: str) -> tuple[DecoderTraining, ...]:
-    return tuple(DecoderTraining(way, encoder) for way in (20, 100, 1000))
+    sizes = {20: (16, 8), 100: (8, 16), 1000: (2, 64)}
+    return tuple(DecoderTraining(way, encoder, parallel=side, batch=batch) for way, (side, batch) in sizes.items())
 
 
 def train(
@@ -72,7 +78,8 @@ def train(
     torch.manual_seed(config.seed)
     decoder = DecoderConfig(labels="fixed", way=config.way, hidden=config.hidden, blocks=config.blocks)
     learner = Learner(LearnerConfig(IdentityConfig(keys.shape[1], normalise=True), decoder, k=5))
-    start_by_copying(learner.decoder)
+    start_by_copying(learner.decoder, sharpness=SHARPNESS)
+    torch.nn.init.constant_(learner.decoder.inputs.none_distance, NONE_DISTANCE)
     optimiser = torch.optim.Adam(learner.networks.parameters(), lr=config.learning_rate, fused=True)
     begun = (config.directory / "state.json").exists()
     options = RunOptions(config.directory, resume=begun, minutes=minutes, precision="bf16")
