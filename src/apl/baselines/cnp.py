@@ -10,48 +10,27 @@ with the same weights: it knows any number of classes, and learns in a minute wh
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from apl.baselines.interface import ClassSums, EpisodicMethod, Scores, class_means, nothing_known, scores
+from apl.baselines.interface import ContextLabels, Contexts, KeepsClassMeans, Logits, Queries, class_means
 from apl.baselines.relation import RelationModule
 
 
-class ConditionalNeuralProcess(EpisodicMethod):
+class ConditionalNeuralProcess(KeepsClassMeans):
     def __init__(self, width: int, hidden: int = 128, representation: int = 128) -> None:
         super().__init__()
-        self.represent = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, representation))
+        self.encode = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, representation))
         self.read = RelationModule(width, 2 * representation, hidden)
 
-    def logits(
-        self,
-        context: Float[Tensor, "task context embed"],
-        label: Int[Tensor, "task context"],
-        query: Float[Tensor, "task query embed"],
-        way: int,
-    ) -> Float[Tensor, "task query way"]:
-        classes = class_means(self.represent(context), label, way)
+    def logits(self, context: Contexts, label: ContextLabels, query: Queries, way: int) -> Logits:
+        classes = class_means(self.encode(context), label, way)
         everything = classes.sum(1, keepdim=True) / way
         return self.read(query, torch.cat([classes, everything.expand_as(classes)], 2))
 
-    @torch.no_grad()
-    def adapt(self, x: Float[Tensor, "example embed"], y: Int[Tensor, " example"], way: int) -> None:
-        representation = self.represent(x)
-        self.classes = ClassSums(way, representation.shape[1])
-        self.classes.add(representation, y)
+    def represent(self, x: Float[Tensor, "*batch embed"]) -> Float[Tensor, "*batch representation"]:
+        return self.encode(x)
 
-    @torch.no_grad()
-    def observe(self, x: Float[Tensor, " embed"], y: int) -> None:
-        self.classes.add(self.represent(x[None]), torch.tensor([y]))
-
-    @torch.no_grad()
-    def predict(self, x: Float[Tensor, "query embed"]) -> Scores:
-        known = self.classes.known
-        if not bool(known.any()):
-            return nothing_known(len(x), len(known))
-        means = self.classes.means
+    def compared(self, query: Tensor, means: Tensor, known: Bool[Tensor, " way"]) -> Float[Tensor, "query way"]:
         everything = means[known].mean(0).expand_as(means)
-        return scores(self.read(x[None], torch.cat([means, everything], 1)[None])[0], known)
-
-    def kept(self) -> int:
-        return int(self.classes.known.sum())
+        return self.read(query[None], torch.cat([means, everything], 1)[None])[0]

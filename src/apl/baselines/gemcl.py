@@ -11,7 +11,17 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from apl.baselines.interface import ClassSums, EmbeddingMap, EpisodicMethod, Scores, nothing_known
+from apl.baselines.interface import (
+    ClassSums,
+    ContextLabels,
+    Contexts,
+    EmbeddingMap,
+    EpisodicMethod,
+    Logits,
+    Queries,
+    Scores,
+    nothing_known,
+)
 
 PAIRS_AT_ONCE = 500
 """Of a query and a class: what is worked on then stays in a processor's cache, which is several times as fast."""
@@ -53,13 +63,7 @@ class GenerativeMetaContinual(EpisodicMethod):
         scale = beta * (kappa + 1) / (alpha * kappa)
         return student_t(query, mean, scale, 2 * alpha)
 
-    def logits(
-        self,
-        context: Float[Tensor, "task context embed"],
-        label: Int[Tensor, "task context"],
-        query: Float[Tensor, "task query embed"],
-        way: int,
-    ) -> Float[Tensor, "task query way"]:
+    def logits(self, context: Contexts, label: ContextLabels, query: Queries, way: int) -> Logits:
         answers = []
         for x, y, q in zip(self.embed(context), label, self.embed(query), strict=True):
             onehot = F.one_hot(y, way).to(x.dtype)

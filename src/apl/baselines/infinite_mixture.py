@@ -11,7 +11,18 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from apl.baselines.interface import EmbeddingMap, EpisodicMethod, Scores, nothing_known, seen, squared_distances
+from apl.baselines.interface import (
+    ContextLabels,
+    Contexts,
+    EmbeddingMap,
+    EpisodicMethod,
+    Logits,
+    Queries,
+    Scores,
+    nothing_known,
+    seen,
+    squared_distances,
+)
 
 
 class InfiniteMixturePrototypes(EpisodicMethod):
@@ -45,13 +56,7 @@ class InfiniteMixturePrototypes(EpisodicMethod):
             clusters.add(example, label, threshold)
         return clusters.means(), clusters.labels()
 
-    def logits(
-        self,
-        context: Float[Tensor, "task context embed"],
-        label: Int[Tensor, "task context"],
-        query: Float[Tensor, "task query embed"],
-        way: int,
-    ) -> Float[Tensor, "task query way"]:
+    def logits(self, context: Contexts, label: ContextLabels, query: Queries, way: int) -> Logits:
         answers = []
         for x, y, q in zip(self.embed(context), label, self.embed(query), strict=True):
             means, of_class = self.found_clusters(x, y)

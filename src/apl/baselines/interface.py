@@ -17,14 +17,19 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+Contexts = Float[Tensor, "task context embed"]
+ContextLabels = Int[Tensor, "task context"]
+Queries = Float[Tensor, "task query embed"]
+Logits = Float[Tensor, "task query way"]
+
 
 @dataclass(frozen=True)
 class Tasks:
     """Parallel few-shot tasks of one shape, to train on."""
 
-    context: Float[Tensor, "task context embed"]
-    context_label: Int[Tensor, "task context"]
-    query: Float[Tensor, "task query embed"]
+    context: Contexts
+    context_label: ContextLabels
+    query: Queries
     query_label: Int[Tensor, "task query"]
     way: int
 
@@ -65,13 +70,7 @@ class EpisodicMethod(nn.Module):
     side_by_side: bool = True
     """Whether `logits` of several tasks answers as `adapt` and `predict` do, and is cheaper."""
 
-    def logits(
-        self,
-        context: Float[Tensor, "task context embed"],
-        label: Int[Tensor, "task context"],
-        query: Float[Tensor, "task query embed"],
-        way: int,
-    ) -> Float[Tensor, "task query way"]:
+    def logits(self, context: Contexts, label: ContextLabels, query: Queries, way: int) -> Logits:
         """The larger, the more probable; what their greatest says about a new class is `novelty`."""
         raise NotImplementedError
 
@@ -95,6 +94,42 @@ class EpisodicMethod(nn.Module):
 
     def kept(self) -> int:
         return len(self.context)
+
+
+class KeepsClassMeans(EpisodicMethod):
+    """A method that keeps of each class the mean of what it makes of its examples, and compares queries with that."""
+
+    def represent(self, x: Float[Tensor, "*batch embed"]) -> Float[Tensor, "*batch representation"]:
+        return x
+
+    def compared(
+        self,
+        query: Float[Tensor, "query embed"],
+        means: Float[Tensor, "way representation"],
+        known: Bool[Tensor, " way"],
+    ) -> Float[Tensor, "query way"]:
+        """Logits of single queries; some of the classes may not be known yet."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def adapt(self, x: Float[Tensor, "example embed"], y: Int[Tensor, " example"], way: int) -> None:
+        represented = self.represent(x)
+        self.classes = ClassSums(way, represented.shape[1])
+        self.classes.add(represented, y)
+
+    @torch.no_grad()
+    def observe(self, x: Float[Tensor, " embed"], y: int) -> None:
+        self.classes.add(self.represent(x[None]), torch.tensor([y]))
+
+    @torch.no_grad()
+    def predict(self, x: Float[Tensor, "query embed"]) -> Scores:
+        known = self.classes.known
+        if not bool(known.any()):
+            return nothing_known(len(x), len(known))
+        return scores(self.compared(x, self.classes.means, known), known)
+
+    def kept(self) -> int:
+        return int(self.classes.known.sum())
 
 
 class EmbeddingMap(nn.Module):

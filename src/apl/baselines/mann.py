@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from apl.baselines.interface import EpisodicMethod, Scores, scores, seen
+from apl.baselines.interface import ContextLabels, Contexts, EpisodicMethod, Logits, Queries, Scores, scores, seen
 
 DECAY = 0.99
 """How much of its use a row keeps from one step to the next (γ)."""
@@ -93,13 +93,7 @@ class MemoryAugmentedNetwork(EpisodicMethod):
         after = replace(state, memory=memory, usage=usage, read_weights=read_weights, read=read, h=h, c=c)
         return self.answer(torch.cat([h, read], 1)), after
 
-    def logits(
-        self,
-        context: Float[Tensor, "task context embed"],
-        label: Int[Tensor, "task context"],
-        query: Float[Tensor, "task query embed"],
-        way: int,
-    ) -> Float[Tensor, "task query way"]:
+    def logits(self, context: Contexts, label: ContextLabels, query: Queries, way: int) -> Logits:
         state = self.start(len(context))
         for t in range(context.shape[1]):
             _, state = self.step(state, context[:, t], label[:, t])

@@ -10,7 +10,17 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from apl.baselines.interface import EmbeddingMap, EpisodicMethod, Scores, nothing_known, seen
+from apl.baselines.interface import (
+    ContextLabels,
+    Contexts,
+    EmbeddingMap,
+    EpisodicMethod,
+    Logits,
+    Queries,
+    Scores,
+    nothing_known,
+    seen,
+)
 
 LOOKS = 3
 """Times a query looks at the context (K in the paper)."""
@@ -31,13 +41,7 @@ class MatchingNetwork(EpisodicMethod):
         # Deviation: a learnt sharpness. The paper's bare cosine cannot be surer than e² to one.
         self.log_sharpness = nn.Parameter(torch.tensor(3.0))
 
-    def logits(
-        self,
-        context: Float[Tensor, "task context embed"],
-        label: Int[Tensor, "task context"],
-        query: Float[Tensor, "task query embed"],
-        way: int,
-    ) -> Float[Tensor, "task query way"]:
+    def logits(self, context: Contexts, label: ContextLabels, query: Queries, way: int) -> Logits:
         return self.match(self.read(self.embed(context)), label, self.embed(query), way).clamp(min=1e-9).log()
 
     def read(self, context: Float[Tensor, "task context embed"]) -> Float[Tensor, "task context embed"]:

@@ -15,7 +15,17 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from apl.baselines.interface import EpisodicMethod, Scores, class_means, nothing_known, seen
+from apl.baselines.interface import (
+    ContextLabels,
+    Contexts,
+    EpisodicMethod,
+    Logits,
+    Queries,
+    Scores,
+    class_means,
+    nothing_known,
+    seen,
+)
 from apl.learner import Learner, Prediction
 from apl.readers import unit
 
@@ -33,13 +43,7 @@ class AdaptivePosterior:
     def __init__(self, learner: Learner) -> None:
         self.learner = learner.on_embeddings()
 
-    def logits(
-        self,
-        context: Float[Tensor, "task context embed"],
-        label: Int[Tensor, "task context"],
-        query: Float[Tensor, "task query embed"],
-        way: int,
-    ) -> Float[Tensor, "task query way"]:
+    def logits(self, context: Contexts, label: ContextLabels, query: Queries, way: int) -> Logits:
         """Of parallel tasks, each with a memory of its own."""
         memory = self.learner.new_memory(len(context))
         self.learner.write(memory, context.numpy(), label.numpy(), np.ones(label.shape, bool))
@@ -85,13 +89,7 @@ class EncoderThroughMemory(EpisodicMethod):
         self.embed = embed
         self.log_sharpness = nn.Parameter(torch.tensor(2.5))
 
-    def logits(
-        self,
-        context: Float[Tensor, "task context embed"],
-        label: Int[Tensor, "task context"],
-        query: Float[Tensor, "task query embed"],
-        way: int,
-    ) -> Float[Tensor, "task query way"]:
+    def logits(self, context: Contexts, label: ContextLabels, query: Queries, way: int) -> Logits:
         means = class_means(F.normalize(self.embed(context), dim=2), label, way)
         cosine = F.normalize(self.embed(query), dim=2) @ F.normalize(means, dim=2).mT
         return self.log_sharpness.exp() * cosine

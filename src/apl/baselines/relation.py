@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from apl.baselines.interface import ClassSums, EpisodicMethod, Scores, Tasks, class_means, nothing_known, scores
+from apl.baselines.interface import ContextLabels, Contexts, KeepsClassMeans, Logits, Queries, Tasks, class_means
 
 PAIRS_AT_ONCE = 20_000
 """So many pairs of a query and a class are worked on together: their hidden layer then stays in a processor's cache."""
@@ -34,19 +34,13 @@ class RelationModule(nn.Module):
         return torch.cat(parts, 1)
 
 
-class RelationNetwork(EpisodicMethod):
+class RelationNetwork(KeepsClassMeans):
     def __init__(self, width: int, hidden: int = 128) -> None:
         super().__init__()
         self.compare = RelationModule(width, width, hidden)
         """The relation score before its sigmoid."""
 
-    def logits(
-        self,
-        context: Float[Tensor, "task context embed"],
-        label: Int[Tensor, "task context"],
-        query: Float[Tensor, "task query embed"],
-        way: int,
-    ) -> Float[Tensor, "task query way"]:
+    def logits(self, context: Contexts, label: ContextLabels, query: Queries, way: int) -> Logits:
         # Deviation: the mean of a class's examples, not their sum, so that one network serves any number of shots.
         return self.compare(query, class_means(context, label, way))
 
@@ -55,20 +49,5 @@ class RelationNetwork(EpisodicMethod):
         wanted = F.one_hot(tasks.query_label, tasks.way).float()
         return (relation - wanted).square().sum(2).mean()
 
-    @torch.no_grad()
-    def adapt(self, x: Float[Tensor, "example embed"], y: Int[Tensor, " example"], way: int) -> None:
-        self.classes = ClassSums(way, x.shape[1])
-        self.classes.add(x, y)
-
-    @torch.no_grad()
-    def observe(self, x: Float[Tensor, " embed"], y: int) -> None:
-        self.classes.add(x[None], torch.tensor([y]))
-
-    @torch.no_grad()
-    def predict(self, x: Float[Tensor, "query embed"]) -> Scores:
-        if not bool(self.classes.known.any()):
-            return nothing_known(len(x), len(self.classes.count))
-        return scores(self.compare(x[None], self.classes.means[None])[0], self.classes.known)
-
-    def kept(self) -> int:
-        return int(self.classes.known.sum())
+    def compared(self, query: Tensor, means: Tensor, known: Tensor) -> Float[Tensor, "query way"]:
+        return self.compare(query[None], means[None])[0]

@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from apl.baselines.interface import EpisodicMethod, Scores, scores, seen
+from apl.baselines.interface import ContextLabels, Contexts, EpisodicMethod, Logits, Queries, Scores, scores, seen
 
-Context = Float[Tensor, "task time channel"]
-Queries = Float[Tensor, "task query channel"]
+Told = Float[Tensor, "task time channel"]
+Untold = Float[Tensor, "task query channel"]
 
 
 class DenseBlock(nn.Module):
@@ -28,11 +28,11 @@ class DenseBlock(nn.Module):
         self.dilation = dilation
         self.now, self.before = nn.Linear(channels, 2 * filters), nn.Linear(channels, 2 * filters, bias=False)
 
-    def forward(self, context: Context, query: Queries) -> tuple[Tensor, Tensor]:
+    def forward(self, context: Told, query: Untold) -> tuple[Tensor, Tensor]:
         past = F.pad(context, (0, 0, self.dilation, 0))[:, : context.shape[1]]
         return self._beside(context, past), self.next(context, query)
 
-    def next(self, context: Context, query: Queries) -> Tensor:
+    def next(self, context: Told, query: Untold) -> Tensor:
         """What lies `dilation` back is one of the context, or nothing."""
         back = context.shape[1] - self.dilation
         before = context[:, back : back + 1] if back >= 0 else context.new_zeros(len(context), 1, context.shape[2])
@@ -57,13 +57,13 @@ class CausalAttention(nn.Module):
         self.query.load_state_dict(self.key.state_dict())
         self.unit = keys**-0.5
 
-    def forward(self, context: Context, query: Queries) -> tuple[Tensor, Tensor]:
+    def forward(self, context: Told, query: Untold) -> tuple[Tensor, Tensor]:
         keys, values, time = self.key(context), self.value(context), context.shape[1]
         ahead = torch.ones(time, time, dtype=torch.bool).triu(1)
         among = (self.unit * self.query(context) @ keys.mT).masked_fill(ahead, -torch.inf).softmax(-1) @ values
         return torch.cat([context, among], -1), self.next(context, query)
 
-    def next(self, context: Context, query: Queries) -> Tensor:
+    def next(self, context: Told, query: Untold) -> Tensor:
         """A query sees the context and itself, not the other queries."""
         keys, values, asked = self.key(context), self.value(context), self.query(query)
         itself = (asked * self.key(query)).sum(-1, keepdim=True)
@@ -94,13 +94,7 @@ class Snail(EpisodicMethod):
         self.layers = nn.ModuleList(layers)
         self.answer = nn.Linear(channels, most_classes)
 
-    def logits(
-        self,
-        context: Float[Tensor, "task context embed"],
-        label: Int[Tensor, "task context"],
-        query: Float[Tensor, "task query embed"],
-        way: int,
-    ) -> Float[Tensor, "task query way"]:
+    def logits(self, context: Contexts, label: ContextLabels, query: Queries, way: int) -> Logits:
         told, untold = self._told(context, label), self._untold(query)
         for layer in self.layers:
             told, untold = layer(told, untold)
