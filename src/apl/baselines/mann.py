@@ -49,12 +49,12 @@ class MemoryAugmentedNetwork(EpisodicMethod):
         width: int,
         most_classes: int = 20,
         hidden: int = 200,
-        rows: int = 128,
+        rows: int = 416,
         cell: int = 40,
-        heads: int = 1,
+        heads: int = 4,
     ) -> None:
-        """Deviation: one head instead of four. Each writes a row of its own, so with four the 128 rows hold 32 examples, and
-        the 100 of a 20-way 5-shot context overwrite one another."""
+        """Deviation: more rows than the paper's 128. Each head writes a row of its own, so 128 rows hold 32 examples, and the
+        100 of a 20-way 5-shot context would overwrite one another."""
         super().__init__()
         self.most_classes, self.hidden, self.rows, self.cell, self.heads = most_classes, hidden, rows, cell, heads
         self.controller = nn.LSTMCell(width + most_classes + heads * cell, hidden)
@@ -82,13 +82,13 @@ class MemoryAugmentedNetwork(EpisodicMethod):
         key = self.key(torch.cat([h, shown], 1)).view(len(x), self.heads, self.cell).tanh()
         gate = self.gate(h).sigmoid()[..., None]
         # Read before it is written to: a query's own key, which says nothing of labels, would be the most like it.
-        cosine = F.normalize(key, dim=2) @ F.normalize(state.memory, dim=2).mT
+        cosine = F.normalize(key, dim=2) @ state.memory.mT / state.memory.norm(dim=2)[:, None].clamp(min=1e-6)
         read_weights = (self.log_sharpness.exp() * cosine).softmax(2)
         read = (read_weights @ state.memory).flatten(1)
         least = least_used(state.usage, self.heads)
         write_weights = gate * state.read_weights + (1 - gate) * least
         # The least used row is wiped before anything is written.
-        memory = state.memory * (1 - least.amax(1))[..., None] + write_weights.mT @ key
+        memory = torch.baddbmm(state.memory * (1 - least.amax(1))[..., None], write_weights.mT, key)
         usage = DECAY * state.usage + read_weights.sum(1) + write_weights.sum(1)
         after = replace(state, memory=memory, usage=usage, read_weights=read_weights, read=read, h=h, c=c)
         return self.answer(torch.cat([h, read], 1)), after

@@ -55,17 +55,17 @@ from apl.paper.subjects import MODEL, Embedded, characters
 
 NAME = "baselines"
 SEED = 1
-TRIAL_SECONDS, TRAINING_SECONDS = 3.0, 30.0
+TRIAL_SECONDS, TRAINING_SECONDS = 5.0, 60.0
 """Of one thread's processor time: for each of the three settings, and for the best of them."""
 DRAWINGS = 20
 """Of each training class."""
 MANY = 423
 """From so many classes on episodes are few and large."""
-STREAMS = {20: 10, MANY: 2}
+STREAMS = {20: 20, MANY: 3}
 PER_CLASS = {20: 20, MANY: 6}
 """Examples of each class in an online stream."""
-ROAMING_STREAMS, VALIDATION_STREAMS = 20, 4
-SEQUENCES = {20: 20, MANY: 2}
+ROAMING_STREAMS, VALIDATION_STREAMS = 30, 4
+SEQUENCES = {20: 20, MANY: 3}
 SEQUENCE_SHOT = 5
 
 Settings = dict[str, Any]
