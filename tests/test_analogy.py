@@ -33,6 +33,7 @@ from apl.paper.analogy_facts import watch_with_facts
 from apl.paper.analogy_figures import shortest_proof
 from apl.training.analogy import AnalogyConfig, digits_shown, embedded_sampler, train_analogy
 from apl.training.analogy_hints import note_times, row_questions
+from apl.training.decoder_start import start_by_comparing
 from apl.training.run import RunOptions
 
 TINY = ConvConfig(stem_channels=4, stem_stride=4, groups=(Group(4, 1),))
@@ -404,6 +405,40 @@ def test_questions_of_rows_are_part_of_training_and_not_of_what_is_saved(
     assert (
         Learner.load(tmp_path / "straight" / "model").decoder.state_dict().keys() == without.decoder.state_dict().keys()
     )
+
+
+@pytest.mark.parametrize("kind", ["relational", "working_memory"])
+def test_a_decoder_that_starts_by_comparing_attends_to_rows_with_the_same_key(kind: str) -> None:
+    learner = learner_of(replace(PAPERS, kind=kind, hidden=64), k=40)
+    twin = learner.on_embeddings()
+    decoder = twin.networks.decoder
+    drawn = sampler_width(twin).draw(1, 40)
+    memory, pairs = twin.new_memory(1), drawn.inputs[drawn.episodes.example]
+    twin.write(memory, pairs, drawn.episodes.label, torch.ones(1, 40, dtype=torch.bool))
+    neighbours = twin.networks.neighbourhood(
+        pairs[0, :1], twin.recall(memory, pairs[:, :1]), np.zeros((1, 1), np.float32)
+    )
+    row = twin.recall(memory, pairs[:, :1]).row[0, 0]
+
+    @torch.no_grad()
+    def followed() -> list[float]:
+        """Of what each row looks at in the heads of a key, the share of rows with that key."""
+        states = decoder.inputs(pairs[0, :1], neighbours, decoder.labels.embed(neighbours))[0, 1:]
+        if kind == "relational":
+            query, key, _ = decoder.blocks[0].attention.to_qkv(states).chunk(3, -1)
+        else:
+            query, key = decoder.core.to_q(states), decoder.core.to_kv(states).chunk(2, -1)[0]
+        shares = []
+        for head, which in enumerate((drawn.digit[0, row], drawn.symbol[0, row])):
+            part = slice(16 * head, 16 * head + 16)
+            attention = (query[:, part] @ key[:, part].T / 4).softmax(-1)
+            shares.append(float((attention * (which[:, None] == which)).sum(-1).mean()))
+        return shares
+
+    before = followed()
+    start_by_comparing(decoder, tuple(learner.key_widths.values()))
+    after = followed()
+    assert max(before) < 0.4 and min(after) > 0.8
 
 
 def test_a_row_is_asked_for_the_question_s_digit_with_its_symbol_and_for_its_digit_with_the_question_s_symbol() -> None:

@@ -18,7 +18,7 @@ from apl.paper.imagenet_decoders import DecoderTraining, train, trained_decoders
 from apl.paper.inception import InceptionEncoder
 from apl.paper.photo_features import PhotoFeatures
 from apl.paper.verdicts import FINDINGS
-from apl.training.copying import start_by_copying
+from apl.training.decoder_start import start_by_copying
 
 
 def _made(classes=30, photos=9, width=24):

@@ -23,7 +23,7 @@ from apl.checkpoint import read_json
 from apl.config import DecoderConfig, IdentityConfig, LearnerConfig
 from apl.episode import EpisodeSampler, run_episode
 from apl.learner import Learner
-from apl.training.copying import start_by_copying
+from apl.training.decoder_start import start_by_copying
 from apl.training.episodic import in_precision, next_episode_cap
 from apl.training.run import Run, RunOptions
 from apl.training.schedule import exponential

@@ -21,6 +21,7 @@ from apl.episode import run_episode
 from apl.evaluate import watch
 from apl.learner import Learner
 from apl.training.analogy_hints import RowQuestions, note_times
+from apl.training.decoder_start import start_by_comparing
 from apl.training.episodic import in_precision, load_decoder
 from apl.training.run import Run, RunOptions
 from apl.training.schedule import plateau
@@ -58,6 +59,8 @@ class AnalogyConfig:
     warmup_steps: int = 100
     decay_share: float = 0.6
     """The learning rate falls linearly to zero over this last share of the steps."""
+    comparing: bool = False
+    """Start with attention that follows the keys (`decoder_start`)."""
     row_questions: float = 0.0
     """Deviation: recalled rows are asked questions of their own in training (`analogy_hints`), which weigh so much."""
     clip: float = 1.0
@@ -69,6 +72,8 @@ def train_analogy(config: AnalogyConfig, options: RunOptions) -> Learner:
     torch.manual_seed(config.seed)
     learner = Learner(config.learner)
     encoders = load_encoders(learner, config)
+    if config.comparing:
+        start_by_comparing(learner.decoder, tuple(learner.key_widths.values()))
     if config.decoder_from is not None:
         load_decoder(learner, config.decoder_from)
     twin = learner.to(options.device).on_embeddings()

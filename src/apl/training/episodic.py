@@ -26,7 +26,7 @@ from apl.encoder import embed_all, scale_bytes
 from apl.episode import EpisodeSampler, Step, run_episode
 from apl.evaluate import fixed_context
 from apl.learner import Learner
-from apl.training.copying import start_by_copying
+from apl.training.decoder_start import start_by_copying
 from apl.training.run import Run, RunOptions
 from apl.training.saved_encoder import read_encoder
 from apl.training.schedule import exponential
@@ -50,7 +50,7 @@ class TrainConfig:
     decoder_from: str | None = None
     """A saved learner whose decoder to start from; of fixed labels, it may have more than are needed."""
     copying: bool = False
-    """Start a decoder of fixed labels as one that repeats the labels it recalls (`training.copying`)."""
+    """Start a decoder of fixed labels as one that repeats the labels it recalls (`training.decoder_start`)."""
     consolidate: bool = False
     """On memories that merge what does not surprise, as those are that the model will read."""
     mirrored: Mirrored = "none"
