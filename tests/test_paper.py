@@ -172,3 +172,43 @@ def test_the_recipe_s_extrapolation_meets_the_paper_s_number_where_it_says() -> 
     assert test_error == pytest.approx(100 - 97.2)
     assert reached["images"] > max(fixed_labels.CURVE)
     assert fixed_labels.extrapolated([]) is None
+
+
+def test_fixed_labels_are_measured_once_for_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from apl.config import DecoderConfig, IdentityConfig, LearnerConfig
+    from apl.learner import Learner
+    from apl.paper import fixed_labels
+
+    monkeypatch.chdir(tmp_path)
+    decoder = DecoderConfig(kind="lstm", labels="fixed", way=20, hidden=8, heads=2)
+    learner = Learner(LearnerConfig(IdentityConfig(4), decoder))
+    learner.save(Path("runs/one/model"), {"steps": 1, "seconds": 2})
+    monkeypatch.setattr(fixed_labels, "characters", lambda *how, **more: None)
+    monkeypatch.setattr(fixed_labels, "cell", lambda tested, data, way, shot, *more: {"way": way, "shot": shot})
+    monkeypatch.setattr(fixed_labels, "online_row", lambda tested, data, way: {"way": way, "shot": 0})
+
+    def measured(earlier: list) -> list:
+        found = list(fixed_labels.measured("m", "one", 20, False, earlier))
+        return [{"method": "m", **row} for row in found]
+
+    first = measured([])
+    assert [row["shot"] for row in first] == [1, 5, 0]
+    assert measured([{**row, "kept": True} for row in first]) == [{**row, "kept": True} for row in first]
+    learner.save(Path("runs/one/model"), {"steps": 3, "seconds": 4})
+    assert not any("kept" in row for row in measured([{**row, "kept": True} for row in first]))
+
+
+def test_the_three_decoders_of_fixed_labels_are_alike_if_two_points_apart_at_most_at_every_way() -> None:
+    def rows(*accuracies: float) -> list[dict]:
+        online = {"method": "m", "shot": 0, "accuracy": 0.5, "ci95": None}
+        last = {20: "accuracy_last_100", 423: "accuracy_last_1000"}
+        decoders = ("relational", "working_memory", "lstm")
+        return [
+            {**online, "way": way, "decoder": decoder, name: accuracy}
+            for way, name in last.items()
+            for decoder, accuracy in zip(decoders, accuracies, strict=True)
+        ]
+
+    (alike,) = FINDINGS["fixed-labels"](rows(0.98, 0.972, 0.988))
+    (unlike,) = FINDINGS["fixed-labels"](rows(0.98, 0.95, 0.985))
+    assert (alike.reproduced, unlike.reproduced) == ("yes", "no") and "423-way" in alike.ours
