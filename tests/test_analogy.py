@@ -392,7 +392,9 @@ PAPERS = replace(DEDUCTION, kind="relational", hidden=16, blocks=1, key_distance
 def test_questions_of_rows_are_part_of_training_and_not_of_what_is_saved(
     kind: str, made_up: None, tmp_path: Path
 ) -> None:
-    config = replace(SHORT, learner=replace(SHORT.learner, decoder=replace(PAPERS, kind=kind)), row_questions=1.0)
+    config = replace(
+        SHORT, learner=replace(SHORT.learner, decoder=replace(PAPERS, kind=kind)), row_questions=1.0, comparing=True
+    )
     config = replace(config, decay_share=1e-9)
     straight = train_analogy(config, RunOptions(tmp_path / "straight"))
     train_analogy(replace(config, steps=4), RunOptions(tmp_path / "parts"))
@@ -436,7 +438,7 @@ def test_a_decoder_that_starts_by_comparing_attends_to_rows_with_the_same_key(ki
         return shares
 
     before = followed()
-    start_by_comparing(decoder, tuple(learner.key_widths.values()))
+    start_by_comparing(decoder, tuple(learner.key_widths.values()), heads=4)
     after = followed()
     assert max(before) < 0.4 and min(after) > 0.8
 

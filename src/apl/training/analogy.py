@@ -73,7 +73,7 @@ def train_analogy(config: AnalogyConfig, options: RunOptions) -> Learner:
     learner = Learner(config.learner)
     encoders = load_encoders(learner, config)
     if config.comparing:
-        start_by_comparing(learner.decoder, tuple(learner.key_widths.values()))
+        start_by_comparing(learner.decoder, tuple(learner.key_widths.values()), config.learner.decoder.heads)
     if config.decoder_from is not None:
         load_decoder(learner, config.decoder_from)
     twin = learner.to(options.device).on_embeddings()

@@ -42,46 +42,49 @@ def start_by_copying(
             decoder.cell.weight_ih[2 * hidden : 3 * hidden] = torch.eye(hidden)
 
 
-def start_by_comparing(decoder: RelationalDecoder | WorkingMemoryDecoder, key_widths: tuple[int, ...]) -> None:
-    """Begin with heads that follow one key column each: rows with the same key, and the query, attend to one another."""
-    labels, hidden, heads = decoder.labels, decoder.inputs.project.out_features, _attention(decoder)[0][2]
+def start_by_comparing(
+    decoder: RelationalDecoder | WorkingMemoryDecoder | LSTMDecoder, key_widths: tuple[int, ...], heads: int
+) -> None:
+    """Begin with heads that follow one key column each: rows with the same key, and the query, attend to one another.
+
+    A part of each state holds a key, what is left says what the row's label is and how far the row is by each key. The LSTM
+    has no attention and begins with such states alone.
+    """
+    inputs, labels = decoder.inputs, decoder.labels
+    hidden = inputs.project.out_features
     size, chance = hidden // heads, torch.Generator().manual_seed(0)
-    if len(key_widths) > heads:
-        raise ValueError(f"{len(key_widths)} keys need as many heads, there are {heads}")
+    if len(key_widths) >= heads:
+        raise ValueError(f"{len(key_widths)} keys need more heads than {heads}")
     with torch.no_grad():
-        begin = 0
+        column = 0
         for key, width in enumerate(key_widths):
             code = torch.linalg.qr(torch.randn(max(size, width), min(size, width), generator=chance))[0]
-            code = code if width < size else code.T
-            states = slice(key * size, (key + 1) * size)
-            columns = slice(begin, begin + width)
-            for weight, at in ((decoder.inputs.project.weight, decoder.inputs.width), (decoder.inputs.none.weight, 0)):
-                weight[states] = 0
-                weight[states, at + columns.start : at + columns.stop] = code
-            begin += width
+            part = slice(key * size, (key + 1) * size)
+            for weight, begin in ((inputs.project.weight, inputs.width + column), (inputs.none.weight, column)):
+                weight[part] = 0
+                weight[part, begin : begin + width] = code if width < size else code.T
+            column += width
             scale = (LIKENESS * size**0.5 / min(size, width)) ** 0.5
-            for query, keys, of in _attention(decoder):
-                for head in range(key, of, len(key_widths)):
-                    for weight in (query, keys):
-                        weight[head * size : (head + 1) * size] = 0
-                        weight[head * size : (head + 1) * size, states] = scale * torch.eye(size)
-        # What is left of a state says what the row's label is and how far the row is by each key, as loudly.
-        rest, spoken = (
-            slice(len(key_widths) * size, hidden),
-            decoder.inputs.project.weight[:, 2 * decoder.inputs.width :],
+            for weight in _queries_and_keys(decoder):
+                for head in range(key, heads, len(key_widths)):
+                    weight[head * size : (head + 1) * size] = 0
+                    weight[head * size : (head + 1) * size, part] = scale * torch.eye(size)
+        said, width = (
+            inputs.project.weight[len(key_widths) * size :, 2 * inputs.width :],
+            labels.embedding.embedding_dim,
         )
-        spoken[rest] = torch.randn(spoken[rest].shape, generator=chance)
-        spoken[rest, : labels.embedding.embedding_dim] /= labels.embedding.embedding_dim**0.5
+        said.copy_(torch.randn(said.shape, generator=chance))
+        said[:, :width] /= width**0.5
         labels.embedding.weight[:, :NUMBER] = torch.linspace(-2, 2, labels.way)[:, None]
         if isinstance(decoder, RelationalDecoder):
             for block in decoder.blocks:
                 block.shared[-1].weight.fill_(FIRST_GAIN)
 
 
-def _attention(decoder: RelationalDecoder | WorkingMemoryDecoder) -> list[tuple[Tensor, Tensor, int]]:
-    """Weights that make queries and keys, and the number of heads, of each attention there is."""
+def _queries_and_keys(decoder: RelationalDecoder | WorkingMemoryDecoder | LSTMDecoder) -> list[Tensor]:
+    """The weights that make queries and keys, of each attention there is."""
+    if isinstance(decoder, LSTMDecoder):
+        return []
     if isinstance(decoder, WorkingMemoryDecoder):
-        core = decoder.core
-        return [(core.to_q.weight, core.to_kv.weight[: len(core.to_q.weight)], core.heads)]
-    made = [(block.attention.to_qkv.weight.chunk(3), block.attention.heads) for block in decoder.blocks]
-    return [(query, key, heads) for (query, key, _), heads in made]
+        return [decoder.core.to_q.weight, decoder.core.to_kv.weight.chunk(2)[0]]
+    return [part for block in decoder.blocks for part in block.attention.to_qkv.weight.chunk(3)[:2]]

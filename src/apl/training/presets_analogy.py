@@ -64,11 +64,12 @@ def compared(kind: DecoderKind, k: int, **more: Any) -> AnalogyConfig:
         learner,
         digits_from=DIGITS,
         share_encoder=True,
+        comparing=True,
         row_questions=1.0,
         sigma_ratios=(0.02, 0.1),
         longest_episode=80,
         curriculum=0.5,
-        steps=8000,
+        steps=4000,
         learning_rate=1.5e-3,
         decay_share=0.4,
     )
@@ -77,7 +78,7 @@ def compared(kind: DecoderKind, k: int, **more: Any) -> AnalogyConfig:
 
 def from_one_hop(kind: DecoderKind, k: int, hops: int) -> AnalogyConfig:
     """On from the decoder of 16 neighbours and one hop: no weight depends on either."""
-    whole = compared(kind, k, decoder_from=f"runs/analogy-{dashed(kind)}-k16/model", curriculum=0.0, steps=1500)
+    whole = compared(kind, k, decoder_from=f"runs/analogy-{dashed(kind)}-k16/model", curriculum=0.0, steps=600)
     return replace(whole, learner=replace(whole.learner, hops=hops), learning_rate=1e-3)
 
 
@@ -104,7 +105,7 @@ ANALOGY_PRESETS: dict[str, PretrainConfig | AnalogyConfig] = {
     **{f"analogy-{dashed(kind)}-k16-two-hops": from_one_hop(kind, 16, 2) for kind in PAPER_DECODERS},
     **{
         f"analogy-fixed-{dashed(kind)}": compared(
-            kind, 16, task=AnalogyTask(level="fixed"), longest_episode=40, curriculum=0.0, steps=2500
+            kind, 16, task=AnalogyTask(level="fixed"), longest_episode=40, curriculum=0.0, steps=2000
         )
         for kind in PAPER_DECODERS
     },
