@@ -36,7 +36,8 @@ def test_the_best_class_is_the_one_that_the_whole_posterior_puts_first(weight, p
         pool.weight[:] = weight
     query, rows, label, mask, count, classes = scene(3)
     if positions:
-        query, rows, classes = as_directions(query, rows, classes)
+        seen = as_directions(query, rows, classes)
+        query, rows, classes = seen.query, seen.rows, seen.classes
     log_probs = pool.log_probs(read(query, rows, label, mask, count, classes))[0]
     found = clear_best_class(query[0], rows[0], label[0], mask[0], count[0], classes, pool)
     clear = found != NOT_CLEAR

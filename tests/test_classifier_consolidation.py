@@ -193,12 +193,12 @@ def rings(count: int, offset: float, scale: float = 1.0) -> tuple[np.ndarray, li
     return points.astype(np.float32), np.where(inner, "inner", "outer").tolist()
 
 
-@pytest.mark.parametrize(("offset", "scale"), [(0.0, 1.0), (500.0, 1.0), (0.0, 1e-3), (-3.0, 1e4)])
+@pytest.mark.parametrize(("offset", "scale"), [(0.0, 1.0), (500.0, 1.0), (0.0, 1e-12), (-3.0, 1e4)])
 def test_vectors_of_a_few_numbers_are_positions(offset: float, scale: float) -> None:
     points, labels = rings(240, offset, scale)
     classifier = OnlineClassifier.for_features().partial_fit(points[:160], labels[:160])
-    assert np.mean(classifier.predict(points[160:]) == labels[160:]) > 0.9
-    assert len(classifier) < 160
+    assert np.mean(classifier.predict(points[160:]) == labels[160:]) > 0.97
+    assert len(classifier) < 100  # though the means of both classes are one point
 
 
 def test_how_vectors_are_compared_can_be_chosen_and_is_remembered(tmp_path) -> None:

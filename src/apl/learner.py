@@ -26,7 +26,7 @@ from apl.memory import COUNT, Column, Memory, Neighbours, RamMemory
 from apl.metric import measured
 from apl.novelty import log_odds_of_share
 from apl.posterior import Array, Posterior
-from apl.readers import DECODER, READERS, ClassStatistics, Readings, as_directions, read
+from apl.readers import DECODER, READERS, Directions, Readings, as_directions, read
 
 
 @runtime_checkable
@@ -220,9 +220,12 @@ class Learner:
         if memory.pool.needs(DECODER):
             said = self.decode(memory, embedding, neighbours, way)
             decoded, weight = self.networks.array(said.log_probs), said.weight
-        query, rows, classes = self._as_read(memory, embedding, neighbours, way)
+        seen = self._directions(memory, embedding, neighbours, way)
         label, within = neighbours.columns["label"], memory.pool.prior.within
-        readings = read(query, rows, label, neighbours.mask, neighbours.examples, classes, decoded, within)
+        readings = read(
+            seen.query, seen.rows, label, neighbours.mask, neighbours.examples, seen.classes, decoded, within
+        )
+        readings = replace(readings, away=seen.away)
         among_known = memory.pool.log_probs(readings)
         logit = memory.novelty.logit(readings)
         odds = logit + log_odds_of_share(readings.number, way)[:, None]
@@ -246,17 +249,15 @@ class Learner:
             readings,
         )
 
-    def _as_read(
+    def _directions(
         self, memory: ConsolidatingMemory, embedding: Array, neighbours: Neighbours, way: int
-    ) -> tuple[np.ndarray, np.ndarray, ClassStatistics]:
+    ) -> Directions:
         query = measured(self.networks.array(embedding), memory.metric)
         rows = measured(neighbours.columns["embedding"], memory.metric)
-        classes = memory.statistics(way)
-        return (
-            as_directions(query, rows, classes, memory.pool.prior.within)
-            if memory.of_positions
-            else (query, rows, classes)
-        )
+        classes, pool = memory.statistics(way), memory.pool
+        if memory.of_positions:
+            return as_directions(query, rows, classes, pool.prior.within, pool.usual_away)
+        return Directions(query, rows, classes)
 
     def clear_best(self, memory: Memory, x: Any, way: int) -> Int[np.ndarray, " query"]:
         """Steps 1 to 3 in a single memory, for who wants the best of very many classes and no probabilities. `NOT_CLEAR` of
@@ -270,9 +271,9 @@ class Learner:
             return np.full(x.shape[1], NOT_CLEAR)
         embedding = self.embed(x)
         neighbours = self.recall(memory, embedding)
-        query, rows, classes = self._as_read(memory, embedding, neighbours, way)
+        seen = self._directions(memory, embedding, neighbours, way)
         label, mask, examples = neighbours.columns["label"], neighbours.mask, neighbours.examples
-        return clear_best_class(query[0], rows[0], label[0], mask[0], examples[0], classes, memory.pool)
+        return clear_best_class(seen.query[0], seen.rows[0], label[0], mask[0], examples[0], seen.classes, memory.pool)
 
     def observe(self, memory: Memory, x: Any, y: Any, way: int) -> Observation:
         """All five steps: predict, then learn the truth and write it down if it was surprising."""

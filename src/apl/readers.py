@@ -66,6 +66,8 @@ KERNEL_WIDTH = 0.5
 """Of local regression: similarity 1 - s counts as exp(-s / width)."""
 NOISE = 0.1
 """Of one example, in local regression; a row that is the mean of n examples has 1/n of it."""
+LEAST_SPREAD = 0.5
+"""Of positions: the least part of the squared distance at which lessons lay from the mean of everything."""
 FLOOR = 0.1
 """Added to a regressed share before its logarithm is taken."""
 LEAST_LOG = -12.0
@@ -104,6 +106,8 @@ class Readings:
     plain: Float[np.ndarray, "episode query class"] | None = None
     """The cosine with the mean of each class, not seen from the centre. Like the next, only the rule for new classes asks."""
     regression: LocalRegression | None = None
+    away: Float[np.ndarray, "episode query"] | None = None
+    """As in `Directions`."""
 
     @cached_property
     def known(self) -> Bool[np.ndarray, "episode class"]:
@@ -169,30 +173,48 @@ def read(
     return Readings(scores, classes.examples.copy(), plain, regression)
 
 
+@dataclass(frozen=True)
+class Directions:
+    """What is asked, what was recalled, and what is known of the classes, to be compared by directions."""
+
+    query: Float[np.ndarray, "episode query embed"]
+    rows: Float[np.ndarray, "episode query neighbours embed"]
+    classes: ClassStatistics
+    away: Float[np.ndarray, "episode query"] | None = None
+    """Of positions: the square of the query's distance from the mean of everything."""
+
+
 def as_directions(
     query: Float[np.ndarray, "episode query embed"],
     rows: Float[np.ndarray, "episode query neighbours embed"],
     classes: ClassStatistics,
     within: float = FOR_VECTORS.within,
-) -> tuple[np.ndarray, np.ndarray, ClassStatistics]:
+    usual_away: Float[np.ndarray, " episode"] | float = 0.0,
+) -> Directions:
     """Positions in a space of a few dimensions, where how far out a point lies says as much as in which direction.
 
     One more coordinate, of the size of the spread of everything, puts them on a sphere around a point beside their
-    centre: then the cosine falls with the distance. Where all lie equally far out, cosines become (1 + cosine) / 2.
+    centre: then the cosine falls with the distance. Where all lie equally far out, cosines become (1 + cosine) / 2. All is
+    in units of that spread. `usual_away`: of the lessons so far.
     """
     count = classes.examples[..., None]
     centre = (classes.everything / np.maximum(count.sum(1), 1))[:, None]
     total = classes.total - count * centre
     # The class means show the spread between classes; all of it is larger by what is within them.
     between = np.einsum("ecd,ec->e", np.square(total), 1 / np.maximum(classes.examples, 1))
-    spread = np.sqrt(np.maximum(between / np.maximum(count.sum((1, 2)), 1) / (1 - within), 1e-12))[:, None, None]
+    between = between / np.maximum(count.sum((1, 2)), 1) / (1 - within)
+    # Classes around one another have means that coincide: then what lessons have shown counts.
+    # Where all is one point, what rounding makes of it is no spread.
+    least = 1e-13 * np.square(centre[:, 0]).sum(-1) + 1e-36
+    spread = np.sqrt(np.maximum(np.maximum(between, LEAST_SPREAD * usual_away), least))[:, None, None]
 
-    def lifted(vectors: np.ndarray, height: np.ndarray) -> np.ndarray:
+    def lifted(vectors: np.ndarray, height: np.ndarray | float) -> np.ndarray:
         return np.concatenate([vectors, np.broadcast_to(height, (*vectors.shape[:-1], 1))], -1)
 
-    total = lifted(total, spread * count)
+    total = lifted(total / spread, count)
     statistics = replace(ClassStatistics.of(total, classes.examples), everything=np.zeros_like(total[:, 0]))
-    return lifted(query - centre, spread), lifted(rows - centre[:, None], spread[:, None]), statistics
+    query, rows = (query - centre) / spread, (rows - centre[:, None]) / spread[:, None]
+    return Directions(lifted(query, 1.0), lifted(rows, 1.0), statistics, np.square(spread * query).sum(-1))
 
 
 def nearest_row(
@@ -346,6 +368,8 @@ class Pool:
     precision: Float[np.ndarray, "episode reader reader"] = field(init=False)
     variance: Float[np.ndarray, " episode"] = field(init=False)
     """Sum over past lessons of how much the cosines with the class means vary over the classes."""
+    away: Float[np.ndarray, " episode"] = field(init=False)
+    """The same of the squared distance from the mean of everything, where keys are positions."""
     lessons: Float[np.ndarray, " episode"] = field(init=False)
     episodes: int = 1
 
@@ -353,7 +377,7 @@ class Pool:
         count = len(self.readers)
         self.weight = np.tile(self._prior, (self.episodes, 1))
         self.precision = np.tile(self.prior.precision * np.eye(count), (self.episodes, 1, 1))
-        self.variance, self.lessons = np.zeros(self.episodes), np.zeros(self.episodes)
+        self.variance, self.away, self.lessons = (np.zeros(self.episodes) for _ in range(3))
         self._latest: tuple[Any, ...] | None = None
         """The readings asked about last and what came of them: a lesson usually follows its question."""
 
@@ -380,6 +404,11 @@ class Pool:
         if not self.lessons.all():
             taught = np.where(self.lessons[:, None, None] > 0, taught, self._units(readings.variance))
         return np.broadcast_to(taught[..., : readings.scores.shape[2]], readings.scores.shape[:3])
+
+    @property
+    def usual_away(self) -> Float[np.ndarray, " episode"]:
+        """How far from the mean of everything lessons lay, squared; 0 before the first."""
+        return self.away / np.maximum(self.lessons, 1e-9)
 
     @property
     def units_when_taught(self) -> Float[np.ndarray, "episode reader"]:
@@ -434,6 +463,8 @@ class Pool:
         step = weight - self.weight
         self.weight = self.weight + step * np.minimum(1, LARGEST_STEP / np.abs(step).max(1, keepdims=True).clip(1e-12))
         self.variance = kept * self.variance + (readings.variance * taught).sum(1)
+        if readings.away is not None:
+            self.away = kept * self.away + (readings.away * taught).sum(1)
         self.lessons = kept * self.lessons + lessons
 
     # --- durable numbers of a single memory ---------------------------------------------------------
@@ -444,6 +475,7 @@ class Pool:
             "weight": self.weight[0].tolist(),
             "precision": self.precision[0].tolist(),
             "variance": float(self.variance[0]),
+            "away": float(self.away[0]),
             "lessons": float(self.lessons[0]),
         }
 
@@ -455,4 +487,5 @@ class Pool:
             pool.weight = np.array([kept["weight"]])
             pool.precision = np.array([kept["precision"]])
             pool.variance, pool.lessons = np.array([kept["variance"]]), np.array([kept["lessons"]])
+            pool.away = np.array([kept.get("away", 0.0)])
         return pool
