@@ -60,6 +60,7 @@ class MemoryAugmentedNetwork(EpisodicMethod):
         self.controller = nn.LSTMCell(width + most_classes + heads * cell, hidden)
         self.key = nn.Linear(hidden + width + most_classes, heads * cell)
         self.gate = nn.Linear(hidden, heads)
+        nn.init.constant_(self.gate.bias, -2.0)  # it begins by writing to what was used least
         self.answer = nn.Linear(hidden + heads * cell, most_classes)
         # Deviation: a learnt sharpness. A softmax of bare cosines over so many rows reads their mean, whatever the key.
         self.log_sharpness = nn.Parameter(torch.tensor(SHARPNESS).log())
