@@ -68,6 +68,7 @@ def test_a_file_that_cannot_be_read_is_named_and_the_rest_is_learnt(
 def test_links_that_lead_nowhere_are_said_and_hidden_folders_are_not_examples(pictures, memory, capsys) -> None:
     (pictures / "I" / "gone.png").symlink_to("nowhere.png")
     (pictures / "I" / "round").symlink_to("..")
+    (pictures / "back").symlink_to(".")
     (pictures / "I" / "itself.png").symlink_to("itself.png")
     scribble(pictures / "I" / ".checkpoints" / "0.png", 1)
     scribble(pictures / ".trash" / "0.png", 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -114,6 +115,19 @@ def test_large_pictures_are_reduced_and_sheets_survive_as_png(drawing: np.ndarra
     sheet = read_image(np.kron(drawing, np.ones((10, 20), np.uint8)))
     assert max(sheet.shape) == SHEET_SIDE and sheet.shape[0] * 2 == sheet.shape[1]
     np.testing.assert_array_equal(from_png(to_png(sheet)), sheet)
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P", "1", "CMYK", "LA"])
+def test_a_huge_picture_is_made_small_before_it_is_made_floats(drawing: np.ndarray, mode: str) -> None:
+    sheet = Image.fromarray(255 - drawing)
+    huge = sheet.resize((3000, 3000), Image.Resampling.NEAREST).convert(mode)
+    tracemalloc.start()
+    found = read_image(huge)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3000 * 3000 * (4 if mode == "P" else len(huge.getbands())) * 4 / 2
+    expected = read_image(sheet.resize((1500, 1500), Image.Resampling.NEAREST))
+    assert np.abs(found.astype(int) - expected).mean() < 2
 
 
 def test_where_and_how_large_a_drawing_is_does_not_matter(drawing: np.ndarray) -> None:

@@ -82,6 +82,9 @@ def _find_pictures(directory: Path) -> FoundExamples:
         if utf8(folder.name) != folder.name:
             remarks.append(f"{utf8(folder.name)}: left out, its name is not UTF-8 and cannot be a label")
             continue
+        if directory.resolve().is_relative_to(folder.resolve()):
+            remarks.append(f"{folder}: left out, a link back to where it lies")
+            continue
         files = files_below(folder, remarks)
         pictures = [path for path in files if is_picture(path)]
         found += [

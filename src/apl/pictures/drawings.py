@@ -24,12 +24,14 @@ from jaxtyping import Float, UInt8
 from PIL import Image
 
 from apl.pictures.image_file import open_image
-from apl.pictures.pixels import channels_last, is_tensor
+from apl.pictures.pixels import channels_last, check_pixels, is_deep, is_tensor
 
 Ink = Literal["auto", "dark", "light"]
 
 SHEET_SIDE = 112
 """Larger pictures are reduced to this: twice what the bundled encoder looks at."""
+LARGE_SIDE = 1024
+"""A picture twice as large or more is first brought below this, a byte a pixel: of fifty million, floats would take a gigabyte."""
 FAINTEST_INK = 8 / 255
 """With less contrast than this there is nothing to see."""
 UNEVEN = 0.02
@@ -75,8 +77,7 @@ def read_image(image: Any, ink: str = "auto") -> UInt8[np.ndarray, "height width
     """The sheet of one picture: grey, ink 255 on 0, its longer side at most `SHEET_SIDE`."""
     if ink not in ("auto", "dark", "light"):
         raise ValueError(f"ink is 'auto', 'dark' or 'light', got {ink!r}")
-    grey = _reduced(_grey(channels_last(image)))
-    return np.round(_ink(grey, ink) * 255).astype(np.uint8)
+    return np.round(_ink(_small_grey(image), ink) * 255).astype(np.uint8)
 
 
 def looks_like_a_photograph(image: Any) -> bool:
@@ -86,7 +87,7 @@ def looks_like_a_photograph(image: Any) -> bool:
     in a drawing, much of it in a photograph. Shadows and the light of a lamp are wide and do not count. Measured on
     pictures that were not used to choose the limits (docs/LOG.md): 0 of 1,800 drawings, 94 % of 2,000 photographs.
     """
-    grey = _reduced(_grey(channels_last(image)))
+    grey = _small_grey(image)
     away = np.abs(grey - _ground(grey))
     strongest = float(away.max())
     if ((away > 0.15 * strongest) & (away < 0.85 * strongest)).mean() < CLEARLY_DRAWN:
@@ -124,6 +125,16 @@ def from_png(png: bytes) -> UInt8[np.ndarray, "height width"]:
 
 
 # --- one form ---------------------------------------------------------------------------------------------------
+
+
+def _small_grey(image: Any) -> Float[np.ndarray, "height width"]:
+    if isinstance(image, Image.Image) and max(image.size) >= 2 * LARGE_SIDE and not is_deep(image):
+        check_pixels(image.width, image.height)
+        image = (
+            image.convert("RGBA") if image.mode in ("P", "PA") else image.convert("L") if image.mode == "1" else image
+        )
+        image = image.reduce(-(-max(image.size) // LARGE_SIDE))
+    return _reduced(_grey(channels_last(image)))
 
 
 def _grey(image: Float[np.ndarray, "height width channels"]) -> Float[np.ndarray, "height width"]:
