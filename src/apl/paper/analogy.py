@@ -122,6 +122,7 @@ def about(name: str, learner: Learner) -> Row:
         "checkpoint": name,
         "seed": SEED,
         "split": "mnist test",
+        "rows_asked_in_training": bool(provenance["training"].get("row_questions")),
         "training_steps": provenance["steps"],
         "training_seconds": provenance["seconds"],
         "encoder_training_seconds": before,

@@ -255,15 +255,16 @@ def _analogy(rows: list[Row]) -> list[Finding]:
 
 
 def _paper_decoders(rows: list[Row]) -> list[Finding]:
-    """The analogy task with the decoders the paper has."""
+    """The analogy task with the decoders the paper has; in training, rows may have been asked questions of their own."""
     findings = []
+    how = "rows asked in training too: " if any(row.get("rows_asked_in_training") for row in rows) else ""
 
     def name(row: Row) -> str:
         hops = "" if row["hops"] == 1 else ", two hops"
         return f"{row['decoder'].replace('_', ' ')} k = {row['k']}{hops}"
 
     if fixed := [row for row in rows if row["level"] == "fixed"]:
-        text = ", ".join(f"{name(row)} {percent(row)}" for row in fixed)
+        text = how + ", ".join(f"{name(row)} {percent(row)}" for row in fixed)
         held = sum(row["accuracy"] + (row["ci95"] or 0) >= 0.976 for row in fixed)
         findings.append(Finding("fixed digits, the paper's decoders: 97.6 %", text, _judged(held, len(fixed))))
     shuffled = [row for row in rows if row["level"] == "shuffled"]
@@ -277,7 +278,7 @@ def _paper_decoders(rows: list[Row]) -> list[Finding]:
     best = max((row for row in middle if row["hops"] == 1), key=lambda row: row["accuracy"])
     is_best = best["decoder"] == "relational" and best["k"] == 16
     findings.append(
-        Finding("relational decoder best at k = 16", f"% after 50 / 95 seen: {text}", "yes" if is_best else "no")
+        Finding("relational decoder best at k = 16", f"{how}% after 50 / 95 seen: {text}", "yes" if is_best else "no")
     )
     most = [row for row in shuffled if name(row) == name(best)]
     above = sum(row["accuracy"] > row["one_shot"] for row in most)
