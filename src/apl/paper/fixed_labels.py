@@ -50,9 +50,11 @@ STEADY = 100_000
 """From so many images on the error falls as a power of their number."""
 EPISODES = {5: 1000, 20: 600, 423: 6, 1000: 4}
 """Fewer than in table 1: the paper's decoder takes a hundred times as long as ours."""
-OTHERS_EPISODES = {20: 200, 423: 3, 1000: 2}
+OTHERS_EPISODES = {20: 100, 423: 3, 1000: 2}
 """Of the other two decoders, which stand in the table for comparison."""
 ONLINE_EPISODES = {20: 20, 423: 1, 1000: 1}
+LONGEST = 8000
+"""Examples of an online episode."""
 POINTS = 40
 """How many points of an online curve are kept."""
 
@@ -140,10 +142,18 @@ def measured(method: str, name: str, way: int, quick: bool, earlier: list[Row]) 
 
 
 def online_row(tested: Subject, data: Embedded, way: int) -> Row:
-    """Whole episodes from an empty memory, with the curve of accuracy against items written."""
-    episodes = ONLINE_EPISODES[way]
-    batch = 1 if way == 20 else 16
-    result = online(tested.learner, data.embeddings, data.labels, way=way, episodes=episodes, seed=SEED, batch=batch)
+    """Episodes from an empty memory, with the curve of accuracy against items written."""
+    episodes, batch = ONLINE_EPISODES[way], 1 if way == 20 else 16
+    result = online(
+        tested.learner,
+        data.embeddings,
+        data.labels,
+        way=way,
+        episodes=episodes,
+        seed=SEED,
+        length=min(LONGEST, 20 * way),
+        batch=batch,
+    )
     stored, accuracy = result.stored.float().mean(0), smooth(result.correct.mean(0), max(10, way // 2))
     points = range(0, len(stored), max(1, len(stored) // POINTS))
     curve = {
