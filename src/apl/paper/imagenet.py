@@ -187,7 +187,7 @@ def measure_any_n(encoder: str, found: Measured) -> None:
 
 
 def measure_fixed_labels(encoder: str, found: Measured) -> None:
-    """The paper's form, trained here unless only a quick look is wanted. With one encoder: an hour of one core each."""
+    """The paper's form, trained here unless only a quick look is wanted. With one encoder: minutes of one core each."""
     keys = torch.from_numpy(photo_features(encoder, "val").features)
     if found.quick:
         found.keep(encoder, FIXED)
