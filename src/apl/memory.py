@@ -249,11 +249,11 @@ class RamMemory:
             hidden = ~np.isfinite(distance)
             row, distance = np.where(hidden, 0, np.pad(row, missing)), np.where(hidden, np.float32(0), distance)
         row, distance = row.reshape(shape), distance.reshape(shape)
-        episode = np.arange(self.episodes)[:, None, None]
-        columns = {
-            name: cells[0].take(row[0], axis=0)[None] if self.episodes == 1 else cells[episode, row]
-            for name, cells in self._columns.items()
-        }
+        if self.episodes == 1:
+            columns = {name: cells[0].take(row[0], axis=0)[None] for name, cells in self._columns.items()}
+        else:
+            episode = np.arange(self.episodes)[:, None, None]
+            columns = {name: cells[episode, row] for name, cells in self._columns.items()}
         if everywhere:
             return Neighbours(columns, distance, np.ones(shape, bool), row)
         hidden = hidden.reshape(shape)
@@ -283,8 +283,8 @@ class RamMemory:
                 self._index[key].note(episode, slot)
 
     def _count(self, counts: Int[np.ndarray, " episode"]) -> None:
-        self.counts = counts
-        self._longest, self._shortest = int(counts.max()), int(counts.min())
+        self.counts, rows = counts, counts.tolist()
+        self._longest, self._shortest = max(rows), min(rows)
 
     def _reindex(self) -> None:
         centred = {key: self._index[key].origin is not None for key in self.keys} if hasattr(self, "_index") else {}

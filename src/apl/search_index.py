@@ -64,7 +64,7 @@ class SearchIndex:
         if self.owns_keys:
             keys = measured(keys, self.metric)
             self.keys[episode, slot] = keys = keys if self.origin is None else keys - self.origin[episode, 0]
-        norms = np.einsum("rd,rd->r", keys, keys)
+        norms = np.vecdot(keys, keys)
         self.square_norms[episode, slot] = norms
         if self.groups is not None:
             self.groups[episode, slot] = self._grouped(episode, slot)
@@ -98,17 +98,18 @@ class SearchIndex:
         pair = near.reshape(-1).nonzero()[0]
         asking = pair // slots
         count = np.bincount(asking, minlength=len(score))
-        if count.max(initial=0) > k + CROWD and k < rows:
+        most = int(count.max(initial=0))
+        if most > k + CROWD and k < rows:
             if self._thin_out(near, score, rounding, count, k, rows):
                 self.__init__(self.column, counts, self.metric, centred=True)
                 return self.nearest(query, k, counts)
             pair = near.reshape(-1).nonzero()[0]
             asking = pair // slots
             count = np.bincount(asking, minlength=len(score))
+            most = int(count.max())
         row = pair - asking * slots
         square = self._square_distances(query.reshape(-1, width), asking, row)
         # Side by side, oldest first: a stable sort then breaks ties by age.
-        most = int(count.max(initial=0))
         place = np.arange(len(pair)) + (most * np.arange(len(count)) - count.cumsum() + count).repeat(count)
         squares, places = np.full(len(count) * most, np.inf, np.float32), np.zeros(len(count) * most, np.int64)
         squares[place], places[place] = square, row
