@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import sys
 import unicodedata
 from pathlib import Path
 
 import pytest
 from letters import call, memory, model, pictures, said, scribble  # noqa: F401
+
+from apl.cli import main
 
 COMPOSED, DECOMPOSED = "Über", unicodedata.normalize("NFD", "Über")
 
@@ -77,6 +81,15 @@ def test_links_that_lead_nowhere_are_said_and_hidden_folders_are_not_examples(pi
     assert err.count("a link that leads nowhere") == 2
     status, out, err = said(capsys, "predict", pictures, "--memory", memory)
     assert status == 0 and out.endswith("6 of 6 right (100.0%)\n") and err.count("a link that leads nowhere") == 2
+
+
+def test_a_terminal_that_knows_few_letters_gets_an_answer_all_the_same(pictures, memory, capsys, monkeypatch) -> None:
+    scribble(pictures / "日本" / "0.png", 1)
+    call(capsys, "learn", pictures, "--memory", memory)
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written := io.BytesIO(), encoding="ascii"))
+    assert main(["predict", str(pictures / "日本" / "0.png"), "--memory", str(memory)]) == 0
+    sys.stdout.flush()
+    assert written.getvalue().split(b"\t")[1] == rb"\u65e5\u672c"
 
 
 def test_an_empty_name_is_no_picture(memory, capsys) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -208,6 +209,19 @@ def test_on_a_full_disk_a_write_is_refused_whole_and_all_before_it_stays(path: P
     assert readable == acknowledged[:-50] and len(readable) > 50
     with open_store(path) as store:
         assert store.load().ids.tolist() == acknowledged and verify(store) == []
+
+
+def test_a_memory_on_a_full_disk_opens_and_is_still_one_writer_s(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(path)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with open_store(path) as store:
+        assert store.count() == 3
+        with pytest.raises(StoreBusy, match="open for writing elsewhere"):
+            open_store(path, timeout=0)
 
 
 def test_a_file_that_may_not_grow_says_so(path: Path) -> None:

@@ -39,6 +39,8 @@ INSTALL_TRAINING = "pip install 'apl-memory[train]'"
 
 def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")  # terminals that know few letters get an answer all the same
     if not arguments or arguments[0] in ("-h", "--help"):
         print(usage())
         return 0

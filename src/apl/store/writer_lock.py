@@ -8,6 +8,7 @@ that would drop SQLite's locks. The operating system drops it when the process e
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -31,7 +32,8 @@ class WriterLock:
                 f"memory {name!r} in {file} is open for writing elsewhere ({self._holder()}): "
                 "close it there, or open it here for reading only"
             ) from None
-        self._path.write_text(str(os.getpid()))
+        with suppress(OSError):  # a full disk: the lock holds, nobody is told whose it is
+            self._path.write_text(str(os.getpid()))
 
     def release(self) -> None:
         # Unlinked while still locked: whoever was waiting for it sees that its name is gone, and begins anew.
