@@ -455,6 +455,14 @@ def test_quoted_and_measured_numbers_stand_apart(monkeypatch: pytest.MonkeyPatch
     assert [line for line in lines[measured + 1 :]] == [line for line in lines if "A method" in line]
 
 
+def test_the_full_table_shows_how_sure_each_number_is(monkeypatch: pytest.MonkeyPatch):
+    rows = [{**row, "ci95": 0.012, "ap_new_ci95": 0.034} for row in rows_of("A method", 0.5)]
+    monkeypatch.setattr("apl.paper.baselines_table.load_rows", lambda name: rows if name == "baselines" else [])
+    monkeypatch.setattr("apl.paper.baselines_table.load_whole", lambda name: {})
+    line = next(line for line in baselines_in_full().splitlines() if "A method" in line)
+    assert (line.count("50.0 ± 1.2"), line.count("50.0 ± 3.4"), line.count("| 50.0 |")) == (13, 1, 1)
+
+
 def test_the_table_says_why_a_method_leaves_cells_empty(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("apl.paper.baselines_table.load_rows", lambda name: [])
     about = {"A": {"cannot": "too wide"}, "B": {}, "C": {"cannot": "too wide"}}

@@ -27,15 +27,16 @@ KEPT, TIME = "kept of 2538", "ms"
 """Of the online stream of 423 classes."""
 
 
-def cells(rows: list[Row]) -> dict[str, dict[str, float]]:
-    """Method → cell → value."""
+def cells(rows: list[Row], intervals: bool = False) -> dict[str, dict[str, float]]:
+    """Method → cell → value, or half of its 95 % interval."""
     table: dict[str, dict[str, float]] = {}
     place = {(protocol, way, shot, number): cell for cell, (protocol, way, shot, number) in CELLS.items()}
     for row in rows:
         for number in ("accuracy", "ap_known", "ap_new"):
             cell = place.get((row["protocol"], row["way"], row["shot"], number))
-            if cell and number in row:
-                table.setdefault(row["method"], {})[cell] = row[number]
+            wanted = number if not intervals else "ci95" if number == "accuracy" else f"{number}_ci95"
+            if cell and row.get(wanted) is not None:
+                table.setdefault(row["method"], {})[cell] = row[wanted]
     return table
 
 
@@ -77,7 +78,7 @@ def baselines_in_short() -> str:
 
 
 def baselines_in_full() -> str:
-    return _table([*CELLS, *MEANS, KEPT, TIME])
+    return _table([*CELLS, *MEANS, KEPT, TIME], intervals=True)
 
 
 def settings_tried() -> str:
@@ -102,7 +103,7 @@ def settings_tried() -> str:
     return "\n".join(lines)
 
 
-def _table(columns: list[str]) -> str:
+def _table(columns: list[str], intervals: bool = False) -> str:
     """Quoted and measured numbers in one Markdown table, clearly apart."""
     rows = load_rows("baselines")
     lines = ["| | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
@@ -119,9 +120,10 @@ def _table(columns: list[str]) -> str:
         if not values.keys().isdisjoint(columns):
             lines.append(line(name, values))
     lines.append(heading("measured: our encoder, frozen, the same episodes"))
-    table, mean = cells(rows), means(rows)
+    table, mean, half = cells(rows), means(rows), cells(rows, intervals=True) if intervals else {}
     for method in sorted(table, key=lambda name: (mean[name]["mean"] is None, -(mean[name]["mean_of_its_cells"] or 0))):
         values = {cell: f"{100 * value:.1f}" for cell, value in table[method].items()}
+        values |= {cell: f"{values[cell]} ± {100 * spread:.1f}" for cell, spread in half.get(method, {}).items()}
         for column, key in MEANS.items():
             if (value := mean[method][key]) is not None:
                 values[column] = f"{100 * value:.2f}"
