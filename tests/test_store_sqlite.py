@@ -221,7 +221,7 @@ def test_a_memory_on_a_full_disk_opens_and_is_still_one_writer_s(path: Path, mon
     with open_store(path) as store:
         assert store.count() == 3
         with pytest.raises(StoreBusy, match="open for writing elsewhere"):
-            open_store(path, timeout=0)
+            open_store(path, timeout=0.0)
 
 
 def test_a_file_that_may_not_grow_says_so(path: Path) -> None:
