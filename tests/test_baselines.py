@@ -15,7 +15,7 @@ from apl.baselines.gemcl import GenerativeMetaContinual, student_t
 from apl.baselines.infinite_mixture import InfiniteMixturePrototypes
 from apl.baselines.interface import EmbeddingMap, EpisodicMethod, FewShotMethod
 from apl.baselines.maml import Maml
-from apl.baselines.mann import MemoryAugmentedNetwork, least_used
+from apl.baselines.mann import LABEL_LENGTH, MemoryAugmentedNetwork, least_used
 from apl.baselines.matching import MatchingNetwork
 from apl.baselines.meta_training import MetaTraining, deal_places, draw_tasks, meta_train
 from apl.baselines.ours import EncoderThroughMemory, newness
@@ -208,6 +208,26 @@ def test_mann_overwrites_the_least_used_row_and_leaves_the_others():
     key = method.key(torch.cat([after.h, example, torch.zeros(1, 2)], 1)).tanh()[0]
     torch.testing.assert_close(after.memory[0, 2], key)
     assert int(after.usage.argmin()) != 2, "it is used now"
+
+
+def test_a_query_of_mann_reads_the_row_of_the_example_like_it_and_not_its_own():
+    """Its own row would be the most like it and says nothing of labels."""
+    torch.manual_seed(0)
+    method = MemoryAugmentedNetwork(6, most_classes=2, hidden=8, rows=5, cell=12, heads=1)
+    with torch.no_grad():
+        method.log_sharpness.fill_(math.log(1000.0))
+        method.key.weight[:, :8] = 0  # keys of the example and, a little, of its label
+        method.key.weight[:, -2:] *= 0.05
+        method.gate.weight.zero_()
+        method.gate.bias.fill_(-50.0)
+    shown = 2 * torch.eye(6)[:2]
+    state = method.start(1)
+    for example, label in zip(shown, torch.tensor([[0], [1]]), strict=True):
+        _, state = method.step(state, example[None], label)
+    for example, told in zip(shown, LABEL_LENGTH * torch.eye(2), strict=True):
+        _, after = method.step(state, example[None])
+        written = method.key(torch.cat([torch.zeros(8), example, told])).tanh()
+        torch.testing.assert_close(after.read[0], written, atol=1e-3, rtol=0)
 
 
 def test_asking_mann_changes_nothing():
