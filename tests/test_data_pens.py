@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from apl.data.glyphs import draw_glyphs
-from apl.data.pens import PenConfig, blurred, cropped, other_pen, thickened, through_grid
+from apl.data.pens import PenConfig, blurred, cropped, other_pen, thickened, thinned, through_grid
 
 IMAGES = torch.from_numpy(draw_glyphs(12, 2, np.random.default_rng(0), 56).images).float() / 255
 
@@ -37,6 +37,15 @@ def test_strokes_grow_with_the_amount() -> None:
     point[:, :, 10, 10] = 1
     grown = thickened(point, torch.tensor([0.0, 1.0, 2.0]), 2).sum((1, 2, 3))
     assert float(grown[0]) == 1 and float(grown[1]) > 4 and float(grown[2]) > 2 * float(grown[1])
+
+
+def test_thick_strokes_shrink_and_thin_ones_are_left_as_they_are() -> None:
+    sheets = torch.zeros(2, 1, 30, 30)
+    sheets[0, :, 10:20, 5:25] = 1
+    sheets[1, :, 10:11, 5:25] = 1
+    thin = thinned(sheets, torch.tensor([1.0, 1.0]), 2)
+    assert float(thin[0].sum()) == 8 * 18 and torch.equal(thin[1], sheets[1])
+    assert torch.equal(thinned(sheets, torch.tensor([0.0, -1.0]), 2), sheets)
 
 
 @pytest.mark.parametrize("keep_aspect", [True, False])

@@ -84,6 +84,23 @@ def test_a_student_with_weights_keeps_its_own_space(config: DistilConfig, tmp_pa
     assert alike(later, shuffled.eval()) > 0.9
 
 
+def test_classes_from_elsewhere_are_learnt_beside_the_taught_ones(config: DistilConfig, tmp_path: Path) -> None:
+    distil(replace(config, steps=1), RunOptions(tmp_path / "first"))
+    more = DataSource("glyphs", rotations=False, glyph_classes=12)
+    images = more.load("train", 16)
+    on = replace(config, student_from=str(tmp_path / "first" / "encoder"), elsewhere=(more,), other_hand=JitterConfig())
+
+    def recognised(steps: int) -> float:
+        place = tmp_path / str(steps)
+        student = distil(replace(on, steps=steps, batch=24, learning_rate=5e-3), RunOptions(place))
+        directions = read_tensors(place / f"state-{steps}.safetensors")["module.directions"]
+        assert len(directions) == 20 + 12
+        seen = F.normalize(embed_all(student, images.images), dim=1) @ F.normalize(directions, dim=1).T
+        return float((seen.argmax(1) == images.labels + 20).float().mean())
+
+    assert recognised(60) > recognised(1) + 0.1
+
+
 def test_a_single_network_has_nothing_to_distil(config: DistilConfig, tmp_path: Path) -> None:
     distil(replace(config, steps=1, student=replace(PART, image_size=8, stem_stride=1)), RunOptions(tmp_path / "one"))
     with pytest.raises(ValueError, match="nothing to distil"):

@@ -22,6 +22,8 @@ class PenConfig:
 
     thickest: int = 3
     """Pixels by which strokes and dots may grow on each side."""
+    thinnest: int = 0
+    """Pixels by which half of the drawings may shrink on each side first, where enough ink is left."""
     cropped: float = 0.5
     """Share of the drawings cut out along their ink, with small random margins."""
     coarse: float = 0.6
@@ -45,6 +47,8 @@ def other_pen(images: Images, config: PenConfig, generator: torch.Generator) -> 
     if config.cropped:
         cut = cropped(images, lot(len(images), 4) * 0.25, lot(len(images)) < 0.7)
         images = torch.where((lot(len(images)) < config.cropped)[:, None, None, None], cut, images)
+    if config.thinnest:
+        images = thinned(images, (2 * lot(len(images)) - 1) * config.thinnest, config.thinnest)
     if config.thickest:
         images = thickened(images, lot(len(images)) * config.thickest, config.thickest)
     groups = []
@@ -104,6 +108,16 @@ def thickened(images: Images, amount: Float[Tensor, " image"], most: int) -> Ima
         cross = torch.maximum(tall, F.max_pool2d(thick, (1, 3), 1, (0, 1)))
         thick = thick.lerp((square + cross) / 2, (amount - step).clamp(0, 1))
     return thick
+
+
+def thinned(images: Images, amount: Float[Tensor, " image"], most: int) -> Images:
+    """Strokes shrunk by so many pixels on each side; a step that takes more than half of a drawing's ink is left out."""
+    amount = amount[:, None, None, None]
+    for step in range(most):
+        thinner = images.lerp(-F.max_pool2d(-images, 3, 1, 1), (amount - step).clamp(0, 1))
+        enough = thinner.sum((1, 2, 3), keepdim=True) > 0.5 * images.sum((1, 2, 3), keepdim=True)
+        images = torch.where(enough, thinner, images)
+    return images
 
 
 def through_grid(images: Images, side: int, back: str) -> Images:

@@ -1,7 +1,8 @@
 """Other pens: the bundled ensemble beside the one network that was taught to see through thick, coarse and cropped drawings.
 
-Both were trained on Omniglot's training characters alone. MNIST's test digits played no part in any choice;
-scikit-learn's 8×8 digits were looked at, without labels of theirs being learnt, when `pens` was chosen.
+`omniglot` was trained on Omniglot's training characters alone; `pens` has seen printed characters too, of scripts that
+none of these tests draws on. MNIST's test digits played no part in any choice; scikit-learn's 8×8 digits and the typed
+signs were looked at, without labels of theirs being learnt, when `pens` was chosen.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from apl.evaluate import fixed_context
 from apl.learner import Learner
 from apl.paper.results import Row, save_rows
 from apl.paper.subjects import Embedded, Subject, characters, encoder_of
-from apl.training.digits import small_digits
+from apl.training.digits import small_digits, typed_signs
 
 MODELS = ("omniglot", "pens")
 SEED, QUERIES = 1, 5
@@ -44,5 +45,7 @@ def drawings_of(model: str, quick: bool) -> Iterator[tuple[str, int, Embedded]]:
     images, labels = small_digits()
     images = F.interpolate(images, size=(size, size), mode="bicubic", align_corners=False).clamp(0, 1)
     yield "8×8 digits", 10, Embedded(embed_all(encoder, images), labels, "scikit-learn digits", "")
+    signs = typed_signs(size)
+    yield "typed signs", 20, Embedded(embed_all(encoder, signs.images), signs.labels, "signs in matplotlib's fonts", "")
     for way in (20,) if quick else (20, 423):
         yield "Omniglot", way, characters(False, model=model, quick=quick)

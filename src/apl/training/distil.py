@@ -3,7 +3,8 @@
 The teacher (a saved encoder of images, the bundled ensemble for one) looks at a drawing as it is; the student sees
 it deformed, half of the time by another pen, and must give the teacher's representation. Beside the training classes
 there are figures laid over one another at random: nobody was trained on those, so there the teacher shows how it
-sees what is new. The student's class directions start at the teacher's class means.
+sees what is new. The student's class directions start at the teacher's class means. Classes from elsewhere (printed
+characters of other scripts, invented ones) have no teacher: the student learns to tell them apart.
 """
 
 from __future__ import annotations
@@ -46,15 +47,21 @@ class DistilConfig:
     student: ConvConfig | None = None
     """... unless it is this one; it may look at smaller images, and gives as many numbers as the teacher."""
     student_from: str | None = None
-    """Weights that `student` starts from. The teacher's space is turned to its own, so what reads it still can."""
+    """Weights that the student starts from. The teacher's space is turned to its own, so what reads it still can."""
     data: DataSource = field(default_factory=DataSource)
     mirrored: Mirrored = "for_encoder"
+    elsewhere: tuple[DataSource, ...] = ()
+    """Further classes, which the teacher was not trained on and does not teach."""
+    elsewhere_share: float = 0.5
+    """Share of a batch that is of those classes, if there are any."""
     jitter: JitterConfig = field(
         default_factory=lambda: JitterConfig(rotation_degrees=15.0, scale=0.2, shear=0.25, elastic=0.06, thickness=0.4)
     )
     pens: PenConfig = field(default_factory=PenConfig)
     pen_share: float = 0.4
     """Share of a batch that the student sees as another pen's."""
+    other_hand: JitterConfig | None = None
+    """How much further those are deformed."""
     new_share: float = 0.25
     """Share of a batch that is figures laid over one another."""
     steps: int = 8000
@@ -101,35 +108,48 @@ def distil(config: DistilConfig, options: RunOptions) -> JointEncoder | ConvEnco
     taught = taught @ turn
     means = torch.zeros(len(train.class_names), teacher.width, device=here)
     directions = F.normalize(means.index_add_(0, train.labels.to(here), F.normalize(taught, dim=1)), dim=1)
-    model = Student(encoder.train(), directions)
+    elsewhere = _elsewhere(config, size)
+    untaught = [_directions(encoder, source, options) for source in elsewhere]
+    model = Student(encoder.train(), torch.cat([directions, *untaught]))
     optimiser = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=config.weight_decay, fused=True)
     run = Run(config, options, model, optimiser, config.seed)
 
-    def drawings(count: int) -> Int[Tensor, " drawing"]:
-        return torch.randint(len(train), (count,), generator=run.generator)
+    def drawings(source: LabelledImages, count: int) -> Int[Tensor, " drawing"]:
+        return torch.randint(len(source), (count,), generator=run.generator)
 
-    new = round(config.batch * config.new_share)
+    untold = round(config.batch * config.elsewhere_share / len(elsewhere)) if elsewhere else 0
+    taught_count = config.batch - untold * len(elsewhere)
+    new = round(taught_count * config.new_share)
     for _ in run.rounds(config.steps):
-        chosen = drawings(config.batch - new)
-        labels = train.labels[chosen].to(here)
-        over = laid_over(scale_bytes(train.images[drawings(2 * new)].to(here)), run.generator)
+        chosen = drawings(train, taught_count - new)
+        over = laid_over(scale_bytes(train.images[drawings(train, 2 * new)].to(here)), run.generator)
         with torch.no_grad(), run.autocast():
             of_new = teacher(over).float() @ turn
         goal = F.normalize(torch.cat([taught[chosen.to(here)], of_new]), dim=1)
-        known = scale_bytes(train.images[chosen].to(here))
-        shown = jitter(torch.cat([known, over]), config.jitter, run.generator)
-        by_other = torch.rand(config.batch, generator=run.generator) < config.pen_share
-        shown[by_other] = other_pen(shown[by_other], config.pens, run.generator)
+        images, labels, before = [train.images[chosen]], [train.labels[chosen]], len(train.class_names)
+        for source in elsewhere:
+            picked = drawings(source, untold)
+            images.append(source.images[picked])
+            labels.append(source.labels[picked] + before)
+            before += len(source.class_names)
+        truth = torch.cat(labels).to(here)
+        shown = torch.cat([over, scale_bytes(torch.cat(images).to(here))])
+        shown = as_seen(shown, config, run.generator)
 
         with run.autocast():
             found = F.normalize(model.encoder(resized(shown, encoder.config.image_size)).float(), dim=1)
-        apart = 1 - (found * goal).sum(1).mean()
-        logits = config.scale * found[: len(chosen)] @ F.normalize(model.directions, dim=1).T
+        of_new, found = found.tensor_split([new])
+        apart = 1 - (torch.cat([found[: len(chosen)], of_new]) * goal).sum(1).mean()
+        logits = config.scale * found @ F.normalize(model.directions, dim=1).T
         foreseen = (config.scale * goal[: len(chosen)] @ directions.T).softmax(1)
-        wrong = F.cross_entropy(logits, labels)
-        loss = config.imitation * apart + (1 - config.soft) * wrong + config.soft * F.cross_entropy(logits, foreseen)
+        wrong = F.cross_entropy(logits, truth, reduction="none")
+        guided = -(foreseen * logits[: len(chosen)].log_softmax(1)[:, : len(directions)]).sum(1)
+        told = (1 - config.soft) * wrong[: len(chosen)] + config.soft * guided
+        loss = config.imitation * apart + torch.cat([told, wrong[len(chosen) :]]).mean()
         run.descend(loss, plateau(config, run.state["step"]))
-        run.record(config.batch, apart=apart, loss=wrong, accuracy=(logits.argmax(1) == labels).float().mean())
+        right = (logits.argmax(1) == truth).float()
+        of_others = {"elsewhere": right[len(chosen) :].mean()} if elsewhere else {}
+        run.record(config.batch, apart=apart, loss=wrong.mean(), accuracy=right[: len(chosen)].mean(), **of_others)
         if run.state["step"] % VALIDATE_EVERY_STEPS == 0 and run.rank == 0:
             run.log(**_validate(model.encoder, validation))
     if run.rank == 0:
@@ -153,6 +173,8 @@ def _student(
         if config.student_from is not None:
             read_encoder(config.student_from).load_into(encoder)
         return encoder
+    if config.student_from is not None:
+        return read_encoder(config.student_from).build().to(options.device)
     encoder = JointEncoder(JointConfig((teacher.config.parts[config.part],), teacher.width)).to(options.device)
     encoder.parts[0].load_state_dict(teacher.parts[config.part].state_dict())
     fitted = torch.randperm(len(images), generator=torch.Generator().manual_seed(config.seed))[:FIT_ON]
@@ -165,14 +187,42 @@ def _turn(
     config: DistilConfig, student: nn.Module, images: Tensor, taught: Tensor, options: RunOptions
 ) -> Float[Tensor, "embed embed"]:
     """The rotation that brings the teacher's representations nearest to those the student starts with."""
-    if config.student is None or config.student_from is None:
+    if config.student_from is None:
         return torch.eye(taught.shape[1], device=taught.device)
     fitted = torch.randperm(len(images), generator=torch.Generator().manual_seed(config.seed))[:FIT_ON]
-    size = config.student.image_size
+    size = student.config.image_size
     own = _embeddings(lambda shown: student.eval()(resized(shown, size)), images[fitted], options)
     goal = taught[fitted.to(taught.device)]
     left, _, right = torch.linalg.svd(F.normalize(goal, dim=1).T.double() @ F.normalize(own, dim=1).double())
     return (left @ right).float()
+
+
+def _elsewhere(config: DistilConfig, size: int) -> list[LabelledImages]:
+    return [source.load_training(size, "none") for source in config.elsewhere]
+
+
+def _directions(
+    encoder: nn.Module, source: LabelledImages, options: RunOptions, drawings: int = 3
+) -> Float[Tensor, "way embed"]:
+    """Classes that nobody teaches start where the student sees the first of their drawings."""
+    few = source.first_of_each(drawings)
+    size = encoder.config.image_size
+    own = _embeddings(lambda shown: encoder.eval()(resized(shown, size)), few.images, options)
+    sums = torch.zeros(len(source.class_names), own.shape[1], device=own.device)
+    return F.normalize(sums.index_add_(0, few.labels.to(own.device), F.normalize(own, dim=1)), dim=1)
+
+
+def as_seen(
+    images: Float[Tensor, "image 1 height width"], config: DistilConfig, generator: torch.Generator
+) -> Float[Tensor, "image 1 height width"]:
+    """What the student sees of drawings: all deformed a little, some left by another pen and hand."""
+    shown = jitter(images, config.jitter, generator)
+    by_other = torch.rand(len(images), generator=generator) < config.pen_share
+    others = shown[by_other]
+    if config.other_hand is not None and len(others):
+        others = jitter(others, config.other_hand, generator)
+    shown[by_other] = other_pen(others, config.pens, generator)
+    return shown
 
 
 def fitted_map(own: Float[Tensor, "image own"], goal: Float[Tensor, "image embed"]) -> Float[Tensor, "embed own"]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from apl.config import ConvConfig, DecoderConfig, DecoderKind, Group, LearnerConfig
 from apl.data.jitter import JitterConfig
+from apl.data.pens import PenConfig
 from apl.data.source import DataSource
 from apl.training.analogy import AnalogyConfig
 from apl.training.distil import DistilConfig
@@ -70,6 +71,20 @@ PAPER_TAUGHT = DistilConfig(
     decay_share=0.7,
 )
 """The paper's encoder, taught by the bundled ensemble; then with the validation characters too, all settings kept."""
+
+PENS = DistilConfig(
+    student_from="runs/omniglot-encoder-distilled/encoder",
+    elsewhere=(DataSource(name="fonts"),),
+    elsewhere_share=0.5,
+    pens=PenConfig(thinnest=2),
+    pen_share=0.5,
+    other_hand=JitterConfig(rotation_degrees=8.0, scale=0.2, shear=0.25, shift=0.05, elastic=0.05, thickness=0.0),
+    steps=6000,
+    batch=128,
+    learning_rate=1.2e-3,
+    decay_share=0.9,
+)
+"""The student goes on with printed characters of other scripts beside Omniglot's."""
 
 FIXED_LABELS = TrainConfig(
     learner=LearnerConfig(decoder=DecoderConfig(labels="fixed", way=1000), sigma_ratio=0.2),
@@ -148,6 +163,7 @@ PRESETS: dict[str, Preset] = {
         ("runs/omniglot-encoder-composed/encoder", "runs/omniglot-encoder-finer/encoder")
     ),
     "omniglot-encoder-distilled": DistilConfig(),
+    "pens-encoder": PENS,
     "omniglot": OMNIGLOT,
     "omniglot-consolidated": replace(
         OMNIGLOT,
