@@ -72,7 +72,8 @@ def is_taken(character: str) -> bool:
     if name.startswith("cjk"):
         return _is_common(character)
     if name.startswith("hangul syllable"):
-        return len(_encodes(character, "euc_kr")) == 2
+        # Of two letters: the thousands with a third would be half of all classes.
+        return len(_encodes(character, "euc_kr")) == 2 and (ord(character) - 0xAC00) % 28 == 0
     return character not in LIKE_LATIN and not {"small", "halfwidth", "digit"} & set(_outside_greek(name))
 
 

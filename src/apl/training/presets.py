@@ -74,7 +74,7 @@ PAPER_TAUGHT = DistilConfig(
 
 PENS = DistilConfig(
     student_from="runs/omniglot-encoder-distilled/encoder",
-    elsewhere=(DataSource(name="fonts"),),
+    elsewhere=(DataSource(name="fonts", rotations=False),),
     elsewhere_share=0.5,
     pens=PenConfig(thinnest=2),
     pen_share=0.5,
