@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
 import torch.nn.functional as F
 
 from apl.data.mnist import load_mnist
@@ -17,6 +18,7 @@ from apl.evaluate import fixed_context
 from apl.learner import Learner
 from apl.paper.results import Row, save_rows
 from apl.paper.subjects import Embedded, Subject, characters, encoder_of
+from apl.pictures.drawings import fit, read_images
 from apl.training.digits import small_digits, typed_signs
 
 MODELS = ("omniglot", "pens")
@@ -39,12 +41,16 @@ def reproduce(quick: bool = False) -> None:
 def drawings_of(model: str, quick: bool) -> Iterator[tuple[str, int, Embedded]]:
     encoder = encoder_of(model)
     size = encoder.config.image_size
-    digits = load_mnist("test", size)
-    chosen = slice(0, 1000 if quick else None)
-    yield "MNIST", 10, Embedded(embed_all(encoder, digits.images[chosen]), digits.labels[chosen], "mnist-test", "")
-    images, labels = small_digits()
-    images = F.interpolate(images, size=(size, size), mode="bicubic", align_corners=False).clamp(0, 1)
-    yield "8×8 digits", 10, Embedded(embed_all(encoder, images), labels, "scikit-learn digits", "")
+    mnist, chosen = load_mnist("test"), slice(0, 1000 if quick else None)
+    small, small_labels = small_digits()
+    larger = F.interpolate(small, size=(size, size), mode="bicubic", align_corners=False).clamp(0, 1)
+    for name, split, images, as_they_are, labels in (
+        ("MNIST", "mnist-test", mnist.images[chosen], load_mnist("test", size).images[chosen], mnist.labels[chosen]),
+        ("8×8 digits", "scikit-learn digits", small, larger, small_labels),
+    ):
+        placed = torch.from_numpy(fit(read_images(images[:, 0].numpy(), "light"), size))
+        yield name, 10, Embedded(embed_all(encoder, as_they_are), labels, split, "")
+        yield f"{name} as the classifier places them", 10, Embedded(embed_all(encoder, placed), labels, split, "")
     signs = typed_signs(size)
     yield "typed signs", 20, Embedded(embed_all(encoder, signs.images), signs.labels, "signs in matplotlib's fonts", "")
     for way in (20,) if quick else (20, 423):
