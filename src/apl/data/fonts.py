@@ -151,10 +151,11 @@ def print_characters(
 def _faces(path: Path) -> Iterator[tuple[ImageFont.FreeTypeFont, set[str]]]:
     """The fonts in a file (a collection has several), each with the characters it has."""
     try:
-        fonts = TTCollection(path, lazy=True).fonts if path.suffix.lower() == ".ttc" else [TTFont(path, lazy=True)]
-        for number, font in enumerate(fonts):
-            has = {chr(code) for code in font.getBestCmap() or ()}
-            yield ImageFont.truetype(path, FONT_SIZE, number, layout_engine=ImageFont.Layout.BASIC), has
+        with TTCollection(path, lazy=True) if path.suffix.lower() == ".ttc" else TTFont(path, lazy=True) as opened:
+            faces = opened.fonts if isinstance(opened, TTCollection) else [opened]
+            has = [{chr(code) for code in face.getBestCmap() or ()} for face in faces]
+        for number, characters in enumerate(has):
+            yield ImageFont.truetype(path, FONT_SIZE, number, layout_engine=ImageFont.Layout.BASIC), characters
     except (OSError, TTLibError):  # no font after all, or a damaged one
         return
 

@@ -79,7 +79,7 @@ PENS = DistilConfig(
     pens=PenConfig(thinnest=2),
     pen_share=0.5,
     other_hand=JitterConfig(rotation_degrees=8.0, scale=0.2, shear=0.25, shift=0.05, elastic=0.05, thickness=0.0),
-    steps=6000,
+    steps=4600,
     batch=128,
     learning_rate=1.2e-3,
     decay_share=0.9,
