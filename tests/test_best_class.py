@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import apl
 from apl.best_class import NOT_CLEAR, clear_best_class
 from apl.classifier import open_world
-from apl.readers import READERS, ClassStatistics, Pool, as_directions, read
+from apl.readers import READERS, ClassStatistics, Pool, Scene, read
 
 QUERIES, CLASSES, RECALLED, WIDTH = 60, 300, 6, 8
 
 
-def scene(seed: int) -> tuple:
+def scene(seed: int) -> Scene:
     random = np.random.default_rng(seed)
     examples = random.integers(0, 4, (1, CLASSES)).astype(np.float32)
     total = random.normal(size=(1, CLASSES, WIDTH)) * np.sqrt(examples)[..., None] + 0.3 * examples[..., None]
@@ -24,7 +26,7 @@ def scene(seed: int) -> tuple:
     mask = random.random((1, QUERIES, RECALLED)) < 0.8
     mask[0, 0] = False
     count = random.integers(1, 4, label.shape).astype(np.float32)
-    return query, rows, label, mask, count, ClassStatistics.of(total, examples)
+    return Scene(query, rows, label, mask, count, ClassStatistics.of(total, examples))
 
 
 @pytest.mark.parametrize("weight", [None, [0.5, -0.2, -0.3, 0.9], [-0.4, 0.6, 0.1, -0.1]])
@@ -34,12 +36,9 @@ def test_the_best_class_is_the_one_that_the_whole_posterior_puts_first(weight, p
     pool.variance[:], pool.lessons[:] = 0.3, 4
     if weight is not None:
         pool.weight[:] = weight
-    query, rows, label, mask, count, classes = scene(3)
-    if positions:
-        seen = as_directions(query, rows, classes)
-        query, rows, classes = seen.query, seen.rows, seen.classes
-    log_probs = pool.log_probs(read(query, rows, label, mask, count, classes))[0]
-    found = clear_best_class(query[0], rows[0], label[0], mask[0], count[0], classes, pool)
+    seen = scene(3).of_positions() if positions else scene(3)
+    log_probs = pool.log_probs(read(seen))[0]
+    found = clear_best_class(seen, pool)
     clear = found != NOT_CLEAR
     first, second = np.sort(log_probs)[:, -1], np.sort(log_probs)[:, -2]
     assert np.array_equal(clear, first - second > 1e-4) and clear.mean() > 0.9
@@ -49,10 +48,10 @@ def test_the_best_class_is_the_one_that_the_whole_posterior_puts_first(weight, p
 def test_where_two_classes_are_alike_nothing_is_said():
     pool = Pool(READERS)
     pool.variance[:], pool.lessons[:] = 0.3, 4
-    query, rows, label, mask, count, classes = scene(4)
-    twice = ClassStatistics.of(np.tile(classes.total, (1, 2, 1)), np.tile(classes.examples, (1, 2)))
-    mask[:] = False
-    assert (clear_best_class(query[0], rows[0], label[0], mask[0], count[0], twice, pool) == NOT_CLEAR).all()
+    seen = scene(4)
+    twice = ClassStatistics.of(np.tile(seen.classes.total, (1, 2, 1)), np.tile(seen.classes.examples, (1, 2)))
+    seen = replace(seen, classes=twice, mask=np.zeros_like(seen.mask))
+    assert (clear_best_class(seen, pool) == NOT_CLEAR).all()
 
 
 @pytest.mark.parametrize("width", [8, 40])

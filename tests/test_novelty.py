@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from apl.novelty import Novelty, log_odds_of_share
-from apl.readers import FLOOR, LOCAL_REGRESSION, ClassStatistics, LocalRegression, Readings, read
+from apl.readers import FLOOR, LOCAL_REGRESSION, ClassStatistics, LocalRegression, Readings, Scene, read
 
 
 def readings(mean: list[float], share: list[float], examples: list[int] | None = None) -> Readings:
@@ -31,7 +31,7 @@ def test_leaving_a_class_out_leaves_what_a_memory_without_it_would_say():
             classes.__dict__["centre"] = centre.centre
         shape = (1, 1, int(some.sum()))
         found = rows[some][None, None], label[some][None, None], np.ones(shape, bool), np.ones(shape)
-        return read(query, *found, classes), classes
+        return read(Scene(query, *found, classes)), classes
 
     whole, classes = of(np.ones(12, bool))
     for truth in range(4):

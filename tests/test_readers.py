@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from apl import readers
-from apl.readers import ClassStatistics, Pool, Readings, read
+from apl.readers import ClassStatistics, Pool, Readings, Scene, read
 
 WIDTH, CLASSES = 8, 4
 
@@ -31,7 +31,7 @@ def said(scene: dict[str, np.ndarray], **changes: np.ndarray) -> Readings:
     rows = np.broadcast_to(scene["rows"], (*shape, WIDTH))
     label, count = (np.broadcast_to(scene[name], shape) for name in ("label", "count"))
     statistics = ClassStatistics.of(scene["total"], scene["examples"])
-    return read(scene["query"], rows, label, np.ones(shape, bool), count, statistics)
+    return read(Scene(scene["query"], rows, label, np.ones(shape, bool), count, statistics))
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:
@@ -75,7 +75,7 @@ def test_the_class_density_is_that_of_a_normal_distribution_whose_mean_is_not_kn
     rows = np.broadcast_to(scene["rows"], (*shape, WIDTH))
     label, count = (np.broadcast_to(scene[name], shape) for name in ("label", "count"))
     statistics = ClassStatistics.of(scene["total"], scene["examples"])
-    found = read(scene["query"], rows, label, np.ones(shape, bool), count, statistics, None, within)
+    found = read(Scene(scene["query"], rows, label, np.ones(shape, bool), count, statistics, within))
     centre = scene["total"][0].sum(0) / (scene["examples"].sum() + 1)
     spread = query @ query - centre @ centre
     inside, between = within * spread / WIDTH, (1 - within) * spread / WIDTH
@@ -111,7 +111,7 @@ def test_rows_that_were_not_recalled_say_nothing(scene):
     label, count, mask = np.zeros(shape, int), np.zeros(shape, np.float32), np.zeros(shape, bool)
     label[..., :12], count[..., :12], mask[..., :12] = scene["label"], scene["count"], True
     statistics = ClassStatistics.of(scene["total"], scene["examples"])
-    padded = read(scene["query"], rows, label, mask, count, statistics)
+    padded = read(Scene(scene["query"], rows, label, mask, count, statistics))
     assert padded.scores == pytest.approx(alone.scores, abs=1e-5)
 
 

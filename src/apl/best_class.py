@@ -15,9 +15,9 @@ Where a second class comes so near that rounding could decide, nothing is said: 
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
-from apl.readers import FLOOR, READERS, ClassStatistics, LocalRegression, Pool, unit
+from apl.readers import FLOOR, READERS, ClassStatistics, LocalRegression, Pool, Scene, unit
 
 NOT_CLEAR = -1
 CLEAR_BY = 1e-4
@@ -26,18 +26,11 @@ PRODUCTS_AT_ONCE = 1 << 17
 IMPOSSIBLE = -1e30
 
 
-def clear_best_class(
-    query: Float[np.ndarray, "query embed"],
-    rows: Float[np.ndarray, "query neighbours embed"],
-    label: Int[np.ndarray, "query neighbours"],
-    mask: Bool[np.ndarray, "query neighbours"],
-    examples: Float[np.ndarray, "query neighbours"],
-    classes: ClassStatistics,
-    pool: Pool,
-) -> Int[np.ndarray, " query"]:
+def clear_best_class(scene: Scene, pool: Pool) -> Int[np.ndarray, " query"]:
     """The class that `Pool.log_probs` puts first, of a single memory that was taught; `NOT_CLEAR` where that is close."""
+    query, label, mask, classes = scene.query[0], scene.label[0], scene.mask[0], scene.classes
     centre, count = classes.centre[0], classes.examples[0].astype(np.float64)
-    asked, recalled = unit(query - centre), unit(rows - centre)
+    asked, recalled = unit(query - centre), unit(scene.rows[0] - centre)
     similarity = np.where(mask, (recalled @ asked[..., None])[..., 0], -1)
     weight = dict(zip(READERS, pool.weight[0] / pool.units_when_taught[0], strict=False))
     slope_of_query, level_of_query = _of_queries(query, centre)
@@ -65,7 +58,7 @@ def clear_best_class(
         second = np.maximum(np.maximum(second, logit.max(1)), np.minimum(first, largest))
         best, first = np.where(largest > first, found + start, best), np.maximum(first, largest)
 
-    own = np.where(mask, own + _of_recalled(recalled, similarity, label, mask, examples, weight), -np.inf)
+    own = np.where(mask, own + _of_recalled(recalled, similarity, label, mask, scene.examples[0], weight), -np.inf)
     nearest = label[each, own.argmax(1)]
     others = np.where(label == nearest[:, None], -np.inf, own).max(1)
     own = own.max(1)

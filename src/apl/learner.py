@@ -26,7 +26,7 @@ from apl.memory import COUNT, Column, Memory, Neighbours, RamMemory
 from apl.metric import measured
 from apl.novelty import log_odds_of_share
 from apl.posterior import Array, Posterior
-from apl.readers import DECODER, READERS, Directions, Readings, as_directions, read
+from apl.readers import DECODER, READERS, Readings, Scene, read
 
 
 @runtime_checkable
@@ -220,12 +220,7 @@ class Learner:
         if memory.pool.needs(DECODER):
             said = self.decode(memory, embedding, neighbours, way)
             decoded, weight = self.networks.array(said.log_probs), said.weight
-        seen = self._directions(memory, embedding, neighbours, way)
-        label, within = neighbours.columns["label"], memory.pool.prior.within
-        readings = read(
-            seen.query, seen.rows, label, neighbours.mask, neighbours.examples, seen.classes, decoded, within
-        )
-        readings = replace(readings, away=seen.away)
+        readings = read(self._scene(memory, embedding, neighbours, way), decoded)
         among_known = memory.pool.log_probs(readings)
         logit = memory.novelty.logit(readings)
         odds = logit + log_odds_of_share(readings.number, way)[:, None]
@@ -249,15 +244,17 @@ class Learner:
             readings,
         )
 
-    def _directions(
-        self, memory: ConsolidatingMemory, embedding: Array, neighbours: Neighbours, way: int
-    ) -> Directions:
-        query = measured(self.networks.array(embedding), memory.metric)
-        rows = measured(neighbours.columns["embedding"], memory.metric)
-        classes, pool = memory.statistics(way), memory.pool
-        if memory.of_positions:
-            return as_directions(query, rows, classes, pool.prior.within, pool.usual_away)
-        return Directions(query, rows, classes)
+    def _scene(self, memory: ConsolidatingMemory, embedding: Array, neighbours: Neighbours, way: int) -> Scene:
+        scene = Scene(
+            measured(self.networks.array(embedding), memory.metric),
+            measured(neighbours.columns["embedding"], memory.metric),
+            neighbours.columns["label"],
+            neighbours.mask,
+            neighbours.examples,
+            memory.statistics(way),
+            memory.pool.prior.within,
+        )
+        return scene.of_positions(memory.pool.usual_away) if memory.of_positions else scene
 
     def clear_best(self, memory: Memory, x: Any, way: int) -> Int[np.ndarray, " query"]:
         """Steps 1 to 3 in a single memory, for who wants the best of very many classes and no probabilities. `NOT_CLEAR` of
@@ -271,9 +268,7 @@ class Learner:
             return np.full(x.shape[1], NOT_CLEAR)
         embedding = self.embed(x)
         neighbours = self.recall(memory, embedding)
-        seen = self._directions(memory, embedding, neighbours, way)
-        label, mask, examples = neighbours.columns["label"], neighbours.mask, neighbours.examples
-        return clear_best_class(seen.query[0], seen.rows[0], label[0], mask[0], examples[0], seen.classes, memory.pool)
+        return clear_best_class(self._scene(memory, embedding, neighbours, way), memory.pool)
 
     def observe(self, memory: Memory, x: Any, y: Any, way: int) -> Observation:
         """All five steps: predict, then learn the truth and write it down if it was surprising."""

@@ -107,7 +107,7 @@ class Readings:
     """The cosine with the mean of each class, not seen from the centre. Like the next, only the rule for new classes asks."""
     regression: LocalRegression | None = None
     away: Float[np.ndarray, "episode query"] | None = None
-    """As in `Directions`."""
+    """As in `Scene`."""
 
     @cached_property
     def known(self) -> Bool[np.ndarray, "episode class"]:
@@ -146,75 +146,71 @@ def unit(vectors: Float[np.ndarray, "*any embed"]) -> Float[np.ndarray, "*any em
     return vectors / np.maximum(np.sqrt(np.einsum("...d,...d->...", vectors, vectors)), 1e-12)[..., None]
 
 
-def read(
-    query: Float[np.ndarray, "episode query embed"],
-    rows: Float[np.ndarray, "episode query neighbours embed"],
-    label: Int[np.ndarray, "episode query neighbours"],
-    mask: Bool[np.ndarray, "episode query neighbours"],
-    examples: Float[np.ndarray, "episode query neighbours"],
-    classes: ClassStatistics,
-    decoded: Float[np.ndarray, "episode query class"] | None = None,
-    within: float = FOR_VECTORS.within,
-) -> Readings:
-    """All readers at once: they share the centred directions. `examples` says how many stand behind each row."""
-    way = classes.examples.shape[1]
-    asked, recalled = unit(query - classes.centre[:, None]), unit(rows - classes.centre[:, None, None])
-    similarity = np.where(mask, (recalled @ asked[..., None])[..., 0], -1)
-    # What was not recalled goes to a place of its own behind the classes.
-    slot = np.where(mask, label, way)
-    scores = np.empty((*query.shape[:2], len(READERS) + (decoded is not None), way))
-    scores[..., 0, :] = nearest_row(similarity, slot, mask, way)
-    scores[..., 1, :], length, plain = class_mean(query, asked, classes)
-    regression = LocalRegression.of(recalled, similarity, slot, mask, examples, way)
-    scores[..., 2, :] = np.log(np.maximum(regression.shares(), 0) + FLOOR)
-    scores[..., 3, :] = class_density(query, scores[..., 1, :], length, classes, within)
-    if decoded is not None:
-        np.maximum(decoded, LEAST_LOG, out=scores[..., 4, :])
-    return Readings(scores, classes.examples.copy(), plain, regression)
-
-
 @dataclass(frozen=True)
-class Directions:
-    """What is asked, what was recalled, and what is known of the classes, to be compared by directions."""
+class Scene:
+    """What the readers look at."""
 
     query: Float[np.ndarray, "episode query embed"]
     rows: Float[np.ndarray, "episode query neighbours embed"]
+    """Those that were recalled."""
+    label: Int[np.ndarray, "episode query neighbours"]
+    mask: Bool[np.ndarray, "episode query neighbours"]
+    examples: Float[np.ndarray, "episode query neighbours"]
+    """How many stand behind each row."""
     classes: ClassStatistics
+    within: float = FOR_VECTORS.within
     away: Float[np.ndarray, "episode query"] | None = None
     """Of positions: the square of the query's distance from the mean of everything."""
 
+    def of_positions(self, usual_away: Float[np.ndarray, " episode"] | float = 0.0) -> Scene:
+        """In a space of a few dimensions, where how far out a point lies says as much as in which direction.
 
-def as_directions(
-    query: Float[np.ndarray, "episode query embed"],
-    rows: Float[np.ndarray, "episode query neighbours embed"],
-    classes: ClassStatistics,
-    within: float = FOR_VECTORS.within,
-    usual_away: Float[np.ndarray, " episode"] | float = 0.0,
-) -> Directions:
-    """Positions in a space of a few dimensions, where how far out a point lies says as much as in which direction.
+        One more coordinate, of the size of the spread of everything, puts them on a sphere around a point beside their
+        centre: then the cosine falls with the distance. Where all lie equally far out, cosines become (1 + cosine) / 2. All
+        is in units of that spread. `usual_away`: of the lessons so far.
+        """
+        classes, count = self.classes, self.classes.examples[..., None]
+        centre = (classes.everything / np.maximum(count.sum(1), 1))[:, None]
+        total = classes.total - count * centre
+        # The class means show the spread between classes; all of it is larger by what is within them.
+        between = np.einsum("ecd,ec->e", np.square(total), 1 / np.maximum(classes.examples, 1))
+        between = between / np.maximum(count.sum((1, 2)), 1) / (1 - self.within)
+        # Classes around one another have means that coincide: then what lessons have shown counts.
+        # Where all is one point, what rounding makes of it is no spread.
+        least = 1e-13 * np.square(centre[:, 0]).sum(-1) + 1e-36
+        spread = np.sqrt(np.maximum(np.maximum(between, LEAST_SPREAD * usual_away), least))[:, None, None]
 
-    One more coordinate, of the size of the spread of everything, puts them on a sphere around a point beside their
-    centre: then the cosine falls with the distance. Where all lie equally far out, cosines become (1 + cosine) / 2. All is
-    in units of that spread. `usual_away`: of the lessons so far.
-    """
-    count = classes.examples[..., None]
-    centre = (classes.everything / np.maximum(count.sum(1), 1))[:, None]
-    total = classes.total - count * centre
-    # The class means show the spread between classes; all of it is larger by what is within them.
-    between = np.einsum("ecd,ec->e", np.square(total), 1 / np.maximum(classes.examples, 1))
-    between = between / np.maximum(count.sum((1, 2)), 1) / (1 - within)
-    # Classes around one another have means that coincide: then what lessons have shown counts.
-    # Where all is one point, what rounding makes of it is no spread.
-    least = 1e-13 * np.square(centre[:, 0]).sum(-1) + 1e-36
-    spread = np.sqrt(np.maximum(np.maximum(between, LEAST_SPREAD * usual_away), least))[:, None, None]
+        def lifted(vectors: np.ndarray, height: np.ndarray | float) -> np.ndarray:
+            return np.concatenate([vectors, np.broadcast_to(height, (*vectors.shape[:-1], 1))], -1)
 
-    def lifted(vectors: np.ndarray, height: np.ndarray | float) -> np.ndarray:
-        return np.concatenate([vectors, np.broadcast_to(height, (*vectors.shape[:-1], 1))], -1)
+        total = lifted(total / spread, count)
+        statistics = replace(ClassStatistics.of(total, classes.examples), everything=np.zeros_like(total[:, 0]))
+        query, rows = (self.query - centre) / spread, (self.rows - centre[:, None]) / spread[:, None]
+        return replace(
+            self,
+            query=lifted(query, 1.0),
+            rows=lifted(rows, 1.0),
+            classes=statistics,
+            away=np.square(spread * query).sum(-1),
+        )
 
-    total = lifted(total / spread, count)
-    statistics = replace(ClassStatistics.of(total, classes.examples), everything=np.zeros_like(total[:, 0]))
-    query, rows = (query - centre) / spread, (rows - centre[:, None]) / spread[:, None]
-    return Directions(lifted(query, 1.0), lifted(rows, 1.0), statistics, np.square(spread * query).sum(-1))
+
+def read(scene: Scene, decoded: Float[np.ndarray, "episode query class"] | None = None) -> Readings:
+    """All readers at once: they share the centred directions."""
+    query, mask, classes, way = scene.query, scene.mask, scene.classes, scene.classes.examples.shape[1]
+    asked, recalled = unit(query - classes.centre[:, None]), unit(scene.rows - classes.centre[:, None, None])
+    similarity = np.where(mask, (recalled @ asked[..., None])[..., 0], -1)
+    # What was not recalled goes to a place of its own behind the classes.
+    slot = np.where(mask, scene.label, way)
+    scores = np.empty((*query.shape[:2], len(READERS) + (decoded is not None), way))
+    scores[..., 0, :] = nearest_row(similarity, slot, mask, way)
+    scores[..., 1, :], length, plain = class_mean(query, asked, classes)
+    regression = LocalRegression.of(recalled, similarity, slot, mask, scene.examples, way)
+    scores[..., 2, :] = np.log(np.maximum(regression.shares(), 0) + FLOOR)
+    scores[..., 3, :] = class_density(query, scores[..., 1, :], length, classes, scene.within)
+    if decoded is not None:
+        np.maximum(decoded, LEAST_LOG, out=scores[..., 4, :])
+    return Readings(scores, classes.examples.copy(), plain, regression, scene.away)
 
 
 def nearest_row(

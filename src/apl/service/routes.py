@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
@@ -41,6 +42,17 @@ from apl.service.sharing import invite
 from apl.service.state import ServiceState
 
 router = APIRouter(prefix="/v1", responses=errors())
+
+
+def _post(verb: str, answer: type, tag: str, asked: type, **form: bool) -> Callable[..., Any]:
+    """A verb of a memory, with a body."""
+    return router.post(
+        f"/memories/{{name}}/{verb}",
+        response_model=answer,
+        openapi_extra=body(asked, **form),
+        responses=errors(404, 409, 415, 507),
+        tags=[tag],
+    )
 
 
 # --- memories -------------------------------------------------------------------------------------
@@ -101,13 +113,7 @@ async def delete_memory(request: Request, name: Name) -> Response:
     return Response(status_code=204)
 
 
-@router.post(
-    "/memories/{name}/share",
-    response_model=responses.Shared,
-    openapi_extra=body(Sharing, form=False),
-    responses=errors(404, 409, 415, 507),
-    tags=["memories"],
-)
+@_post("share", responses.Shared, "memories", Sharing, form=False)
 async def share(request: Request, name: Name) -> Response:
     """A link and a QR code for others on the local network, with a token for this memory alone. Scope: admin."""
     await _worker(request, "admin", name)
@@ -128,13 +134,7 @@ async def counts(request: Request, name: Name) -> Response:
 # --- asking and teaching --------------------------------------------------------------------------
 
 
-@router.post(
-    "/memories/{name}/predict",
-    response_model=responses.Answer,
-    openapi_extra=body(Question),
-    responses=errors(404, 409, 415, 507),
-    tags=["examples"],
-)
+@_post("predict", responses.Answer, "examples", Question)
 async def predict(request: Request, name: Name, top: Top = TOP, anyway: Anyway = False) -> Response:
     """What is this? Scope: read."""
     worker = await _worker(request, "read", name)
@@ -142,13 +142,7 @@ async def predict(request: Request, name: Name, top: Top = TOP, anyway: Anyway =
     return _json((await worker.ask(embeddings, top))[0])
 
 
-@router.post(
-    "/memories/{name}/predict/batch",
-    response_model=responses.Answers,
-    openapi_extra=body(Questions, many=True),
-    responses=errors(404, 409, 415, 507),
-    tags=["examples"],
-)
+@_post("predict/batch", responses.Answers, "examples", Questions, many=True)
 async def predict_batch(request: Request, name: Name, top: Top = TOP, anyway: Anyway = False) -> Response:
     """The same for several pictures. Scope: read."""
     worker = await _worker(request, "read", name)
@@ -156,13 +150,7 @@ async def predict_batch(request: Request, name: Name, top: Top = TOP, anyway: An
     return _json({"answers": await worker.ask(embeddings, top)})
 
 
-@router.post(
-    "/memories/{name}/explain",
-    response_model=responses.ExplainedAnswer,
-    openapi_extra=body(Question),
-    responses=errors(404, 409, 415, 507),
-    tags=["examples"],
-)
+@_post("explain", responses.ExplainedAnswer, "examples", Question)
 async def explain(request: Request, name: Name, top: Top = TOP, anyway: Anyway = False) -> Response:
     """What is this, and what would simpler readers of the same neighbours say? Scope: read."""
     worker = await _worker(request, "read", name)
@@ -170,25 +158,13 @@ async def explain(request: Request, name: Name, top: Top = TOP, anyway: Anyway =
     return _json(await worker.explain(embeddings[0], top))
 
 
-@router.post(
-    "/memories/{name}/learn",
-    response_model=Receipt,
-    openapi_extra=body(Lesson, labelled=True),
-    responses=errors(404, 409, 415, 507),
-    tags=["examples"],
-)
+@_post("learn", Receipt, "examples", Lesson, labelled=True)
 async def learn(request: Request, name: Name, key: RetryKey = None, anyway: Anyway = False) -> Response:
     """This is a …: predict, be told, remember it if it was surprising. Once answered, it lasts. Scope: learn."""
     return _json((await _learn(request, name, key, anyway=anyway, many=False))[0])
 
 
-@router.post(
-    "/memories/{name}/learn/batch",
-    response_model=responses.TaughtMany,
-    openapi_extra=body(Lessons, many=True, labelled=True),
-    responses=errors(404, 409, 415, 507),
-    tags=["examples"],
-)
+@_post("learn/batch", responses.TaughtMany, "examples", Lessons, many=True, labelled=True)
 async def learn_batch(request: Request, name: Name, key: RetryKey = None, anyway: Anyway = False) -> Response:
     """The same for several pictures in their order; all of them last, or none. Scope: learn."""
     return _json({"receipts": await _learn(request, name, key, anyway=anyway, many=True)})
@@ -203,13 +179,7 @@ async def _learn(request: Request, name: str, key: str | None, *, anyway: bool, 
 # --- rows -----------------------------------------------------------------------------------------
 
 
-@router.post(
-    "/memories/{name}/forget",
-    response_model=responses.ForgottenRows,
-    openapi_extra=body(Forgetting, form=False),
-    responses=errors(404, 409, 415, 507),
-    tags=["rows"],
-)
+@_post("forget", responses.ForgottenRows, "rows", Forgetting, form=False)
 async def forget(request: Request, name: Name) -> Response:
     """Forget a class, a row, or what came from a source. Scope: learn."""
     worker = await _worker(request, "learn", name)
@@ -217,13 +187,7 @@ async def forget(request: Request, name: Name) -> Response:
     return _json(await worker.run(lambda: worker.corrections.forget(what.label, what.row, what.source)))
 
 
-@router.post(
-    "/memories/{name}/restore",
-    response_model=responses.Restored,
-    openapi_extra=body(Restoring, form=False),
-    responses=errors(404, 409, 415, 507),
-    tags=["rows"],
-)
+@_post("restore", responses.Restored, "rows", Restoring, form=False)
 async def restore(request: Request, name: Name) -> Response:
     """Undo one of the latest forgettings, as long as the service has not been restarted. Scope: learn."""
     worker = await _worker(request, "learn", name)
@@ -231,13 +195,7 @@ async def restore(request: Request, name: Name) -> Response:
     return _json(await worker.run(lambda: worker.corrections.restore(what.undo)))
 
 
-@router.post(
-    "/memories/{name}/rename",
-    response_model=responses.Renamed,
-    openapi_extra=body(Renaming, form=False),
-    responses=errors(404, 409, 415, 507),
-    tags=["rows"],
-)
+@_post("rename", responses.Renamed, "rows", Renaming, form=False)
 async def rename(request: Request, name: Name) -> Response:
     """Give a class another name. Scope: learn."""
     worker = await _worker(request, "learn", name)
