@@ -45,13 +45,7 @@ class MannState:
 
 class MemoryAugmentedNetwork(EpisodicMethod):
     def __init__(
-        self,
-        width: int,
-        most_classes: int = 20,
-        hidden: int = 200,
-        rows: int = 416,
-        cell: int = 40,
-        heads: int = 4,
+        self, width: int, most_classes: int = 20, hidden: int = 200, rows: int = 416, cell: int = 40, heads: int = 4
     ) -> None:
         """Deviation: more rows than the paper's 128. Each head writes a row of its own, so 128 rows hold 32 examples, and the
         100 of a 20-way 5-shot context would overwrite one another."""

@@ -110,43 +110,14 @@ def _inner(*sizes: float) -> tuple[Settings, ...]:
 
 
 ENTRIES = (
-    Entry(
-        "Prototypical networks",
-        "Snell et al. 2017",
-        lambda s, data: PrototypicalNetwork(_width(data)),
-        RATES,
-    ),
-    Entry(
-        "Matching networks (FCE)",
-        "Vinyals et al. 2016",
-        lambda s, data: MatchingNetwork(_width(data)),
-        RATES,
-    ),
-    Entry(
-        "Relation network",
-        "Sung et al. 2018",
-        lambda s, data: RelationNetwork(_width(data)),
-        HIGHER_RATES,
-    ),
-    Entry(
-        "CNP",
-        "Garnelo et al. 2018",
-        lambda s, data: ConditionalNeuralProcess(_width(data)),
-        HIGHER_RATES,
-    ),
-    Entry(
-        "MANN",
-        "Santoro et al. 2016",
-        lambda s, data: MemoryAugmentedNetwork(_width(data)),
-        HIGHER_RATES,
-        PLACES,
-    ),
+    Entry("Prototypical networks", "Snell et al. 2017", lambda s, data: PrototypicalNetwork(_width(data)), RATES),
+    Entry("Matching networks (FCE)", "Vinyals et al. 2016", lambda s, data: MatchingNetwork(_width(data)), RATES),
+    Entry("Relation network", "Sung et al. 2018", lambda s, data: RelationNetwork(_width(data)), HIGHER_RATES),
+    Entry("CNP", "Garnelo et al. 2018", lambda s, data: ConditionalNeuralProcess(_width(data)), HIGHER_RATES),
+    Entry("MANN", "Santoro et al. 2016", lambda s, data: MemoryAugmentedNetwork(_width(data)), HIGHER_RATES, PLACES),
     Entry("SNAIL", "Mishra et al. 2018", lambda s, data: Snail(_width(data)), HIGHER_RATES, PLACES),
     Entry(
-        "MAML",
-        "Finn et al. 2017",
-        lambda s, data: Maml(_width(data), step_size=s["step_size"]),
-        _inner(0.5, 1.0, 2.0),
+        "MAML", "Finn et al. 2017", lambda s, data: Maml(_width(data), step_size=s["step_size"]), _inner(0.5, 1.0, 2.0)
     ),
     Entry(
         "ANIL",
@@ -160,12 +131,7 @@ ENTRIES = (
         lambda s, data: InfiniteMixturePrototypes(_width(data), within=s["within"]),
         tuple({"learning_rate": 3e-4, "within": within} for within in (0.2, 0.8, 2.0)),
     ),
-    Entry(
-        "GeMCL",
-        "Banayeeanzade et al. 2021",
-        lambda s, data: GenerativeMetaContinual(_width(data)),
-        RATES,
-    ),
+    Entry("GeMCL", "Banayeeanzade et al. 2021", lambda s, data: GenerativeMetaContinual(_width(data)), RATES),
     Entry(
         "Streaming LDA",
         "Hayes and Kanan 2020",

@@ -56,14 +56,7 @@ def cell(tested: Subject, data: Embedded, way: int, shot: int, quick: bool, epis
     """One number of the table, with what was tested on what."""
     episodes = max(1, (episodes or (1000 if way <= 20 else 20)) // (20 if quick else 1))
     estimate = fixed_context(
-        tested.learner,
-        data.embeddings,
-        data.labels,
-        way=way,
-        shot=shot,
-        episodes=episodes,
-        seed=SEED,
-        queries=QUERIES,
+        tested.learner, data.embeddings, data.labels, way=way, shot=shot, episodes=episodes, seed=SEED, queries=QUERIES
     )
     figures = {"way": way, "shot": shot, "episodes": episodes, "seed": SEED}
     return tested.row(data, **figures, accuracy=estimate.mean, ci95=estimate.ci95)
