@@ -8,7 +8,7 @@ itself beside the LSTM's state, so that what is alike is found before the LSTM h
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -37,11 +37,6 @@ class MannState:
     h: Float[Tensor, "task hidden"]
     c: Float[Tensor, "task hidden"]
 
-    def repeated(self, times: int) -> MannState:
-        """The same state for so many queries."""
-        parts = {name: value.repeat_interleave(times, 0) for name, value in vars(self).items()}
-        return MannState(**parts)
-
 
 class MemoryAugmentedNetwork(EpisodicMethod):
     def __init__(
@@ -66,34 +61,40 @@ class MemoryAugmentedNetwork(EpisodicMethod):
         # A memory of zeros has no direction to compare a key with.
         return MannState(memory + 1e-6, usage, read_weights, read, h, c)
 
-    def step(
-        self, state: MannState, x: Float[Tensor, "task embed"], y: Int[Tensor, " task"] | None = None
-    ) -> tuple[Float[Tensor, "task places"], MannState]:
-        """Read, write, answer; `y` is None where the answer is wanted."""
-        told = x.new_zeros(len(x), self.most_classes) if y is None else F.one_hot(y, self.most_classes).to(x.dtype)
-        told = LABEL_LENGTH * told
-        shown = torch.cat([x, told], 1)
-        h, c = self.controller(torch.cat([shown, state.read], 1), (state.h, state.c))
-        key = self.key(torch.cat([h, shown], 1)).view(len(x), self.heads, self.cell).tanh()
-        gate = self.gate(h).sigmoid()[..., None]
+    def look(
+        self, state: MannState, x: Queries, told: Float[Tensor, "task query places"]
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """What the controller makes of each example as the next of its sequence: its state, its keys, and what they read."""
+        shown = torch.cat([x, LABEL_LENGTH * told], 2).flatten(0, 1)
+        h, c, read = (part.repeat_interleave(x.shape[1], 0) for part in (state.h, state.c, state.read))
+        h, c = self.controller(torch.cat([shown, read], 1), (h, c))
+        key = self.key(torch.cat([h, shown], 1)).view(len(x), -1, self.cell).tanh()
         # Read before it is written to: a query's own key, which says nothing of labels, would be the most like it.
         cosine = F.normalize(key, dim=2) @ state.memory.mT / state.memory.norm(dim=2)[:, None].clamp(min=1e-6)
         read_weights = (self.log_sharpness.exp() * cosine).softmax(2)
-        read = (read_weights @ state.memory).flatten(1)
-        least = least_used(state.usage, self.heads)
+        return h, c, key, read_weights, (read_weights @ state.memory).view(len(h), -1)
+
+    def step(self, state: MannState, x: Float[Tensor, "task embed"], y: Int[Tensor, " task"]) -> MannState:
+        """Read, then write."""
+        told = F.one_hot(y, self.most_classes).to(x.dtype)
+        h, c, key, read_weights, read = self.look(state, x[:, None], told[:, None])
+        gate, least = self.gate(h).sigmoid()[..., None], least_used(state.usage, self.heads)
         write_weights = gate * state.read_weights + (1 - gate) * least
         # The least used row is wiped before anything is written.
         memory = torch.baddbmm(state.memory * (1 - least.amax(1))[..., None], write_weights.mT, key)
         usage = DECAY * state.usage + read_weights.sum(1) + write_weights.sum(1)
-        after = replace(state, memory=memory, usage=usage, read_weights=read_weights, read=read, h=h, c=c)
-        return self.answer(torch.cat([h, read], 1)), after
+        return MannState(memory, usage, read_weights, read, h, c)
+
+    def ask(self, state: MannState, query: Queries) -> Float[Tensor, "task query places"]:
+        """Each query as the next of its sequence, without a label; the state stays as it is."""
+        h, _, _, _, read = self.look(state, query, query.new_zeros(*query.shape[:2], self.most_classes))
+        return self.answer(torch.cat([h, read], 1)).view(*query.shape[:2], -1)
 
     def logits(self, context: Contexts, label: ContextLabels, query: Queries, way: int) -> Logits:
         state = self.start(len(context))
-        for t in range(context.shape[1]):
-            _, state = self.step(state, context[:, t], label[:, t])
-        logits, _ = self.step(state.repeated(query.shape[1]), query.flatten(0, 1))
-        return logits.view(*query.shape[:2], -1)[..., :way]
+        for x, y in zip(context.unbind(1), label.unbind(1), strict=True):
+            state = self.step(state, x, y)
+        return self.ask(state, query)[..., :way]
 
     @torch.no_grad()
     def adapt(self, x: Float[Tensor, "example embed"], y: Int[Tensor, " example"], way: int) -> None:
@@ -104,14 +105,13 @@ class MemoryAugmentedNetwork(EpisodicMethod):
 
     @torch.no_grad()
     def observe(self, x: Float[Tensor, " embed"], y: int) -> None:
-        _, self.state = self.step(self.state, x[None], torch.tensor([y]))
+        self.state = self.step(self.state, x[None], torch.tensor([y]))
         self.known[y] = True
 
     @torch.no_grad()
     def predict(self, x: Float[Tensor, "query embed"]) -> Scores:
-        logits, _ = self.step(self.state.repeated(len(x)), x)
         known: Bool[Tensor, " way"] = self.known if bool(self.known.any()) else ~self.known
-        return scores(logits[:, : self.way].log_softmax(1), known)
+        return scores(self.ask(self.state, x[None])[0, :, : self.way].log_softmax(1), known)
 
     def kept(self) -> int:
         """Its rows are fewer numbers than an embedding has; they are counted as they are."""
