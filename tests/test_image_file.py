@@ -120,6 +120,28 @@ def test_a_small_jpeg_that_walks_over_its_picture_thousands_of_times_is_refused_
     assert open_image(whole).size == (64, 64)
 
 
+@pytest.mark.parametrize(("order", "big"), [("<", False), (">", False), ("<", True)])
+def test_a_tiff_of_very_many_pieces_is_refused_before_it_is_opened(order: str, big: bool, monkeypatch) -> None:
+    whole = encoded(sheet(), "TIFF")
+    assert open_image(whole).size == (30, 20)
+    side, offset = 200, 16
+    pieces = struct.pack(f"{order}{side * side}I", *[offset] * side**2)
+    number, long = ("Q", "Q") if big else ("I", "I")
+    tags = [(256, side), (257, side), (258, 8), (259, 1), (262, 1), (277, 1), (322, 1), (323, 1)]
+    entries = [struct.pack(f"{order}HH{number}{long}", tag, 16 if big else 4, 1, value) for tag, value in tags]
+    entries.append(struct.pack(f"{order}HH{number}{long}", 324, 4, side * side, offset))
+    head = (b"II" if order == "<" else b"MM") + struct.pack(f"{order}H", 43 if big else 42)
+    head += (
+        struct.pack(f"{order}HHQ", 8, 0, offset + len(pieces))
+        if big
+        else struct.pack(f"{order}I", offset + len(pieces))
+    )
+    table = struct.pack(f"{order}{'Q' if big else 'H'}", len(entries)) + b"".join(entries) + bytes(8)
+    monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("it was opened"))
+    with pytest.raises(ValueError, match="damaged"):
+        open_image(head.ljust(offset, b"\0") + pieces + table)
+
+
 def test_damaged_and_missing_files_are_said_plainly(tmp_path: Path) -> None:
     whole = encoded(Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64), np.uint8)), "PNG")
     for data in (whole[:-2000], whole[:40] + bytes(60) + whole[100:]):

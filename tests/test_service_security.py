@@ -19,6 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
+from PIL import Image, ImageDraw
 from serving import Process, lesson, png, question, running, save_small_model, settings
 
 from apl.cli import main
@@ -177,6 +178,14 @@ def test_a_decompression_bomb_is_known_by_its_header(unharmed: httpx.Client, sid
     image = base64.b64encode(bomb(side)).decode()
     refused(unharmed.post(f"{HOME}/learn", json={"label": "a", "image": image}), 422)
     assert time.monotonic() - started < 10
+
+
+def test_a_jpeg_up_to_four_times_too_large_is_answered_and_a_larger_one_is_not(unharmed: httpx.Client) -> None:
+    for side, status in ((900, 200), (1100, 422)):
+        sheet = Image.new("L", (side, side), 255)
+        ImageDraw.Draw(sheet).line((side // 4, side // 4, side // 2, side // 4 * 3), 0, side // 20)
+        sheet.save(file := io.BytesIO(), "JPEG")
+        assert unharmed.post(f"{HOME}/predict", files={"image": file.getvalue()}).status_code == status
 
 
 def test_formats_that_few_people_test_are_not_decoded(unharmed: httpx.Client) -> None:

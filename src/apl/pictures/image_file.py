@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import os
+import struct
 from pathlib import Path
 
 from PIL import Image, ImageOps, JpegImagePlugin, UnidentifiedImageError
@@ -17,14 +18,18 @@ from PIL import Image, ImageOps, JpegImagePlugin, UnidentifiedImageError
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 LARGEST_PIXELS = 64_000_000
-SCAN, MOST_SCANS = b"\xff\xda", 200
+SCAN, MOST_SCANS = b"\xff\xda", 100
 """A JPEG is usually sent in 1 to 12 scans. Each walks over the whole picture and may be a few bytes long: a small file of very
 many would take minutes."""
+MOST_PIECES = 10_000
+"""Of a TIFF. It may come in strips and tiles of a single pixel, each of which Pillow makes an object of when it opens the file."""
 
 
 def open_image(source: str | os.PathLike[str] | bytes, most_pixels: int = LARGEST_PIXELS) -> Image.Image:
     """The picture in a file, or in bytes, unpacked and upright. A `ValueError` says what is wrong with it."""
     try:
+        if isinstance(source, bytes) and _tiff_pieces(source) > MOST_PIECES:
+            raise ValueError("too many pieces")
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
             if isinstance(image, JpegImagePlugin.JpegImageFile):
                 _read_smaller(image, source, most_pixels)
@@ -56,6 +61,19 @@ def _read_smaller(
     halved = -(-image.width // 2) * -(-image.height // 2)
     if halved <= most_pixels < image.width * image.height:
         image.draft(None, (max(1, image.width // 2), max(1, image.height // 2)))
+
+
+def _tiff_pieces(data: bytes) -> int:
+    """How many strips or tiles the first picture of a TIFF claims to have; 0 of anything else."""
+    if data[:2] not in (b"II", b"MM"):
+        return 0
+    order, big = "<" if data[:2] == b"II" else ">", data[2:4] in (b"+\0", b"\0+")
+    first, number, entry, size, wide = (8, "Q", "HHQ", 20, 8) if big else (4, "H", "HHI", 12, 2)
+    (at,) = struct.unpack_from(order + ("Q" if big else "I"), data, first)
+    (entries,) = struct.unpack_from(order + number, data, at)
+    start = at + wide
+    here = (struct.unpack_from(order + entry, data, start + size * i) for i in range(min(entries, len(data) // size)))
+    return max((count for tag, _, count in here if tag in (273, 324)), default=0)
 
 
 class _TooLarge(Exception):
