@@ -74,3 +74,12 @@ def test_very_many_classes_are_answered_as_few_are_and_only_close_cases_ask_for_
     )
     assert np.array_equal(clf.predict(asked), whole)
     assert sum(asked_for_all) < len(asked) / 10
+
+
+@pytest.mark.parametrize("very_many", [2, 500])
+def test_of_classes_that_are_alike_the_first_by_its_name_is_said(very_many, monkeypatch):
+    monkeypatch.setattr(open_world, "VERY_MANY_CLASSES", very_many)
+    points = np.repeat(np.eye(4), 2, axis=0)
+    clf = apl.OnlineClassifier.for_features(4).fit(np.tile(points, (2, 1)), list("hgfedcba" * 2))
+    assert clf.predict(np.eye(4)).tolist() == list("geca")
+    assert np.array_equal(clf.predict(np.eye(4)), clf.classes_[clf.predict_proba(np.eye(4)).argmax(1)])

@@ -139,9 +139,13 @@ def plain_labels(labels: Iterable[Any]) -> list[Label]:
     return plain
 
 
-def sorted_order(classes: Sequence[Label]) -> list[int]:
+def sort_key(label: Label) -> tuple[bool, Label]:
     """Integers before text, each sorted."""
-    return sorted(range(len(classes)), key=lambda i: (isinstance(classes[i], str), classes[i]))
+    return isinstance(label, str), label
+
+
+def sorted_order(classes: Sequence[Label]) -> list[int]:
+    return sorted(range(len(classes)), key=lambda i: sort_key(classes[i]))
 
 
 def label_array(classes: Sequence[Label]) -> np.ndarray:

@@ -225,19 +225,19 @@ class OnlineClassifier(Estimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable known class of each."""
-        with self._asked(X) as (world, embeddings, order):
-            classes = label_array([world.memory.classes[i] for i in order])
-            return classes[world.first_best(embeddings, order)]
+        with self._asked(X) as (world, embeddings):
+            return label_array(world.memory.classes)[world.first_best(embeddings)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the known classes, in the order of `classes_`; rows sum to 1."""
-        with self._asked(X) as (world, embeddings, order):
+        with self._asked(X) as (world, embeddings):
+            order = sorted_order(world.memory.classes)
             known = [belief.known[:, order] for belief in world.beliefs(embeddings)]
             return np.concatenate([np.zeros((0, len(order))), *known])
 
     def predict_new(self, X: Any) -> np.ndarray:
         """The probability of each to belong to no known class."""
-        with self._asked(X) as (world, embeddings, _):
+        with self._asked(X) as (world, embeddings):
             return np.concatenate([np.zeros(0), *(belief.new for belief in world.beliefs(embeddings))])
 
     @property
@@ -391,9 +391,9 @@ class OnlineClassifier(Estimator):
         return examples, labels
 
     @contextmanager
-    def _asked(self, X: Any) -> Iterator[tuple[OpenWorld, np.ndarray, list[int]]]:
-        """The memory, the vectors of what is asked, and the order of `classes_`. One look at the memory: with another thread
-        learning, the classes may be others a moment later."""
+    def _asked(self, X: Any) -> Iterator[tuple[OpenWorld, np.ndarray]]:
+        """The memory, and the vectors of what is asked. One look at the memory: with another thread learning, the classes may
+        be others a moment later."""
         if not self.__sklearn_is_fitted__():
             raise not_fitted("nothing is known yet: learn an example before asking for predictions")
         if self._takes_vectors() and hasattr(self, "n_features_in_"):
@@ -402,7 +402,7 @@ class OnlineClassifier(Estimator):
         session = self._session(examples)
         embeddings = session.embed(examples)
         with session.alone() as world:
-            yield world, embeddings, sorted_order(world.memory.classes)
+            yield world, embeddings
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._current is not None and len(self) > 0

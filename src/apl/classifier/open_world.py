@@ -23,6 +23,7 @@ from apl.class_shares import place
 from apl.classifier.answers import Explanation, Forgotten, Probabilities, ReaderOpinion, RecalledRow, Receipt
 from apl.classifier.durable_memory import DurableMemory
 from apl.classifier.engine_memory import EngineMemory
+from apl.classifier.examples import sort_key
 from apl.classifier.features import UnitKernelNetworks, gaussian_vote, measure_unit
 from apl.controller import SurpriseController
 from apl.learner import Learner, explaining_row
@@ -59,13 +60,12 @@ class Belief:
         """The most probable of the known classes, of which there must be one."""
         return self.log_probs[:, : self.classes].argmax(-1)
 
-    def first_best(self, place: Int[np.ndarray, " known"]) -> Int[np.ndarray, " query"]:
-        """The place of the most probable known class; of several, the first."""
-        known = self.log_probs[:, : self.classes]
-        best = known[np.arange(len(known)), self.best]
-        found = place[self.best]
+    def first_best(self, names: Sequence[Label]) -> Int[np.ndarray, " query"]:
+        """The most probable known class; of several, the first by its name."""
+        known, found = self.log_probs[:, : self.classes], self.best.copy()
+        best = known[np.arange(len(known)), found]
         for query in (np.count_nonzero(known == best[:, None], axis=1) > 1).nonzero()[0]:
-            found[query] = place[known[query] == best[query]].min()
+            found[query] = min((known[query] == best[query]).nonzero()[0], key=lambda i: sort_key(names[i]))
         return found
 
     @cached_property
@@ -129,20 +129,15 @@ class OpenWorld:
         for start in range(0, len(embeddings), at_once):
             yield self.believe(embeddings[start : start + at_once])
 
-    def first_best(
-        self, embeddings: Float[np.ndarray, "query embed"], order: Sequence[int]
-    ) -> Int[np.ndarray, " query"]:
-        """Where in this order of the known classes the most probable one stands; of several, the first."""
-        best = np.full(len(embeddings), NOT_CLEAR)
-        if len(order) >= VERY_MANY_CLASSES:
+    def first_best(self, embeddings: Float[np.ndarray, "query embed"]) -> Int[np.ndarray, " query"]:
+        """The most probable known class of each, by its number; of several, the first by its name."""
+        found, names = np.full(len(embeddings), NOT_CLEAR), self.memory.classes
+        if len(names) >= VERY_MANY_CLASSES:
             for start in range(0, len(embeddings), QUERIES_AT_ONCE):
                 part = slice(start, start + QUERIES_AT_ONCE)
-                best[part] = self.learner.clear_best(self.memory.ram, embeddings[None, part], self._way())
-        place = np.empty(len(order), int)
-        place[order] = np.arange(len(order))
-        close, found = best == NOT_CLEAR, place[best]
-        if close.any():
-            found[close] = np.concatenate([belief.first_best(place) for belief in self.beliefs(embeddings[close])])
+                found[part] = self.learner.clear_best(self.memory.ram, embeddings[None, part], self._way())
+        if (close := found == NOT_CLEAR).any():
+            found[close] = np.concatenate([belief.first_best(names) for belief in self.beliefs(embeddings[close])])
         return found
 
     def ask(self, embedding: Float[np.ndarray, "query embed"]) -> Belief:
