@@ -5,8 +5,8 @@ our ensemble (`paper-encoder-taught`, `paper-encoder-taught-all`), and a decoder
 then `fixed-423way`, `fixed-20way`, `fixed-5way`); at 20-way both are then trained together on episodes (`apl train
 paper-architecture`). *Paper's recipe*: everything from scratch through the decoder (`apl train paper-20way`). The other two
 decoders (`apl train fixed-1000way-lstm`, …) stand beside the first online, for the figure of the paper's appendix. A decoder takes
-22 MB and is not kept in the repository: where it is neither there nor in runs/, or its very weights were measured before, what
-was measured is kept. To measure everything anew, delete the result file.
+22 MB and is not kept in the repository: where it is neither there nor in runs/, or those very weights of runs/ were measured
+before, what was measured is kept. To measure all that is in runs/ anew, delete the result file.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def measured(method: str, name: str, way: int, quick: bool, earlier: list[Row]) 
     learner = with_first_labels(place, way)
     tested = Subject(method, learner.config.decoder.kind, "fixed", name, learner.on_embeddings())
     for shot in (1, 5) if way not in ONLINE_EPISODES or method == RECIPE or quick else (1, 5, 0):
-        if shot in before and before[shot]["trained"] == trained:
+        if place != name and shot in before and before[shot]["trained"] == trained:
             yield before[shot]
             continue
         data = characters(way > 423, model=place, quick=quick)
