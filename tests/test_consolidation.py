@@ -67,6 +67,18 @@ def test_class_sums_stay_in_step_with_written_merged_and_removed_rows(metric):
         assert kept.examples == pytest.approx(examples)
 
 
+def test_of_many_rows_the_sums_are_not_worked_out_anew_when_one_goes(monkeypatch):
+    memory = memory_of()
+    for seed in range(4):
+        write(memory, *some(seed))
+    monkeypatch.setattr(memory, "recount", lambda: pytest.fail("every row was counted again"))
+    for _ in range(3):
+        memory.remove(np.arange(len(memory)) == np.array([[3], [0]]))
+    total, examples = statistics_from_scratch(memory)
+    assert memory.statistics(WAY).total == pytest.approx(total, abs=1e-6)
+    assert memory.statistics(WAY).examples == pytest.approx(examples)
+
+
 def test_a_merged_row_is_the_mean_of_its_examples_and_is_found_where_it_now_lies():
     memory = memory_of(episodes=1)
     key, label = some(0, 1, 4)

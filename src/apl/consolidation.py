@@ -86,8 +86,13 @@ class ConsolidatingMemory(RamMemory):
             self._add(episode[valid], query[valid], at, 1)
 
     def remove(self, rows: Bool[np.ndarray, "episode rows"]) -> None:
+        few = rows.shape == (self.episodes, len(self)) and 8 * np.count_nonzero(rows) < self.counts.sum()
+        if few:
+            there = rows & (np.arange(len(self)) < self.counts[:, None])
+            self._add(*there.nonzero(), self._positions(), -1)
         super().remove(rows)
-        self.recount()
+        if not few:
+            self.recount()
 
     def clear(self) -> None:
         super().clear()
@@ -99,8 +104,10 @@ class ConsolidatingMemory(RamMemory):
         """Work the sums out anew from rows and counts."""
         self._clear_sums()
         episode, row = (np.arange(len(self)) < self.counts[:, None]).nonzero()
-        at = np.broadcast_to(np.arange(len(self)), (self.episodes, len(self)))
-        self._add(episode, row, at, 1)
+        self._add(episode, row, self._positions(), 1)
+
+    def _positions(self) -> Int[np.ndarray, "episode row"]:
+        return np.broadcast_to(np.arange(len(self)), (self.episodes, len(self)))
 
     def set_sum(self, label: int, total: Float[np.ndarray, " embed"], examples: int | float) -> None:
         """The sum of a class of a single memory as somebody else has kept it."""
@@ -129,6 +136,8 @@ class ConsolidatingMemory(RamMemory):
         np.add.at(self._total, (episode, label), key)
         np.add.at(self._everything, episode, key)
         np.add.at(self._examples, (episode, label), count)
+        empty = self._examples[episode, label] == 0
+        self._total[episode[empty], label[empty]] = 0  # nothing is left of a class, not even by rounding
         total = self._total[episode, label]
         self._square[episode, label] = np.einsum("rd,rd->r", total, total)
 
