@@ -50,10 +50,10 @@ STEADY = 100_000
 """From so many images on the error falls as a power of their number."""
 EPISODES = {5: 1000, 20: 600, 423: 6, 1000: 4}
 """Fewer than in table 1: the paper's decoder takes a hundred times as long as ours."""
-OTHERS_EPISODES = {20: 100, 423: 3, 1000: 2}
+OTHERS_EPISODES = {20: 60, 423: 2, 1000: 2}
 """Of the other two decoders, which stand in the table for comparison."""
-ONLINE_EPISODES = {20: 20, 423: 1, 1000: 1}
-LONGEST = 8000
+ONLINE_EPISODES = {20: 10, 423: 1, 1000: 1}
+LONGEST = 4000
 """Examples of an online episode."""
 POINTS = 40
 """How many points of an online curve are kept."""
