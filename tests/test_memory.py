@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from apl.classifier import eviction
 from apl.config import Metric
 from apl.memory import Column, MemoryFull, Neighbours, RamMemory
-from apl.search_index import SearchIndex
+from apl.search_index import BLOCKS, SearchIndex
 
 WIDTH = 8
 
@@ -391,9 +391,12 @@ def test_a_crowd_of_equal_rows_is_measured_once_and_not_row_by_row(
         "_square_distances",
         lambda self, query, asking, row: measured.append(row.size) or plain(self, query, asking, row),
     )
+    selected, select = [], np.partition
+    monkeypatch.setattr(np, "partition", lambda a, *rest, **more: selected.append(a.size) or select(a, *rest, **more))
     found = memory.nearest("embedding", np.zeros((1, queries, WIDTH), np.float32), 16)
     assert found.row[0].tolist() == [list(range(16))] * queries, "of equals the oldest"
     assert sum(measured) < 100 * queries
+    assert sum(selected) <= 5000 * (1 + queries / BLOCKS), "what the first finds out serves all"
 
 
 def test_a_crowd_of_equal_rows_is_known_anew_when_rows_are_changed_written_or_removed() -> None:

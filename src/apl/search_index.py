@@ -144,11 +144,16 @@ class SearchIndex:
         should be moved to their mean instead."""
         queries = len(near) // len(self.column)
         for q in (count > k + CROWD).nonzero()[0].tolist():
-            near[q] = score[q] <= np.minimum(np.partition(score[q], k - 1)[k - 1] + rounding[q], FARTHEST)
+            episode = q // queries
+            if self.groups is not None:
+                near[q] &= self._twins(episode)[: near.shape[1]] < k
+                if np.count_nonzero(near[q]) <= k + CROWD:
+                    continue
+            near[q] &= score[q] <= np.minimum(np.partition(score[q], k - 1)[k - 1] + rounding[q], FARTHEST)
             place = near[q].nonzero()[0]
             if len(place) <= k + CROWD:
                 continue
-            twins = self._twins(q // queries)[place]
+            twins = self._twins(episode)[place]
             if 2 * (twins == 0).sum() > len(place) and rows >= 2 * self.rows_when_centred:
                 return True
             near[q, place[twins >= k]] = False
