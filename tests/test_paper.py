@@ -212,3 +212,19 @@ def test_the_three_decoders_of_fixed_labels_are_alike_if_two_points_apart_at_mos
     (alike,) = FINDINGS["fixed-labels"](rows(0.98, 0.972, 0.988))
     (unlike,) = FINDINGS["fixed-labels"](rows(0.98, 0.95, 0.985))
     assert (alike.reproduced, unlike.reproduced) == ("yes", "no") and "423-way" in alike.ours
+
+
+@pytest.mark.parametrize(("asked", "verdict"), [(True, "yes"), (False, "partly")])
+def test_decoders_of_the_analogy_are_compared_fairly_only_if_trained_alike(asked: bool, verdict: str) -> None:
+    def row(decoder: str, accuracy: float, asked: bool, seen: int) -> dict:
+        told = {"method": "ours, the paper's decoder", "level": "shuffled", "k": 16, "hops": 1, "one_shot": seen / 100}
+        return {
+            **told,
+            **{"decoder": decoder, "accuracy": accuracy, "ci95": None, "seen": seen, "stored": seen},
+            "rows_asked_in_training": asked,
+        }
+
+    rows = [row("relational", 0.9, True, seen) for seen in (50, 95)]
+    rows += [row("lstm", 0.5, asked, seen) for seen in (50, 95)]
+    best = next(f for f in FINDINGS["analogy"](rows) if f.claim == "relational decoder best at k = 16")
+    assert best.reproduced == verdict and "relational* k = 16" in best.ours
