@@ -62,15 +62,11 @@ def reproduce(quick: bool = False) -> None:
         save_rows("analogy", rows, quick, note="accuracy is on combinations not seen before in the episode")
 
     keep([fixed_row(name, many) for name in FIXED if is_named(name)])
-    curves: dict[str, Played] = {}
     for name in (BEST, "analogy-glyphs", *COMPARED):
         if is_named(name):
             learner = Learner.load(name)
-            curves[name] = play(name, learner, episodes if name in COMPARED else many)
-            keep(curve_rows(name, learner, curves[name]))
-    if curves:
-        results = {name: played.result for name, played in curves.items()}
-        draw_curves(results, next(iter(curves.values())).solver, figure_path("analogy", quick))
+            keep(curve_rows(name, learner, play(name, learner, episodes if name in COMPARED else many)))
+    draw_curves(rows, figure_path("analogy", quick))
     if is_named(BEST):
         draw_episode(Learner.load(BEST), figure_path("analogy-episode", quick))
         keep(fact_rows(many))

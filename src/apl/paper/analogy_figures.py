@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from apl.data.analogy import DIGITS, Analogies, AnalogySampler, AnalogyTask, digit_examples, symbol_examples
 from apl.episode import run_episode
-from apl.evaluate import OnlineResult
 from apl.learner import Learner, Prediction
-from apl.paper.plot import OTHER, OURS, PALETTE, QUIET, THIRD, figure, plt, smooth
+from apl.paper.plot import OTHER, OURS, PALETTE, QUIET, THIRD, figure, plt
+from apl.paper.results import Row
 from apl.training.analogy import embedded_sampler
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "*", "X", "h", "p")
@@ -23,29 +20,32 @@ COLOURS = plt.get_cmap("tab10").colors
 BY_DIGIT, BY_SYMBOL, LINK = OTHER, "#d9a441", THIRD
 
 
-def draw_curves(results: Mapping[str, OnlineResult], solver: Float[Tensor, "episode time"], path: Path) -> None:
+def draw_curves(rows: list[Row], path: Path) -> None:
     """Left: our best, the solver and the one-shot line. Then k with the paper's decoder, then the three decoders."""
-    ours = [name for name in results if "-k" not in name]
-    by_decoder = [name for name in results if "-k16" in name]
-    by_k = [name for name in results if "relational" in name and "two" not in name]
+    curves: dict[str, list[Row]] = {}
+    for row in rows:
+        if row["level"] == "shuffled" and row["method"] in ("ours", "ours, the paper's decoder"):
+            curves.setdefault(row["checkpoint"], []).append(row)
     panels = [
-        (names, title)
-        for names, title in (
-            (ours, "our best"),
-            (by_k, "relational decoder, one hop"),
-            (by_decoder, "the paper's decoders, k = 16"),
-        )
-        if names
+        ([name for name in curves if "-k" not in name], "our best"),
+        ([name for name in curves if "relational" in name and "two" not in name], "relational decoder, one hop"),
+        ([name for name in curves if "-k16" in name], "the paper's decoders, k = 16"),
     ]
-    time = torch.arange(solver.shape[1])
+    panels = [(names, title) for names, title in panels if names]
+    if not panels:
+        return
+    known = next(iter(curves.values()))
+    seen = [row["seen"] for row in known]
     with figure(path, columns=len(panels)) as axes:
         for panel, (names, title) in zip(axes, panels, strict=True):
-            panel.plot(time, smooth(solver.mean(0), 5), color="black", linewidth=1, label="exact solver")
-            panel.plot(time, time / (DIGITS * 10), color=QUIET, linestyle="--", linewidth=2, label="perfect one-shot")
+            panel.plot(seen, [row["solver"] for row in known], color="black", linewidth=1, label="exact solver")
+            line = [row["one_shot"] for row in known]
+            panel.plot(seen, line, color=QUIET, linestyle="--", linewidth=2, label="perfect one-shot")
             for name, colour in zip(names, PALETTE, strict=False):
-                label = name.removeprefix("analogy-").replace("-", " ").replace("relational k", "k = ")
-                panel.plot(time, smooth(results[name].correct.mean(0), 5), color=colour, label=label)
-            panel.set(xlabel="examples seen", title=title, ylim=(0, 1.02), xlim=(0, solver.shape[1]))
+                asked = "*" if curves[name][0].get("rows_asked_in_training") else ""
+                label = name.removeprefix("analogy-").replace("-", " ").replace("relational k", "k = ") + asked
+                panel.plot(seen, [row["accuracy"] for row in curves[name]], ".-", color=colour, label=label)
+            panel.set(xlabel="examples seen (* rows asked in training)", title=title, ylim=(0, 1.02), xlim=(0, 100))
             panel.legend(frameon=False, fontsize=8)
         axes[0].set_ylabel("accuracy on combinations never seen")
 
