@@ -228,3 +228,15 @@ def test_decoders_of_the_analogy_are_compared_fairly_only_if_trained_alike(asked
     rows += [row("lstm", 0.5, asked, seen) for seen in (50, 95)]
     best = next(f for f in FINDINGS["analogy"](rows) if f.claim == "relational decoder best at k = 16")
     assert best.reproduced == verdict and "relational* k = 16" in best.ours
+
+
+@pytest.mark.parametrize(("at_fifty_stored", "verdict"), [(0.96, "yes"), (0.90, "no")])
+def test_fifty_stored_rows_are_counted_as_stored_not_as_seen(at_fifty_stored: float, verdict: str) -> None:
+    told = {"method": "ours, the paper's decoder", "level": "shuffled", "k": 16, "hops": 1, "decoder": "relational"}
+    points = ((50, 40.1, 0.88), (70, 50.3, at_fifty_stored), (95, 60.2, 0.97))
+    rows = [
+        {**told, "seen": seen, "stored": stored, "accuracy": accuracy, "ci95": None, "one_shot": seen / 100}
+        for seen, stored, accuracy in points
+    ]
+    suffice = FINDINGS["analogy"](rows)[-1]
+    assert suffice.reproduced == verdict and "with 50 stored, 70 seen" in suffice.ours

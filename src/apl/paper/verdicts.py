@@ -257,7 +257,9 @@ def _analogy(rows: list[Row]) -> list[Finding]:
 def _paper_decoders(rows: list[Row]) -> list[Finding]:
     """The analogy task with the decoders the paper has; in training, rows may have been asked questions of their own."""
     findings = []
-    how = "(* rows asked in training too) " if any(row.get("rows_asked_in_training") for row in rows) else ""
+
+    def how(some: list[Row]) -> str:
+        return "(* rows asked in training too) " if any(row.get("rows_asked_in_training") for row in some) else ""
 
     def name(row: Row) -> str:
         hops = "" if row["hops"] == 1 else ", two hops"
@@ -265,7 +267,7 @@ def _paper_decoders(rows: list[Row]) -> list[Finding]:
         return f"{row['decoder'].replace('_', ' ')}{asked} k = {row['k']}{hops}"
 
     if fixed := [row for row in rows if row["level"] == "fixed"]:
-        text = how + ", ".join(f"{name(row)} {percent(row)}" for row in fixed)
+        text = how(fixed) + ", ".join(f"{name(row)} {percent(row)}" for row in fixed)
         held = sum(row["accuracy"] + (row["ci95"] or 0) >= 0.976 for row in fixed)
         findings.append(Finding("fixed digits, the paper's decoders: 97.6 %", text, _judged(held, len(fixed))))
     shuffled = [row for row in rows if row["level"] == "shuffled"]
@@ -280,13 +282,19 @@ def _paper_decoders(rows: list[Row]) -> list[Finding]:
     is_best = best["decoder"] == "relational" and best["k"] == 16
     alike = len({bool(row.get("rows_asked_in_training")) for row in middle}) == 1
     of_decoders: Verdict = "no" if not is_best else "yes" if alike else "partly"
-    findings.append(Finding("relational decoder best at k = 16", f"{how}% after 50 / 95 seen: {text}", of_decoders))
+    findings.append(
+        Finding("relational decoder best at k = 16", f"{how(middle)}% after 50 / 95 seen: {text}", of_decoders)
+    )
     most = [row for row in shuffled if name(row) == name(best)]
     above = sum(row["accuracy"] > row["one_shot"] for row in most)
     said = f"{name(best)}: at {above} of {len(most)} points of its curve"
     findings.append(Finding("the paper's decoder beats the one-shot line", said, _judged(above, len(most))))
+    # The paper counts what was written to memory, not what was seen.
+    full = [row for row in most if round(row["stored"]) <= 50][-1]
     enough = f"{name(best)}: {percent(best)} after 50 seen, {best['stored']:.0f} stored"
-    verdict: Verdict = "yes" if best["accuracy"] >= 0.95 else "no"
+    if full is not best:
+        enough += f"; {percent(full)} with {full['stored']:.0f} stored, {full['seen']} seen"
+    verdict: Verdict = "yes" if full["accuracy"] >= 0.95 else "no"
     findings.append(Finding("the paper's decoder: about 50 stored items suffice", enough, verdict))
     return findings
 
