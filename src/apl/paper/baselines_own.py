@@ -39,8 +39,7 @@ NAME = "baselines-own"
 IMAGES = 24_000
 """That each method is trained on, contexts and queries together: a minute of one core, four for MAML."""
 WAY, QUERIES, TASKS, SEED = 20, 1, 2, 1
-EPISODES, MAML_EPISODES = 1000, 100
-"""MAML takes a gradient step through the encoder for each."""
+EPISODES = 1000
 LEARNING_RATE = 2e-3
 BATCH = 80
 """Images of a step, of every method."""
@@ -79,7 +78,7 @@ def reproduce(quick: bool = False) -> None:
         if any(row["method"] == name for row in rows):
             continue
         started = time.process_time()
-        episodes = 2 if quick else MAML_EPISODES if name == "MAML" else EPISODES
+        episodes = 2 if quick else EPISODES
         method = trained_by(METHODS[name], config, source, images // BATCH)
         seconds = time.process_time() - started
         print(f"{name}: {images} images in {seconds:.0f} s of processor time", file=sys.stderr, flush=True)
