@@ -73,6 +73,9 @@ class NeighbourBaseline(KeepsEverything):
 class LogisticBaseline(KeepsEverything):
     """`LogisticRegression` on embeddings of unit length."""
 
+    fitted_each_time = FITTED_EACH_TIME
+    """Examples of a stream up to which it is fitted anew for each answer."""
+
     def __init__(self, c: float = 100.0, iterations: int = 25) -> None:
         from sklearn.linear_model import LogisticRegression
 
@@ -104,7 +107,7 @@ class LogisticBaseline(KeepsEverything):
     def predict(self, x: Float[Tensor, "query embed"]) -> Scores:
         if not self.count:
             return nothing_known(len(x), self.way)
-        grown = len(x) > 1 or self.count <= FITTED_EACH_TIME or self.count >= GROWTH * self.fitted_at
+        grown = len(x) > 1 or self.count <= self.fitted_each_time or self.count >= GROWTH * self.fitted_at
         if self.count > self.fitted_at and grown:
             self._fit()
         if self.model is None:

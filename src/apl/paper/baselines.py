@@ -209,10 +209,10 @@ def fit(entry: Entry, quick: bool) -> Fitted:
     trial, full = (0.25, 0.5) if quick else (TRIAL_SECONDS, TRAINING_SECONDS)
     tried = []
     for settings in entry.grid[:1] if quick else entry.grid:
-        method, _ = _trained(entry, settings, training, trial)
+        method, _ = _trained(entry, settings, training, trial, quick)
         tried.append({**settings, "validation": round(_validation_score(method, validation, quick), 4)})
     best = max(range(len(tried)), key=lambda i: tried[i]["validation"])
-    method, effort = _trained(entry, entry.grid[best], training, full)
+    method, effort = _trained(entry, entry.grid[best], training, full, quick)
     about = {"grid": tried, "chosen": entry.grid[best]}
     if isinstance(method, EpisodicMethod):
         about |= {"steps": effort.steps, "examples": effort.examples}
@@ -220,9 +220,13 @@ def fit(entry: Entry, quick: bool) -> Fitted:
     return Fitted(method, about)
 
 
-def _trained(entry: Entry, settings: Settings, training: Embedded, seconds: float) -> tuple[FewShotMethod, Effort]:
+def _trained(
+    entry: Entry, settings: Settings, training: Embedded, seconds: float, quick: bool
+) -> tuple[FewShotMethod, Effort]:
     torch.manual_seed(SEED)  # the weights that training starts from
     method = entry.build(settings, training)
+    if quick and isinstance(method, LogisticBaseline):
+        method.fitted_each_time = 10
     if not isinstance(method, EpisodicMethod):
         return method, Effort(0, 0)
     if not settings["learning_rate"]:
