@@ -72,6 +72,17 @@ PAPER_TAUGHT = DistilConfig(
 )
 """The paper's encoder, taught by the bundled ensemble; then with the validation characters too, all settings kept."""
 
+LATE_STRIDE = replace(
+    PAPER_TAUGHT,
+    student=ConvConfig(stride_on="last"),
+    student_from=None,
+    steps=7000,
+    learning_rate=2e-3,
+    warmup_steps=200,
+    decay_share=0.1,
+)
+"""The other reading of "stride 2 every third block": on the last of three, at 2.4 times the cost; taught from scratch."""
+
 PENS = DistilConfig(
     student_from="runs/omniglot-encoder-distilled/encoder",
     elsewhere=(DataSource(name="fonts", rotations=False),),
@@ -164,6 +175,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "omniglot-encoder-distilled": DistilConfig(),
     "pens-encoder": PENS,
+    "pens-encoder-finer": replace(PENS, part=1, student_from=None, steps=6000),
     "omniglot": OMNIGLOT,
     "omniglot-consolidated": replace(
         OMNIGLOT,
@@ -193,6 +205,16 @@ PRESETS: dict[str, Preset] = {
         data=DataSource(with_validation=True),
         steps=3200,
         learning_rate=1.2e-3,
+        decay_share=1.0,
+    ),
+    "paper-encoder-late": LATE_STRIDE,
+    "paper-encoder-late-all": replace(
+        LATE_STRIDE,
+        student_from="runs/paper-encoder-late/encoder",
+        data=DataSource(with_validation=True),
+        steps=3000,
+        learning_rate=1.5e-3,
+        warmup_steps=100,
         decay_share=1.0,
     ),
     "paper-20way": TrainConfig(
