@@ -224,3 +224,26 @@ def test_the_shares_of_neighbours_do_not_depend_on_the_size_of_the_numbers() -> 
         shares.append([row.weight for row in classifier.explain(points[0] * scale).neighbours])
     np.testing.assert_allclose(shares[0], shares[1], rtol=1e-2)
     assert sum(shares[0]) == pytest.approx(1, abs=1e-3)
+
+
+def test_a_decoder_that_cannot_change_the_answer_is_not_asked_and_the_answer_stays(monkeypatch):
+    """Drawings' own model, keys between clear and utterly unclear: a decoder that is heard more than usual changes some answers."""
+    random = np.random.default_rng(0)
+    with OnlineClassifier.from_pretrained("omniglot") as classifier:
+        world, width = classifier._session().world, classifier.store.width
+        centres = random.normal(size=(30, width))
+        for number in range(90):
+            key = centres[number % 30] + random.normal(size=width)
+            world.learn(key.astype(np.float32), f"class {number % 30}")
+        world.memory.ram.pool.weight[0, -1] = 1.5
+        blur = np.linspace(0.5, 6, 90)[:, None] * random.normal(size=(90, width))
+        asked = (centres[np.arange(90) % 30] + blur).astype(np.float32)
+        whole, decode, times = world.believe(asked), type(world.learner).decode, []
+        monkeypatch.setattr(type(world.learner), "decode", lambda *given: times.append(1) or decode(*given))
+        alone = [world.believe(key[None], best_alone=True) for key in asked]
+        assert [int(belief.best[0]) for belief in alone] == whole.best.tolist()
+        assert [float(belief.new[0]) for belief in alone] == pytest.approx(whole.new, abs=1e-6)
+        assert 20 < len(times) < 85
+        without = whole.readings.scores[0, :, :-1].swapaxes(0, 1)
+        weights = (world.memory.ram.pool.weight / world.memory.ram.pool.units_when_taught)[0, :-1]
+        assert (np.tensordot(weights, without, 1).argmax(1) != whole.best).any()

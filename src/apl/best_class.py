@@ -17,11 +17,9 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int
 
-from apl.readers import FLOOR, READERS, ClassStatistics, LocalRegression, Pool, Scene, unit
+from apl.readers import CLEAR_BY, FLOOR, READERS, ClassStatistics, LocalRegression, Pool, Scene, unit
 
 NOT_CLEAR = -1
-CLEAR_BY = 1e-4
-"""Nats. The whole posterior is rounded to single precision."""
 PRODUCTS_AT_ONCE = 1 << 17
 IMPOSSIBLE = -1e30
 

@@ -179,7 +179,7 @@ class Learner:
 
     def decode(self, memory: Memory, embedding: Array, neighbours: Neighbours, way: int) -> Prediction:
         """Step 3: what the neighbours say, as probabilities of `way` classes."""
-        highest = int(np.where(neighbours.mask, neighbours.columns["label"], 0).max(initial=0))
+        highest = int(neighbours.columns["label"].max(initial=0))
         if highest >= way:
             raise ValueError(f"the memory holds label {highest}, but only {way} classes were announced")
         fixed_way = self.config.decoder.way if self.config.decoder.labels == "fixed" else None
@@ -200,27 +200,36 @@ class Learner:
         log_probs = place(apart(said.log_class), log_none, self.networks.tensor(part), neighbours)
         return Prediction(log_probs, log_none, weight, neighbours, embedding)
 
-    def predict(self, memory: Memory, x: Any, way: int) -> Prediction:
-        """Steps 1 to 3. The memory is only read."""
+    def predict(self, memory: Memory, x: Any, way: int, best_alone: bool = False) -> Prediction:
+        """Steps 1 to 3. The memory is only read. `best_alone`: see `consult`."""
         if way < 2:
             raise ValueError(f"way, the number of classes, must be at least 2, got {way}")
         embedding = self.embed(x)
         neighbours = self.recall(memory, embedding)
         if isinstance(memory, ConsolidatingMemory) and memory.pool.readers != (DECODER,):
-            return self.consult(memory, embedding, neighbours, way)
+            return self.consult(memory, embedding, neighbours, way, best_alone)
         return self.decode(memory, embedding, neighbours, way)
 
-    def consult(self, memory: ConsolidatingMemory, embedding: Array, neighbours: Neighbours, way: int) -> Prediction:
+    def consult(
+        self,
+        memory: ConsolidatingMemory,
+        embedding: Array,
+        neighbours: Neighbours,
+        way: int,
+        best_alone: bool = False,
+    ) -> Prediction:
         """Step 3 in a memory that consolidates: several readers share the answer by how well each foresaw the lessons.
 
         `log_none` is the log of the probability of a new class, in a world where new and known are equally frequent;
         classes that were announced and not seen yet share it, weighed by how many they are.
+
+        `best_alone`: only which class is the best matters, and how likely a new one is. A trained decoder, which is dear to
+        ask, is then left out where it could not change that, from the other classes' probabilities too.
         """
-        decoded = weight = None
-        if memory.pool.needs(DECODER):
+        readings, weight = read(self._scene(memory, embedding, neighbours, way)), None
+        if memory.pool.needs(DECODER) and not (best_alone and memory.pool.is_settled(readings)):
             said = self.decode(memory, embedding, neighbours, way)
-            decoded, weight = self.networks.array(said.log_probs), said.weight
-        readings = read(self._scene(memory, embedding, neighbours, way), decoded)
+            readings, weight = readings.with_decoder(self.networks.array(said.log_probs)), said.weight
         among_known = memory.pool.log_probs(readings)
         logit = memory.novelty.logit(readings)
         odds = logit + log_odds_of_share(readings.number, way)[:, None]

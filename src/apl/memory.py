@@ -255,7 +255,7 @@ class RamMemory:
             episode = np.arange(self.episodes)[:, None, None]
             columns = {name: cells[episode, row] for name, cells in self._columns.items()}
         if everywhere:
-            return Neighbours(columns, distance, np.ones(shape, bool), row)
+            return Neighbours(columns, distance, row >= 0, row)
         hidden = hidden.reshape(shape)
         for cells in columns.values():
             cells[hidden] = 0

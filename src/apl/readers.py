@@ -66,10 +66,13 @@ KERNEL_WIDTH = 0.5
 """Of local regression: similarity 1 - s counts as exp(-s / width)."""
 NOISE = 0.1
 """Of one example, in local regression; a row that is the mean of n examples has 1/n of it."""
+CLEAR_BY = 1e-4
+"""Nats. Of two classes whose log probabilities differ by less, rounding could decide: posteriors are in single precision."""
 LEAST_SPREAD = 0.5
 """Of positions: the least part of the squared distance at which lessons lay from the mean of everything."""
 FLOOR = 0.1
 """Added to a regressed share before its logarithm is taken."""
+LOWEST = np.finfo(np.float64).min
 LEAST_LOG = -12.0
 """A trained decoder that gives a class next to nothing says no more than this."""
 
@@ -108,6 +111,11 @@ class Readings:
     regression: LocalRegression | None = None
     away: Float[np.ndarray, "episode query"] | None = None
     """As in `Scene`."""
+
+    def with_decoder(self, log_probs: Float[np.ndarray, "episode query class"]) -> Readings:
+        """What a trained decoder says beside the others."""
+        said = np.maximum(log_probs, LEAST_LOG)[:, :, None]
+        return replace(self, scores=np.concatenate([self.scores, said], 2, dtype=np.float64))
 
     @cached_property
     def known(self) -> Bool[np.ndarray, "episode class"]:
@@ -195,21 +203,19 @@ class Scene:
         )
 
 
-def read(scene: Scene, decoded: Float[np.ndarray, "episode query class"] | None = None) -> Readings:
-    """All readers at once: they share the centred directions."""
+def read(scene: Scene) -> Readings:
+    """All readers but a trained decoder, at once: they share the centred directions."""
     query, mask, classes, way = scene.query, scene.mask, scene.classes, scene.classes.examples.shape[1]
     asked, recalled = unit(query - classes.centre[:, None]), unit(scene.rows - classes.centre[:, None, None])
     similarity = np.where(mask, (recalled @ asked[..., None])[..., 0], -1)
     # What was not recalled goes to a place of its own behind the classes.
     slot = np.where(mask, scene.label, way)
-    scores = np.empty((*query.shape[:2], len(READERS) + (decoded is not None), way))
+    scores = np.empty((*query.shape[:2], len(READERS), way))
     scores[..., 0, :] = nearest_row(similarity, slot, mask, way)
     scores[..., 1, :], length, plain = class_mean(query, asked, classes)
     regression = LocalRegression.of(recalled, similarity, slot, mask, scene.examples, way)
     scores[..., 2, :] = np.log(np.maximum(regression.shares(), 0) + FLOOR)
     scores[..., 3, :] = class_density(query, scores[..., 1, :], length, classes, scene.within)
-    if decoded is not None:
-        np.maximum(decoded, LEAST_LOG, out=scores[..., 4, :])
     return Readings(scores, classes.examples.copy(), plain, regression, scene.away)
 
 
@@ -250,7 +256,7 @@ def class_mean(
         product = beside @ classes.total.swapaxes(1, 2)
     inner, off_centre = product[:, :-1], product[:, -1:]
     away = (beside[:, :-1] * query).sum(-1, keepdims=True) - beside[:, :-1] @ beside[:, -1:].swapaxes(1, 2)
-    long = np.linalg.norm(query, axis=-1, keepdims=True) * np.sqrt(np.maximum(classes.square, 1e-12))[:, None]
+    long = np.sqrt(np.vecdot(query, query)[..., None] * np.maximum(classes.square, 1e-12)[:, None])
     plain = (away * inner + off_centre) / np.maximum(long, 1e-12)
     off_centre = off_centre / examples
     square = classes.square[:, None] / np.square(examples) - 2 * off_centre + np.square(centre).sum(-1, keepdims=True)
@@ -348,14 +354,13 @@ def newton_step(
 
 
 def _shared(
-    weight: Float[np.ndarray, "episode query reader"],
+    weight: Float[np.ndarray, "episode #query reader"],
     scores: Float[np.ndarray, "episode query reader class"],
     known: Bool[np.ndarray, "episode class"],
 ) -> Float[np.ndarray, "episode query class"]:
     logits = (weight[:, :, None] @ scores)[:, :, 0]
     np.copyto(logits, -np.inf, where=~known[:, None])
-    largest = logits.max(-1, keepdims=True, initial=-np.inf)
-    logits -= np.where(np.isfinite(largest), largest, 0)
+    logits -= logits.max(-1, keepdims=True, initial=LOWEST)
     return logits - np.log(np.maximum(np.exp(logits).sum(-1, keepdims=True), 1e-30))
 
 
@@ -394,7 +399,7 @@ class Pool:
         """Of each reader; and half, the power of a cosine in it, for those that say cosines."""
         return np.array([[UNIT[name], 0.5 * (name in OF_COSINES)] for name in self.readers]).T
 
-    def units(self, readings: Readings) -> Float[np.ndarray, "episode query reader"]:
+    def units(self, readings: Readings) -> Float[np.ndarray, "episode _ reader"]:
         """What each reader's scores are measured in.
 
         Some encoders spread their vectors wider than others. How sure to be follows neither from a cosine as it is
@@ -403,7 +408,7 @@ class Pool:
         taught = self.units_when_taught[:, None]
         if not self.lessons.all():
             taught = np.where(self.lessons[:, None, None] > 0, taught, self._units(readings.variance))
-        return np.broadcast_to(taught[..., : readings.scores.shape[2]], readings.scores.shape[:3])
+        return taught[..., : readings.scores.shape[2]]
 
     @property
     def usual_away(self) -> Float[np.ndarray, " episode"]:
@@ -421,6 +426,8 @@ class Pool:
 
     def log_probs(self, readings: Readings) -> Float[np.ndarray, "episode query class"]:
         """Among the known classes; -inf elsewhere."""
+        if self._latest is not None and self._latest[0] is readings:
+            return self._latest[2]
         # The units go into the weights, and a mean over classes would cancel out: one pass over the scores.
         units = self.units(readings)
         log_probs = _shared(self.weight[:, None, : units.shape[2]] / units, readings.scores, readings.known)
@@ -432,8 +439,14 @@ class Pool:
         forgetting brings its weight back towards the prior; then it gets another chance."""
         if reader not in self.readers:
             return False
-        weight = np.abs(self.weight[:, self.readers.index(reader)])
-        return bool(((weight >= NEGLIGIBLE) | (self.lessons < TRIAL_LESSONS)).any())
+        weights, lessons = self.weight[:, self.readers.index(reader)].tolist(), self.lessons.tolist()
+        return any(abs(w) >= NEGLIGIBLE or n < TRIAL_LESSONS for w, n in zip(weights, lessons, strict=True))
+
+    def is_settled(self, readings: Readings) -> bool:
+        """Whether the best class of every query leads by more than a trained decoder that was not asked could add."""
+        most = np.abs(self.weight[:, self.readers.index(DECODER)]) * -LEAST_LOG / UNIT[DECODER]
+        second, first = np.moveaxis(np.partition(self.log_probs(readings), -2)[..., -2:], -1, 0)
+        return bool((first > second + most[:, None] + CLEAR_BY).all())
 
     def learn(
         self, readings: Readings, truth: Int[np.ndarray, "episode query"], taught: Bool[np.ndarray, "episode query"]
@@ -443,9 +456,7 @@ class Pool:
         taught = taught & readings.known[episode, truth] & (readings.number > 1)[:, None]
         if not taught.any():
             return
-        if self._latest is None or self._latest[0] is not readings:
-            self.log_probs(readings)
-        _, units, log_probs = self._latest
+        log_probs, units = self.log_probs(readings), self._latest[1]
         self._latest = None
         scores = readings.scores / units[..., None]
         share = np.exp(log_probs) * taught[..., None]

@@ -87,7 +87,7 @@ class SearchIndex:
         # A sum of `width` products is off by at most width · eps / 2 of the product of lengths. Four times that, and
         # a little, also covers the norms, the move to the origin, the true distances, and both sides of a comparison.
         rounding = np.float32(2 * (width + 16) * EPSILON) * np.square(length + np.float32(self.longest))
-        if not np.isfinite(rounding.max(initial=0)):
+        if not rounding.max(initial=0) < np.inf:
             raise ValueError("the query contains NaN or infinity")
         rows = int(counts.max())
         slots = min(-(-rows // BLOCKS) * BLOCKS, self.column.shape[1])
@@ -96,6 +96,10 @@ class SearchIndex:
         bound = least(score, k) + rounding if k < rows else np.full(len(score), FARTHEST)
         near = score <= np.minimum(bound, FARTHEST)[:, None]
         pair = near.reshape(-1).nonzero()[0]
+        if len(score) == 1 and (len(pair) <= k + CROWD or k >= rows):
+            square = self._square_distances(query[0], pair, pair)
+            order = square.argsort(kind="stable")[None, :k]
+            return pair[order], np.sqrt(square[order])
         asking = pair // slots
         count = np.bincount(asking, minlength=len(score))
         most = int(count.max(initial=0))
@@ -172,7 +176,7 @@ class SearchIndex:
         for start in range(0, len(row), PAIRS_AT_ONCE):
             part = slice(start, start + PAIRS_AT_ONCE)
             away = measured(keys.take(place[part], axis=0), self.metric)
-            away -= query.take(asking[part], axis=0)
+            away -= query if len(query) == 1 else query.take(asking[part], axis=0)
             parts.append(np.vecdot(away, away))
         return parts[0] if len(parts) == 1 else np.concatenate([*parts, np.empty(0, np.float32)])
 

@@ -166,7 +166,7 @@ class OnlineClassifier(Estimator):
         session = self._session(example)
         embedding = session.embed(example)
         with session.alone(asking=True) as world:
-            belief = world.ask(embedding)
+            belief = world.ask(embedding, best_alone=True)
             if new_above is not None and float(belief.new[0]) > new_above:
                 return None
             return world.best(belief)

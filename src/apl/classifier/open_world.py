@@ -111,9 +111,10 @@ class OpenWorld:
         self.memory.reload()
         self._recall_unit()
 
-    def believe(self, embedding: Float[np.ndarray, "query embed"]) -> Belief:
+    def believe(self, embedding: Float[np.ndarray, "query embed"], best_alone: bool = False) -> Belief:
+        """`best_alone`: of the belief only `best` and `new` will be asked for, which may save the decoder."""
         array, classes = self.learner.networks.array, len(self.memory.classes)
-        said = self.learner.predict(self.memory.ram, embedding[None], self._way())
+        said = self.learner.predict(self.memory.ram, embedding[None], self._way(), best_alone)
         return Belief(
             array(said.log_probs)[0],
             array(said.log_none)[0],
@@ -140,12 +141,12 @@ class OpenWorld:
             found[close] = np.concatenate([belief.first_best(names) for belief in self.beliefs(embeddings[close])])
         return found
 
-    def ask(self, embedding: Float[np.ndarray, "query embed"]) -> Belief:
+    def ask(self, embedding: Float[np.ndarray, "query embed"], best_alone: bool = False) -> Belief:
         """`believe`; anew, if it turns out that somebody else had written before."""
-        belief = self.believe(embedding)
+        belief = self.believe(embedding, best_alone)
         if isinstance(self.memory, EngineMemory) and self.memory.was_stale():
             self.follow()
-            belief = self.believe(embedding)
+            belief = self.believe(embedding, best_alone)
         return belief
 
     def learn(

@@ -88,7 +88,9 @@ class Session:
         for start in range(0, len(examples), EXAMPLES_AT_ONCE):
             x = np.asarray(examples.part(start, start + EXAMPLES_AT_ONCE).encoder_input(size))
             parts.append(networks.array(networks.embed(x)))
-        return np.concatenate(parts) if parts else np.zeros((0, networks.width), np.float32)
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate([np.zeros((0, networks.width), np.float32), *parts])
 
     def learn(
         self,

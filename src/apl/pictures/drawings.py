@@ -77,7 +77,7 @@ def read_image(image: Any, ink: str = "auto") -> UInt8[np.ndarray, "height width
     """The sheet of one picture: grey, ink 255 on 0, its longer side at most `SHEET_SIDE`."""
     if ink not in ("auto", "dark", "light"):
         raise ValueError(f"ink is 'auto', 'dark' or 'light', got {ink!r}")
-    return np.round(_ink(_small_grey(image), ink) * 255).astype(np.uint8)
+    return np.rint(_ink(_small_grey(image), ink) * 255).astype(np.uint8)
 
 
 def looks_like_a_photograph(image: Any) -> bool:
@@ -162,7 +162,7 @@ def _reduced(grey: Float[np.ndarray, "height width"]) -> Float[np.ndarray, "new_
 def _ink(grey: Float[np.ndarray, "height width"], ink: str) -> Float[np.ndarray, "height width"]:
     """How much ink there is in each pixel. The ground is what most of the border shows; ink departs from it."""
     ground = _ground(grey)
-    darker, lighter = (ground - grey).clip(0), (grey - ground).clip(0)
+    darker, lighter = np.maximum(ground - grey, 0), np.maximum(grey - ground, 0)
     if ink == "auto":
         ink = "dark" if darker.sum() >= lighter.sum() else "light"
     amount = darker if ink == "dark" else lighter
@@ -179,10 +179,10 @@ def _ground(grey: Float[np.ndarray, "height width"]) -> float | Float[np.ndarray
     A photographed sheet is brighter towards the light: where a plane describes the border far better, it is the plane.
     """
     edge = max(1, min(grey.shape) // 16)
-    sides = (grey[:edge], grey[-edge:], grey[:, :edge], grey[:, -edge:])
-    border = np.sort(np.concatenate([side.ravel() for side in sides]))
+    border = np.concatenate((grey[:edge], grey[-edge:], grey[:, :edge], grey[:, -edge:]), None)
+    border.sort()
     count = len(border)
-    level = float(border[(count - 1) // 2 :][: 2 - count % 2].mean())
+    level = float((border[(count - 1) // 2] + border[count // 2]) / 2)
     spread = float(border[3 * count // 4] - border[count // 4]) / 2
     if spread < UNEVEN:
         return level

@@ -75,6 +75,8 @@ def check_pixels(width: int, height: int) -> None:
 def _unit_range(image: np.ndarray) -> Float[np.ndarray, "..."]:
     if image.dtype == np.bool_:
         return image.astype(np.float32)
+    if image.dtype == np.uint8:
+        return np.divide(image, np.float32(255), dtype=np.float32)
     if image.dtype.kind in "iu":
         top = 65535 if image.dtype == np.uint16 else 255
         if image.min() < 0 or image.max() > top:
