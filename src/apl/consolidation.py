@@ -139,7 +139,7 @@ class ConsolidatingMemory(RamMemory):
         empty = self._examples[episode, label] == 0
         self._total[episode[empty], label[empty]] = 0  # nothing is left of a class, not even by rounding
         total = self._total[episode, label]
-        self._square[episode, label] = np.einsum("rd,rd->r", total, total)
+        self._square[episode, label] = np.vecdot(total, total)
 
     def _clear_sums(self) -> None:
         (name,) = self.keys

@@ -377,8 +377,8 @@ class Learner:
 def explaining_row(neighbours: Neighbours, truth: Int[np.ndarray, "episode query"]) -> Int[np.ndarray, "episode query"]:
     """The nearest recalled row of the true class; -1 if none was recalled."""
     same = neighbours.mask & (neighbours.columns["label"] == truth[..., None])
-    first = same.argmax(-1)[..., None]
-    return np.where(same.any(-1), np.take_along_axis(neighbours.row, first, -1)[..., 0], -1)
+    first = same.argmax(-1) + neighbours.k * np.arange(truth.size).reshape(truth.shape)
+    return np.where(same.any(-1), neighbours.row.take(first), -1)
 
 
 def check_labels(y: Any, shape: tuple[int, ...], way: int) -> None:

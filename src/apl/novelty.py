@@ -30,7 +30,7 @@ CONSTANT, PER_UNIT, PER_SHARE = 3.0, -0.6, -6.0
 training digits together."""
 FORGETTING = 0.98
 """What a lesson still counts after the next one."""
-PRIOR, PRIOR_PRECISION = np.array([0.0, 1.0]), np.array([1.0, 20.0])
+PRIOR, PRIOR_PRECISION = np.array([0.0, 1.0]), np.diag([1.0, 20.0])
 """Offset and slope of the sum before any case, and how firmly they are believed."""
 USUAL_COSINE, USUAL_SPREAD, COSINE_CASES, SPREAD_CASES = 0.4, 0.07, 2.0, 3.0
 """How near the nearest class comes to what belongs to none, and how much that varies, before any case; and for how many
@@ -54,7 +54,7 @@ class Novelty:
 
     def __post_init__(self) -> None:
         self.weight = np.tile(PRIOR, (self.episodes, 1))
-        self.precision = np.tile(np.diag(PRIOR_PRECISION), (self.episodes, 1, 1))
+        self.precision = np.tile(PRIOR_PRECISION, (self.episodes, 1, 1))
         self.total, self.square, self.cases = (np.zeros(self.episodes) for _ in range(3))
 
     def logit(self, readings: Readings) -> Float[np.ndarray, "episode query"]:
@@ -70,7 +70,7 @@ class Novelty:
         seen = left = readings.nearness
         if left_out.any():
             left = readings.nearness_without(truth)
-        cosine, share = np.stack([seen[0], left[0]], -1), np.stack([seen[1], left[1]], -1)
+        cosine, share = np.array([[seen[0], left[0]], [seen[1], left[1]]]).transpose(0, 2, 3, 1)
         nearest = np.where(first, seen[0], left[0])
         is_new, paired = left_out | (first & some), left_out & (before > 1)
         for query in range(truth.shape[1]):
@@ -92,7 +92,8 @@ class Novelty:
 
     def _step(self, sums: Float[np.ndarray, "episode 2"], taught: Bool[np.ndarray, " episode"]) -> None:
         """Of each episode a case of "known" and one of "new"; `taught`: in which episodes they count."""
-        x = np.stack([np.ones_like(sums), sums], -1) * taught[:, None, None]
+        x = np.empty((*sums.shape, 2))
+        x[..., 0], x[..., 1] = taught[:, None], sums * taught[:, None]
         expected = sigmoid((x @ self.weight[..., None])[..., 0])
         curvature = np.maximum(expected * (1 - expected), LEAST_CURVATURE)
         turned = x.swapaxes(1, 2)
@@ -101,7 +102,7 @@ class Novelty:
             self.precision,
             np.where(taught, FORGETTING, 1.0),
             PRIOR,
-            np.diag(PRIOR_PRECISION),
+            PRIOR_PRECISION,
             turned @ (curvature[..., None] * x),
             (turned @ (np.array([0.0, 1.0]) - expected)[..., None])[..., 0],
         )
@@ -121,7 +122,7 @@ class Novelty:
 
 
 def sigmoid(logit: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-np.clip(logit, -30, 30)))
+    return 1 / (1 + np.exp(-np.minimum(np.maximum(logit, -30), 30)))
 
 
 def log_odds_of_share(seen: Int[np.ndarray, " episode"], way: int) -> Float[np.ndarray, " episode"]:

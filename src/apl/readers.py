@@ -90,7 +90,7 @@ class ClassStatistics:
 
     @staticmethod
     def of(total: Float[np.ndarray, "episode class embed"], examples: np.ndarray) -> ClassStatistics:
-        return ClassStatistics(total, examples, total.sum(1), np.einsum("ecd,ecd->ec", total, total))
+        return ClassStatistics(total, examples, total.sum(1), np.vecdot(total, total))
 
     @cached_property
     def centre(self) -> Float[np.ndarray, "episode embed"]:
@@ -151,7 +151,7 @@ class Readings:
 
 
 def unit(vectors: Float[np.ndarray, "*any embed"]) -> Float[np.ndarray, "*any embed"]:
-    return vectors / np.maximum(np.sqrt(np.einsum("...d,...d->...", vectors, vectors)), 1e-12)[..., None]
+    return vectors / np.maximum(np.sqrt(np.vecdot(vectors, vectors)), 1e-12)[..., None]
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,8 @@ class Scene:
 def read(scene: Scene) -> Readings:
     """All readers but a trained decoder, at once: they share the centred directions."""
     query, mask, classes, way = scene.query, scene.mask, scene.classes, scene.classes.examples.shape[1]
-    asked, recalled = unit(query - classes.centre[:, None]), unit(scene.rows - classes.centre[:, None, None])
+    away = query - classes.centre[:, None]
+    asked, recalled = unit(away), unit(scene.rows - classes.centre[:, None, None])
     similarity = np.where(mask, (recalled @ asked[..., None])[..., 0], -1)
     # What was not recalled goes to a place of its own behind the classes.
     slot = np.where(mask, scene.label, way)
@@ -215,7 +216,7 @@ def read(scene: Scene) -> Readings:
     scores[..., 1, :], length, plain = class_mean(query, asked, classes)
     regression = LocalRegression.of(recalled, similarity, slot, mask, scene.examples, way)
     scores[..., 2, :] = np.log(np.maximum(regression.shares(), 0) + FLOOR)
-    scores[..., 3, :] = class_density(query, scores[..., 1, :], length, classes, scene.within)
+    scores[..., 3, :] = class_density(query, away, scores[..., 1, :], length, classes, scene.within)
     return Readings(scores, classes.examples.copy(), plain, regression, scene.away)
 
 
@@ -248,26 +249,29 @@ def class_mean(
     far from the centre that mean is; and the cosine as it is without a centre. `asked`: the query's direction from the centre."""
     centre, examples = classes.centre[:, None], np.maximum(classes.examples, 1)[:, None]
     # In double precision: how a product is rounded depends on how many queries are asked together.
-    beside = np.concatenate([asked, centre], 1).astype(np.float64)
+    beside = np.concatenate([asked, centre], 1, dtype=np.float64)
     if query.shape[1] == 1:
         # Of a single query BLAS is twice as slow where the sums have to come from RAM.
         product = np.vecdot(classes.total[:, None], beside[:, :, None])
     else:
         product = beside @ classes.total.swapaxes(1, 2)
-    inner, off_centre = product[:, :-1], product[:, -1:]
-    away = (beside[:, :-1] * query).sum(-1, keepdims=True) - beside[:, :-1] @ beside[:, -1:].swapaxes(1, 2)
+    inner, off_centre, asked = product[:, :-1], product[:, -1:], beside[:, :-1]
+    shift = np.vecdot(asked, centre)[..., None]
+    away = np.vecdot(asked, query)[..., None] - shift
     long = np.sqrt(np.vecdot(query, query)[..., None] * np.maximum(classes.square, 1e-12)[:, None])
     plain = (away * inner + off_centre) / np.maximum(long, 1e-12)
     off_centre = off_centre / examples
-    square = classes.square[:, None] / np.square(examples) - 2 * off_centre + np.square(centre).sum(-1, keepdims=True)
+    square = classes.square[:, None] / np.square(examples) - 2 * off_centre + np.vecdot(centre, centre)[..., None]
     length = np.sqrt(np.maximum(square, 1e-12))
-    inner /= examples * length
-    inner -= beside[:, :-1] @ beside[:, -1:].swapaxes(1, 2) / length
+    inner /= examples
+    inner -= shift
+    inner /= length
     return inner, length, plain
 
 
 def class_density(
     query: Float[np.ndarray, "episode query embed"],
+    away: Float[np.ndarray, "episode query embed"],
     cosine: Float[np.ndarray, "episode query class"],
     length: Float[np.ndarray, "episode 1 class"],
     classes: ClassStatistics,
@@ -275,16 +279,16 @@ def class_density(
 ) -> Float[np.ndarray, "episode query class"]:
     """How densely the class lies at the query, if classes are round and spread alike: of one that was seen a few times the
     mean is drawn towards the centre, and it may lie in a wider region. Per dimension, in units of the spread of everything.
+    `away`: the query seen from the centre.
 
     This is probabilistic LDA (Ioffe 2006) with a single variance within and between classes: log N(q; t·m, W + B/(nB/W + 1)).
     """
-    centre = classes.centre[:, None]
-    reach = np.square(query - centre).sum(-1, keepdims=True)
-    everything = np.maximum(np.square(query).sum(-1, keepdims=True) - np.square(centre).sum(-1, keepdims=True), 1e-12)
+    centre, reach = classes.centre[:, None], np.vecdot(away, away)[..., None]
+    everything = np.maximum(np.vecdot(query, query) - np.vecdot(centre, centre), 1e-12)[..., None]
     ratio = (1 - within) / within
     weighed = classes.examples[:, None] * ratio
-    trust, width = weighed / (weighed + 1), 1 + ratio / (weighed + 1)
-    drawn = trust * length
+    more = weighed + 1
+    drawn, width = weighed / more * length, 1 + ratio / more
     square = reach - 2 * cosine * drawn * np.sqrt(reach) + np.square(drawn)
     return -(square / everything / width + within * np.log(width)) / 2
 
@@ -339,7 +343,7 @@ def newton_step(
     precision: Float[np.ndarray, "episode number number"],
     kept: Float[np.ndarray, " episode"],
     prior_weight: Float[np.ndarray, " number"],
-    prior_precision: float | Float[np.ndarray, "number number"],
+    prior_precision: Float[np.ndarray, "number number"],
     curvature: Float[np.ndarray, "episode number number"],
     slope: Float[np.ndarray, "episode number"],
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -347,9 +351,8 @@ def newton_step(
     present weights; of what was known before so much is `kept`, the rest fades towards the prior."""
     kept, faded = kept[:, None], (1 - kept)[:, None]
     known = kept[..., None] * precision + curvature
-    prior = prior_precision * np.eye(weight.shape[1])
-    told = (known @ weight[..., None])[..., 0] + slope + faded * (prior @ prior_weight)
-    precision = known + faded[..., None] * prior
+    told = (known @ weight[..., None])[..., 0] + slope + faded * (prior_precision @ prior_weight)
+    precision = known + faded[..., None] * prior_precision
     return np.linalg.solve(precision, told[..., None])[..., 0], precision
 
 
@@ -379,9 +382,8 @@ class Pool:
     episodes: int = 1
 
     def __post_init__(self) -> None:
-        count = len(self.readers)
         self.weight = np.tile(self._prior, (self.episodes, 1))
-        self.precision = np.tile(self.prior.precision * np.eye(count), (self.episodes, 1, 1))
+        self.precision = np.tile(self._prior_precision, (self.episodes, 1, 1))
         self.variance, self.away, self.lessons = (np.zeros(self.episodes) for _ in range(3))
         self._latest: tuple[Any, ...] | None = None
         """The readings asked about last and what came of them: a lesson usually follows its question."""
@@ -393,6 +395,10 @@ class Pool:
     @cached_property
     def _prior(self) -> Float[np.ndarray, " reader"]:
         return np.array([self.prior.weight[name] for name in self.readers])
+
+    @cached_property
+    def _prior_precision(self) -> Float[np.ndarray, "reader reader"]:
+        return self.prior.precision * np.eye(len(self.readers))
 
     @cached_property
     def _unit(self) -> Float[np.ndarray, "2 reader"]:
@@ -469,10 +475,12 @@ class Pool:
         bent, pull = np.zeros_like(self.precision), np.zeros_like(self.weight)
         bent[:, :asked, :asked], pull[:, :asked] = curvature, missed
         weight, self.precision = newton_step(
-            self.weight, self.precision, kept, self._prior, self.prior.precision, bent, pull
+            self.weight, self.precision, kept, self._prior, self._prior_precision, bent, pull
         )
         step = weight - self.weight
-        self.weight = self.weight + step * np.minimum(1, LARGEST_STEP / np.abs(step).max(1, keepdims=True).clip(1e-12))
+        self.weight = self.weight + step * np.minimum(
+            1, LARGEST_STEP / np.abs(step).max(1, keepdims=True, initial=1e-12)
+        )
         self.variance = kept * self.variance + (readings.variance * taught).sum(1)
         if readings.away is not None:
             self.away = kept * self.away + (readings.away * taught).sum(1)

@@ -458,8 +458,9 @@ class Store(ABC):
 
     def _with_ids(self, rows: list[NewRow]) -> list[NewRow]:
         """Every row with an id of its own."""
-        new = iter(self.reserve(sum(row.id is None for row in rows)))
-        rows = [row if row.id is not None else replace(row, id=next(new)) for row in rows]
+        if without := sum(row.id is None for row in rows):
+            new = iter(self.reserve(without))
+            rows = [row if row.id is not None else replace(row, id=next(new)) for row in rows]
         ids = [row.id for row in rows]
         if len(set(ids)) < len(ids) or not self._reserved.issuperset(ids):
             raise StoreError("rows must have ids of their own, from `reserve`; nothing was written")

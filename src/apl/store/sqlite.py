@@ -243,6 +243,9 @@ class SqliteStore(Store):
                 )
 
     def _next_id(self) -> int:
+        if self._reserve_from:
+            # This is the one writer, and it has counted since it asked the file.
+            return self._reserve_from
         query = "SELECT next_id FROM memories WHERE id = ?"
         return self._file.read(lambda run: self._one(run, query, self._memory)[0])
 
