@@ -73,7 +73,7 @@ class NeighbourhoodLabels(nn.Module):
         self.class_sharpness = nn.Parameter(torch.tensor(10.0)) if class_means else None
 
     def embed(self, neighbours: Neighbourhood) -> Float[Tensor, "query neighbours width"]:
-        return self.codes[number_by_first_appearance(neighbours.same) % self.SLOTS]
+        return nn.functional.embedding(number_by_first_appearance(neighbours.same) % self.SLOTS, self.codes)
 
     def answer(
         self,
@@ -96,11 +96,10 @@ class NeighbourhoodLabels(nn.Module):
 def number_by_first_appearance(
     same: Bool[Tensor, "query neighbours neighbours"],
 ) -> Int[Tensor, "query neighbours"]:
-    """The nearest neighbour's label is slot 0, the next different one slot 1, and so on."""
-    place = torch.arange(same.shape[-1], device=same.device)
-    first = torch.where(same, place, same.shape[-1] - 1).amin(-1)
-    is_first = same.any(-1) & (first == place)
-    return (is_first.cumsum(-1) - 1).clamp(min=0).gather(1, first)
+    """The nearest neighbour's label is slot 0, the next different one slot 1, and so on; where there is no row, slot 0."""
+    first = same.float().argmax(-1)
+    is_first = first == torch.arange(same.shape[-1], device=same.device)
+    return is_first.cumsum(-1).gather(1, first) - 1
 
 
 def share_out(

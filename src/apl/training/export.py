@@ -128,6 +128,7 @@ def write_graph(
             output_names=list(outputs),
             external_data=False,
             verbose=False,
+            custom_translation_table={torch.ops.aten.scaled_dot_product_attention.default: attention},
         )
     model = program.model_proto
     renamed = {}
@@ -153,6 +154,17 @@ def write_graph(
     part = path.with_name(path.name + ".part")
     part.write_bytes(model.SerializeToString())
     part.replace(path)
+
+
+def attention(query: Any, key: Any, value: Any, attn_mask: Any, *_: Any, **__: Any) -> Any:
+    """As a decoder uses it, among states of which one may always be looked at. The exporter's own form, for all that may be,
+    has five times as many nodes, and each costs every question two microseconds."""
+    from onnxscript import opset18 as op
+
+    scale = op.Constant(value_float=float(query.shape[-1]) ** -0.5)
+    scores = op.MatMul(op.Mul(query, scale), op.Transpose(key, perm=[0, 1, 3, 2]))
+    scores = op.Where(attn_mask, scores, op.Constant(value_float=float("-inf")))
+    return op.MatMul(op.Softmax(scores, axis=-1), value)
 
 
 @contextlib.contextmanager
