@@ -2,8 +2,8 @@
 
 A row is then the running mean of the examples behind it, with their count, so nothing that was shown is lost on the
 memory, and it hardly grows. Beside the rows stand a few numbers that are kept in step with them: the sum of all
-examples of each class, the weights of the readers (`apl.readers`), and the rule for new classes (`apl.novelty`). The
-sums follow from rows and counts at any time (`recount`).
+examples of each class, the weights of the readers (`apl.readers`), the rule for new classes (`apl.novelty`), and
+the units of the columns of positions (`apl.spread`). The sums follow from rows and counts at any time (`recount`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from apl.memory import COUNT, Column, RamMemory, Rows
 from apl.metric import measured
 from apl.novelty import Novelty
 from apl.readers import DECODER, ClassStatistics, Pool, Readings
+from apl.spread import MOST_COLUMNS, Spread
 
 
 class ConsolidatingMemory(RamMemory):
@@ -31,6 +32,7 @@ class ConsolidatingMemory(RamMemory):
         super().__init__({**columns, COUNT: Column((), np.float32)}, keys, **options)
         self.pool = Pool(readers, self.episodes)
         self.novelty = Novelty(self.episodes)
+        self.spread = Spread(self.columns, self.episodes)
         self._clear_sums()
 
     @property
@@ -38,17 +40,52 @@ class ConsolidatingMemory(RamMemory):
         """Whether how far out a key lies says something. (Behind a trained decoder all embeddings have one length.)"""
         return self.metric == "euclidean" and DECODER not in self.pool.readers
 
+    @property
+    def columns(self) -> int:
+        """How many have a spread of their own."""
+        ((width,),) = (self.spec[name].shape for name in self.keys)
+        return width if width <= MOST_COLUMNS else 1
+
+    @property
+    def in_units(self) -> bool:
+        """Whether columns are compared each in its own unit."""
+        return self.of_positions and self.columns == self.spec[self.keys[0]].shape[0]
+
+    def measured(self, keys: Float[np.ndarray, "episode *any embed"]) -> Float[np.ndarray, "episode *any embed"]:
+        """Keys as they are compared."""
+        if self.scale is None:
+            return measured(keys, self.metric)
+        return measured(keys, self.metric, self.scale.reshape(len(keys), *[1] * (keys.ndim - 2), -1))
+
     def statistics(self, way: int) -> ClassStatistics:
         """Of the classes 0..way-1."""
         self._make_class_room(way)
         return ClassStatistics(self._total[:, :way], self._examples[:, :way], self._everything, self._square[:, :way])
 
+    def take_units(self) -> None:
+        """Compare columns in the units that suit the rows there are now, if these have changed enough for that."""
+        if not self.in_units:
+            return
+        if self.spread.is_due(self._examples.sum(1)).any():
+            self.spread.take_units(self.statistics(self._total.shape[1]))
+        elif self.scale is not None and np.array_equal(self.scale[:, 0], self.spread.scale):
+            return
+        self.scale = self.spread.scale[:, None]
+        self._reindex()
+
     def classes_stored(self, way: int) -> Bool[np.ndarray, "episode way"]:
         self._make_class_room(way)
         return self._examples[:, :way] > 0
 
-    def learn(self, readings: Readings, truth: Int[np.ndarray, "episode query"]) -> None:
-        """Weigh the readers, and the rule for new classes, by how well they foresaw the truth."""
+    def learn(
+        self,
+        readings: Readings,
+        truth: Int[np.ndarray, "episode query"],
+        key: Float[np.ndarray, "episode query embed"],
+    ) -> None:
+        """Weigh the readers, and the rule for new classes, by how well they foresaw the truth of this example."""
+        if self.of_positions:
+            self.spread.learn(key, truth, self.statistics(readings.scores.shape[-1]))
         self.pool.learn(readings, truth, np.ones(truth.shape, bool))
         self.novelty.learn(readings, truth)
 
@@ -69,11 +106,26 @@ class ConsolidatingMemory(RamMemory):
             mean = mean + (key[:, query] - mean) / count[:, None]
             self.update({name: mean[:, None], COUNT: count[:, None]}, place[:, None])
 
+    # --- what lessons have taught a single memory, to be kept beside its rows -------------------------
+
+    def lessons_to_dict(self) -> dict[str, Any]:
+        kept = {"pool": self.pool.to_dict(), "novelty": self.novelty.to_dict()}
+        return {**kept, "spread": self.spread.to_dict()} if self.of_positions else kept
+
+    def lessons_from_dict(self, kept: Mapping[str, Any] | None) -> None:
+        """As they were kept; as before any lesson if nothing was."""
+        kept = kept or {}
+        self.pool = Pool.from_dict(self.pool.readers, kept.get("pool"))
+        self.novelty = Novelty.from_dict(kept.get("novelty"))
+        self.spread = Spread.from_dict(self.columns, kept.get("spread"))
+        self.take_units()
+
     # --- the sums stay in step with the rows --------------------------------------------------------
 
     def write(self, rows: Rows, chosen: Bool[np.ndarray, "episode query"]) -> Int[np.ndarray, "episode query"]:
         position = super().write(rows, chosen)
         self._add(*(position >= 0).nonzero(), position, 1)
+        self.take_units()
         return position
 
     def update(self, rows: Rows, at: Int[np.ndarray, "episode query"]) -> None:
@@ -84,6 +136,7 @@ class ConsolidatingMemory(RamMemory):
             super().update(rows, at)
         finally:
             self._add(episode[valid], query[valid], at, 1)
+        self.take_units()
 
     def remove(self, rows: Bool[np.ndarray, "episode rows"]) -> None:
         few = rows.shape == (self.episodes, len(self)) and 8 * np.count_nonzero(rows) < self.counts.sum()
@@ -93,11 +146,13 @@ class ConsolidatingMemory(RamMemory):
         super().remove(rows)
         if not few:
             self.recount()
+        self.take_units()
 
     def clear(self) -> None:
         super().clear()
         self.pool = Pool(self.pool.readers, self.episodes)
         self.novelty = Novelty(self.episodes)
+        self.spread = Spread(self.columns, self.episodes)
         self._clear_sums()
 
     def recount(self) -> None:

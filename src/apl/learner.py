@@ -23,7 +23,6 @@ from apl.config import WITHOUT_WEIGHTS, LearnerConfig
 from apl.consolidation import ConsolidatingMemory
 from apl.controller import ConsolidatingController, Controller, SurpriseController
 from apl.memory import COUNT, Column, Memory, Neighbours, RamMemory
-from apl.metric import measured
 from apl.novelty import log_odds_of_share
 from apl.posterior import Array, Posterior
 from apl.readers import DECODER, READERS, Readings, Scene, read
@@ -255,15 +254,15 @@ class Learner:
 
     def _scene(self, memory: ConsolidatingMemory, embedding: Array, neighbours: Neighbours, way: int) -> Scene:
         scene = Scene(
-            measured(self.networks.array(embedding), memory.metric),
-            measured(neighbours.columns["embedding"], memory.metric),
+            memory.measured(self.networks.array(embedding)),
+            memory.measured(neighbours.columns["embedding"]),
             neighbours.columns["label"],
             neighbours.mask,
             neighbours.examples,
-            memory.statistics(way),
+            memory.statistics(way).scaled(memory.scale),
             memory.pool.prior.within,
         )
-        return scene.of_positions(memory.pool.usual_away) if memory.of_positions else scene
+        return scene.of_positions(memory.spread.usual_away(memory.scale)) if memory.of_positions else scene
 
     def clear_best(self, memory: Memory, x: Any, way: int) -> Int[np.ndarray, " query"]:
         """Steps 1 to 3 in a single memory, for who wants the best of very many classes and no probabilities. `NOT_CLEAR` of
@@ -304,7 +303,7 @@ class Learner:
         """Steps 4 and 5 in a memory that consolidates: weigh the readers, write what surprised, merge the rest."""
         truth = self.networks.array(y)
         if prediction.readings is not None:
-            memory.learn(prediction.readings, truth)
+            memory.learn(prediction.readings, truth, self.networks.array(prediction.embedding))
         explained = explaining_row(prediction.neighbours, truth)
         merged = np.where(self.controller.merge(chosen, explained >= 0), explained, -1)
         row = np.full(merged.shape, -1)

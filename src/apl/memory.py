@@ -159,6 +159,8 @@ class RamMemory:
         self.episodes = episodes
         self.capacity = capacity
         self.metric: Metric = metric
+        self.scale: Float[np.ndarray, "episode 1 embed"] | None = None
+        """What the columns of positions are multiplied with before they are compared."""
         self.counts: Int[np.ndarray, " episode"] = np.zeros(episodes, np.int64)
         self._longest = self._shortest = 0
         self._slots = -(-(capacity or FIRST_CAPACITY) // BLOCKS) * BLOCKS
@@ -263,7 +265,7 @@ class RamMemory:
 
     def linked(self, key: str, k: int) -> Bool[np.ndarray, "episode rows other"]:
         """Which rows are among the k nearest of each row; every row against every other, for small memories."""
-        keys = measured(self.column(key), self.metric)
+        keys = measured(self.column(key), self.metric, self.scale)
         empty = np.arange(self._longest) >= self.counts[:, None]
         square = np.square(keys[:, :, None] - keys[:, None]).sum(-1)
         square[np.broadcast_to(empty[:, None], square.shape)] = np.inf
@@ -289,7 +291,8 @@ class RamMemory:
     def _reindex(self) -> None:
         centred = {key: self._index[key].origin is not None for key in self.keys} if hasattr(self, "_index") else {}
         self._index = {
-            key: SearchIndex(self._columns[key], self.counts, self.metric, centred.get(key, False)) for key in self.keys
+            key: SearchIndex(self._columns[key], self.counts, self.metric, centred.get(key, False), self.scale)
+            for key in self.keys
         }
 
     def _make_room(self, rows: int) -> None:

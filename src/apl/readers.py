@@ -92,6 +92,12 @@ class ClassStatistics:
     def of(total: Float[np.ndarray, "episode class embed"], examples: np.ndarray) -> ClassStatistics:
         return ClassStatistics(total, examples, total.sum(1), np.vecdot(total, total))
 
+    def scaled(self, scale: Float[np.ndarray, "episode 1 embed"] | None) -> ClassStatistics:
+        """Of columns that are multiplied with this. `square` stays: of positions nobody asks for it."""
+        if scale is None:
+            return self
+        return replace(self, total=self.total * scale, everything=self.everything * scale[:, 0])
+
     @cached_property
     def centre(self) -> Float[np.ndarray, "episode embed"]:
         """The mean of everything, drawn a little towards zero, so that a single example is not its own centre."""
@@ -109,8 +115,6 @@ class Readings:
     plain: Float[np.ndarray, "episode query class"] | None = None
     """The cosine with the mean of each class, not seen from the centre. Like the next, only the rule for new classes asks."""
     regression: LocalRegression | None = None
-    away: Float[np.ndarray, "episode query"] | None = None
-    """As in `Scene`."""
 
     def with_decoder(self, log_probs: Float[np.ndarray, "episode query class"]) -> Readings:
         """What a trained decoder says beside the others."""
@@ -167,8 +171,6 @@ class Scene:
     """How many stand behind each row."""
     classes: ClassStatistics
     within: float = FOR_VECTORS.within
-    away: Float[np.ndarray, "episode query"] | None = None
-    """Of positions: the square of the query's distance from the mean of everything."""
 
     def of_positions(self, usual_away: Float[np.ndarray, " episode"] | float = 0.0) -> Scene:
         """In a space of a few dimensions, where how far out a point lies says as much as in which direction.
@@ -194,13 +196,7 @@ class Scene:
         total = lifted(total / spread, count)
         statistics = replace(ClassStatistics.of(total, classes.examples), everything=np.zeros_like(total[:, 0]))
         query, rows = (self.query - centre) / spread, (self.rows - centre[:, None]) / spread[:, None]
-        return replace(
-            self,
-            query=lifted(query, 1.0),
-            rows=lifted(rows, 1.0),
-            classes=statistics,
-            away=np.square(spread * query).sum(-1),
-        )
+        return replace(self, query=lifted(query, 1.0), rows=lifted(rows, 1.0), classes=statistics)
 
 
 def read(scene: Scene) -> Readings:
@@ -217,7 +213,7 @@ def read(scene: Scene) -> Readings:
     regression = LocalRegression.of(recalled, similarity, slot, mask, scene.examples, way)
     scores[..., 2, :] = np.log(np.maximum(regression.shares(), 0) + FLOOR)
     scores[..., 3, :] = class_density(query, away, scores[..., 1, :], length, classes, scene.within)
-    return Readings(scores, classes.examples.copy(), plain, regression, scene.away)
+    return Readings(scores, classes.examples.copy(), plain, regression)
 
 
 def nearest_row(
@@ -376,15 +372,13 @@ class Pool:
     precision: Float[np.ndarray, "episode reader reader"] = field(init=False)
     variance: Float[np.ndarray, " episode"] = field(init=False)
     """Sum over past lessons of how much the cosines with the class means vary over the classes."""
-    away: Float[np.ndarray, " episode"] = field(init=False)
-    """The same of the squared distance from the mean of everything, where keys are positions."""
     lessons: Float[np.ndarray, " episode"] = field(init=False)
     episodes: int = 1
 
     def __post_init__(self) -> None:
         self.weight = np.tile(self._prior, (self.episodes, 1))
         self.precision = np.tile(self._prior_precision, (self.episodes, 1, 1))
-        self.variance, self.away, self.lessons = (np.zeros(self.episodes) for _ in range(3))
+        self.variance, self.lessons = np.zeros((2, self.episodes))
         self._latest: tuple[Any, ...] | None = None
         """The readings asked about last and what came of them: a lesson usually follows its question."""
 
@@ -415,11 +409,6 @@ class Pool:
         if not self.lessons.all():
             taught = np.where(self.lessons[:, None, None] > 0, taught, self._units(readings.variance))
         return taught[..., : readings.scores.shape[2]]
-
-    @property
-    def usual_away(self) -> Float[np.ndarray, " episode"]:
-        """How far from the mean of everything lessons lay, squared; 0 before the first."""
-        return self.away / np.maximum(self.lessons, 1e-9)
 
     @property
     def units_when_taught(self) -> Float[np.ndarray, "episode reader"]:
@@ -482,8 +471,6 @@ class Pool:
             1, LARGEST_STEP / np.abs(step).max(1, keepdims=True, initial=1e-12)
         )
         self.variance = kept * self.variance + (readings.variance * taught).sum(1)
-        if readings.away is not None:
-            self.away = kept * self.away + (readings.away * taught).sum(1)
         self.lessons = kept * self.lessons + lessons
 
     # --- durable numbers of a single memory ---------------------------------------------------------
@@ -494,7 +481,6 @@ class Pool:
             "weight": self.weight[0].tolist(),
             "precision": self.precision[0].tolist(),
             "variance": float(self.variance[0]),
-            "away": float(self.away[0]),
             "lessons": float(self.lessons[0]),
         }
 
@@ -506,5 +492,4 @@ class Pool:
             pool.weight = np.array([kept["weight"]])
             pool.precision = np.array([kept["precision"]])
             pool.variance, pool.lessons = np.array([kept["variance"]]), np.array([kept["lessons"]])
-            pool.away = np.array([kept.get("away", 0.0)])
         return pool

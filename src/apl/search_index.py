@@ -37,10 +37,12 @@ class SearchIndex:
         counts: Int[np.ndarray, " episode"],
         metric: Metric,
         centred: bool = False,
+        scale: Float[np.ndarray, "episode 1 embed"] | None = None,
     ) -> None:
         self.metric: Metric = metric
+        self.scale = scale
         self.column = column
-        self.keys = measured(column, metric)
+        self.keys = measured(column, metric, scale)
         self.origin: Float[np.ndarray, "episode 1 embed"] | None = None
         self.rows_when_centred = 0
         present = np.arange(column.shape[1]) < counts[:, None]
@@ -62,7 +64,7 @@ class SearchIndex:
         """The rows at these places of the column were written or changed."""
         keys = self.column[episode, slot]
         if self.owns_keys:
-            keys = measured(keys, self.metric)
+            keys = measured(keys, self.metric, None if self.scale is None else self.scale[episode, 0])
             self.keys[episode, slot] = keys = keys if self.origin is None else keys - self.origin[episode, 0]
         norms = np.vecdot(keys, keys)
         self.square_norms[episode, slot] = norms
@@ -80,7 +82,7 @@ class SearchIndex:
     ) -> tuple[Int[np.ndarray, "asked found"], Float[np.ndarray, "asked found"]]:
         """The k nearest rows of each query of all episodes (all rows, where there are fewer than k), and how far they
         are: infinitely, where there was no row."""
-        query = measured(query, self.metric)
+        asked_for, query = query, measured(query, self.metric, self.scale)
         asked = query if self.origin is None else query - self.origin
         width = query.shape[2]
         length = np.sqrt(np.vecdot(asked, asked)).reshape(-1)
@@ -105,8 +107,8 @@ class SearchIndex:
         most = int(count.max(initial=0))
         if most > k + CROWD and k < rows:
             if self._thin_out(near, score, rounding, count, k, rows):
-                self.__init__(self.column, counts, self.metric, centred=True)
-                return self.nearest(query, k, counts)
+                self.__init__(self.column, counts, self.metric, centred=True, scale=self.scale)
+                return self.nearest(asked_for, k, counts)
             pair = near.reshape(-1).nonzero()[0]
             asking = pair // slots
             count = np.bincount(asking, minlength=len(score))
@@ -175,7 +177,8 @@ class SearchIndex:
         keys, parts = self.column.reshape(-1, width), []
         for start in range(0, len(row), PAIRS_AT_ONCE):
             part = slice(start, start + PAIRS_AT_ONCE)
-            away = measured(keys.take(place[part], axis=0), self.metric)
+            scale = None if self.scale is None else self.scale[place[part] // slots, 0]
+            away = measured(keys.take(place[part], axis=0), self.metric, scale)
             away -= query if len(query) == 1 else query.take(asking[part], axis=0)
             parts.append(np.vecdot(away, away))
         return parts[0] if len(parts) == 1 else np.concatenate([*parts, np.empty(0, np.float32)])

@@ -21,12 +21,10 @@ from apl.classifier.eviction import MOST_COMPARED, Redundancy, least_important_o
 from apl.consolidation import ConsolidatingMemory
 from apl.learner import Learner
 from apl.memory import COUNT
-from apl.novelty import Novelty
-from apl.readers import Pool
 from apl.store import Label, MergedExample, NewRow, RowChanged, RowUpdate, Store
 
 READERS_SETTING = "readers"
-"""Under this name a memory that consolidates keeps the weights of its readers and its rule for new classes."""
+"""Under this name a memory that consolidates keeps the weights of its readers, its rule for new classes and its units."""
 
 TRIES = 10
 """How often a change is worked out again because another process was faster."""
@@ -67,6 +65,7 @@ class DurableMemory:
         self._merged: dict[int, list[MergedExample]] = {}
         self._taught = False
         self._redundancy: Redundancy | None = None
+        self._compared_in: np.ndarray | None = None
         if self.ids:
             labels = np.array([self._number[label] for label in snapshot.labels])
             everything = np.ones((1, len(labels)), bool)
@@ -115,11 +114,9 @@ class DurableMemory:
         self._recall_readers()
 
     def _recall_readers(self) -> None:
-        """The readers' weights and the rule for new classes, as the store keeps them."""
+        """What lessons have taught, as the store keeps it."""
         if isinstance(self.ram, ConsolidatingMemory):
-            kept = self.store.setting(READERS_SETTING) or {}
-            self.ram.pool = Pool.from_dict(self.ram.pool.readers, kept.get("pool"))
-            self.ram.novelty = Novelty.from_dict(kept.get("novelty"))
+            self.ram.lessons_from_dict(self.store.setting(READERS_SETTING))
 
     def _position(self, id: int) -> int | None:
         place = bisect_left(self.ids, id)
@@ -136,6 +133,10 @@ class DurableMemory:
     def keys(self) -> Float[np.ndarray, "row embed"]:
         columns = [self.ram.column(name)[0] for name in self.learner.key_widths]
         return columns[0] if len(columns) == 1 else np.concatenate(columns, -1)
+
+    def compared(self) -> Float[np.ndarray, "row embed"]:
+        """The keys as one is compared with another."""
+        return self.keys() if self.ram.scale is None else self.ram.measured(self.keys()[None])[0]
 
     def labels(self) -> Int[np.ndarray, " row"]:
         return self.ram.column("label")[0]
@@ -168,7 +169,7 @@ class DurableMemory:
         if row.count > 1 and isinstance(self.ram, ConsolidatingMemory):
             self.ram.update({COUNT: np.array([[row.count]], np.float32)}, np.array([[len(self.ids) - 1]]))
         if self._redundancy is not None:
-            self._redundancy.added(self.keys(), self.labels())
+            self._redundancy.added(self.compared(), self.labels())
         return id, evicted
 
     def merge(self, embedding: Float[np.ndarray, " embed"], position: int, source: str | None) -> int:
@@ -195,7 +196,7 @@ class DurableMemory:
         """Make what was staged durable, settings and receipts with it, all of it or nothing."""
         settings = dict(settings or {})
         if self._taught:
-            settings[READERS_SETTING] = {"pool": self.ram.pool.to_dict(), "novelty": self.ram.novelty.to_dict()}
+            settings[READERS_SETTING] = self.ram.lessons_to_dict()
         if not (self._staged or self._dropped or self._merged or settings or receipts):
             return
         try:
@@ -276,9 +277,9 @@ class DurableMemory:
         if len(self) > MOST_COMPARED:
             self._redundancy = None
             self._evictions += 1
-            return least_important_of_some(self.keys(), self.labels(), self.examples, among, self._evictions)
-        if self._redundancy is None:
-            self._redundancy = Redundancy(self.keys(), self.labels())
+            return least_important_of_some(self.compared(), self.labels(), self.examples, among, self._evictions)
+        if self._redundancy is None or self._compared_in is not self.ram.scale:
+            self._redundancy, self._compared_in = Redundancy(self.compared(), self.labels()), self.ram.scale
         return self._redundancy.least_important(among, self.examples)
 
     def _over_budget(self, label: Label) -> Bool[np.ndarray, " row"] | None:
@@ -295,14 +296,14 @@ class DurableMemory:
         if not ids:
             return
         gone = np.array([id in ids for id in self.ids])
-        gone_keys = self.keys()[gone]
+        gone_keys = self.compared()[gone]
         self.ram.remove(gone[None])
         kept = (~gone).nonzero()[0].tolist()
         self.ids = [self.ids[i] for i in kept]
         self.sources = [self.sources[i] for i in kept]
         self._renumber(arriving)
         if self._redundancy is not None:
-            self._redundancy.removed(gone, self.keys(), self.labels(), gone_keys)
+            self._redundancy.removed(gone, self.compared(), self.labels(), gone_keys)
 
     def _renumber(self, arriving: Label | None) -> None:
         """Classes without rows are no longer known; the numbers of the others close up."""

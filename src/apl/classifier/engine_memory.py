@@ -30,6 +30,7 @@ from apl.learner import Learner
 from apl.memory import COUNT, Column, Neighbours
 from apl.novelty import Novelty
 from apl.readers import Pool
+from apl.spread import Spread
 from apl.store import (
     Label,
     MergedExample,
@@ -109,7 +110,10 @@ class EngineRows:
 
 
 class ConsolidatingEngineRows(EngineRows, ConsolidatingMemory):
-    """Those of a memory that consolidates: what the readers must know of classes are the totals that the store keeps."""
+    """Those of a memory that consolidates: what the readers must know of classes are the totals that the store keeps. Columns
+    are compared as they are: a server searches its rows as they lie."""
+
+    in_units, scale = False, None
 
     def __init__(self, memory: EngineMemory) -> None:
         EngineRows.__init__(self, memory)
@@ -117,6 +121,7 @@ class ConsolidatingEngineRows(EngineRows, ConsolidatingMemory):
         self.spec = {name: Column((width,)) for name, width in memory.learner.key_widths.items()}
         self.pool = Pool(memory.learner.readers, 1)
         self.novelty = Novelty(1)
+        self.spread = Spread(self.columns)
         self._clear_sums()
 
 
@@ -214,9 +219,7 @@ class EngineMemory:
         self._classes_of: int | None = totals.generation
         """The generation of what is known of the classes; None if that cannot be brought up to date by changes."""
         if isinstance(self.ram, ConsolidatingMemory):
-            kept = self.store.setting(READERS_SETTING) or {}
-            self.ram.pool = Pool.from_dict(self.ram.pool.readers, kept.get("pool"))
-            self.ram.novelty = Novelty.from_dict(kept.get("novelty"))
+            self.ram.lessons_from_dict(self.store.setting(READERS_SETTING))
 
     def _numbered(self, label: Label) -> int:
         """The class's number; it gets one if it has none."""
@@ -255,6 +258,8 @@ class EngineMemory:
         kept = self._sampled().keys
         staged = [np.asarray(row.key, np.float32) for row in self._staged.values()]
         return np.concatenate([kept, np.array(staged, np.float32).reshape(-1, self.store.width)])
+
+    compared = keys
 
     def labels(self) -> Int[np.ndarray, " row"]:
         """Of the same rows."""
@@ -342,7 +347,7 @@ class EngineMemory:
         """Make what was staged durable, settings and receipts with it, all of it or nothing."""
         settings = dict(settings or {})
         if self._taught:
-            settings[READERS_SETTING] = {"pool": self.ram.pool.to_dict(), "novelty": self.ram.novelty.to_dict()}
+            settings[READERS_SETTING] = self.ram.lessons_to_dict()
         if not (self._staged or self._dropped or self._merges or settings or receipts):
             return
         rows, dropped, merges = list(self._staged.values()), self._dropped, list(self._merges.values())

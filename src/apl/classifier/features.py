@@ -2,7 +2,7 @@
 
 The numbers of a stranger's embedding may be of any size, so the kernel measures distance in a unit taken from the
 memory itself: the usual distance of a row to its nearest row of the same class. The decision does not change when
-all features are multiplied by a constant. (It does when a single one is: put a scaler in front if they differ.)
+all features are multiplied by a constant. (It does when a single one is, unless the memory consolidates: `apl.spread`.)
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ ROWS_READ = 32
 CONSOLIDATING_RATIO = 0.1
 """Of σ to ln N for vectors, chosen on BANKING77's and ImageNet's training parts: sentences and photographs vary more within a
 class than drawings do, and more of them are worth a row."""
-NARROW = 32
-"""Vectors of up to so many numbers are positions; longer ones, which are embeddings as a rule, are directions."""
+NARROW = 63
+"""Vectors of up to so many numbers are positions; longer ones, which are embeddings as a rule, are directions: encoders
+give 64 numbers or more."""
 ROWS_MEASURED = 512
 """The unit is the median over at most so many rows."""
 ROWS_AT_ONCE = 64

@@ -67,8 +67,8 @@ class OnlineClassifier(Estimator):
     keep_images: keep a small picture with each row, for explanations and for `apl memory reembed`.
     width, decoder_of: for vectors: how many numbers they have (None: as many as the first one), and a model whose
         trained decoder reads them, if it knows that width.
-    metric: for vectors: "cosine" compares their directions, as most embeddings want it, "euclidean" their positions. None:
-        positions up to 32 numbers, directions beyond.
+    metric: for vectors: "cosine" compares their directions, as most embeddings want it, "euclidean" their positions, each
+        column in its own unit (`apl.spread`). None: positions below 64 numbers, directions from there on.
     read_only: open the memory for predictions alone; somebody else may be writing it.
     recall: "ram" searches a copy of all rows here, "engine" leaves them on their server and fetches those that are recalled,
         so that several processes may learn at once; "approximate" does so through the server's index, which misses

@@ -169,7 +169,7 @@ class OpenWorld:
         chosen = np.array([[new_label]]) | self.learner.controller.choose(np.array([[surprise]]), way)
         explained = -1
         if belief.readings is not None:
-            explained = self._teach(belief, number, new_label, chosen)
+            explained = self._teach(belief, number, embedding, chosen)
         if explained >= 0:
             merged_into = memory.merge(embedding, explained, source)
         elif chosen.any() or belief.readings is not None:
@@ -190,10 +190,10 @@ class OpenWorld:
             new_label=new_label,
         )
 
-    def _teach(self, belief: Belief, number: int, new_label: bool, chosen: np.ndarray) -> int:
+    def _teach(self, belief: Belief, number: int, embedding: np.ndarray, chosen: np.ndarray) -> int:
         """Weigh the readers by this lesson. Returns the row to merge the example into, -1 if it deserves its own."""
         truth = np.array([[number]])
-        self.memory.ram.learn(belief.readings, truth)
+        self.memory.ram.learn(belief.readings, truth, embedding[None, None])
         self.memory.taught()
         explained = explaining_row(belief.neighbours, truth)
         return int(np.where(self.learner.controller.merge(chosen, explained >= 0), explained, -1)[0, 0])
@@ -300,7 +300,7 @@ class OpenWorld:
             isinstance(networks, UnitKernelNetworks)
             and not 0.75 * self._rows_measured <= rows <= 1.25 * self._rows_measured
         ):
-            networks.unit, self._rows_measured = measure_unit(self.memory.keys(), self.memory.labels()), rows
+            networks.unit, self._rows_measured = measure_unit(self.memory.compared(), self.memory.labels()), rows
 
 
 def threshold_nats(learner: Learner, way: int) -> float:
