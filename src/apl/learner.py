@@ -199,34 +199,41 @@ class Learner:
         log_probs = place(apart(said.log_class), log_none, self.networks.tensor(part), neighbours)
         return Prediction(log_probs, log_none, weight, neighbours, embedding)
 
-    def predict(self, memory: Memory, x: Any, way: int, best_alone: bool = False) -> Prediction:
-        """Steps 1 to 3. The memory is only read. `best_alone`: see `consult`."""
+    def predict(self, memory: Memory, x: Any, way: int) -> Prediction:
+        """Steps 1 to 3. The memory is only read."""
         if way < 2:
             raise ValueError(f"way, the number of classes, must be at least 2, got {way}")
         embedding = self.embed(x)
         neighbours = self.recall(memory, embedding)
-        if isinstance(memory, ConsolidatingMemory) and memory.pool.readers != (DECODER,):
-            return self.consult(memory, embedding, neighbours, way, best_alone)
+        if has_readers(memory):
+            return self.consult(memory, embedding, neighbours, self._read(memory, embedding, neighbours, way))
         return self.decode(memory, embedding, neighbours, way)
 
+    def best(self, memory: Memory, x: Any, way: int) -> Int[np.ndarray, "episode query"]:
+        """Steps 1 to 3, for who wants to know the best of the classes that have rows, and nothing else. A trained decoder, which
+        is dear to ask, is not asked where it could not change the answer."""
+        embedding = self.embed(x)
+        neighbours = self.recall(memory, embedding)
+        if has_readers(memory):
+            readings = self._read(memory, embedding, neighbours, way)
+            if memory.pool.is_settled(readings):
+                return memory.pool.log_probs(readings).argmax(-1)
+            said = self.consult(memory, embedding, neighbours, readings)
+        else:
+            said = self.decode(memory, embedding, neighbours, way)
+        log_probs = self.networks.array(said.log_probs)
+        return np.where(memory.classes_stored(way)[:, None], log_probs, -np.inf).argmax(-1)
+
     def consult(
-        self,
-        memory: ConsolidatingMemory,
-        embedding: Array,
-        neighbours: Neighbours,
-        way: int,
-        best_alone: bool = False,
+        self, memory: ConsolidatingMemory, embedding: Array, neighbours: Neighbours, readings: Readings
     ) -> Prediction:
         """Step 3 in a memory that consolidates: several readers share the answer by how well each foresaw the lessons.
 
         `log_none` is the log of the probability of a new class, in a world where new and known are equally frequent;
         classes that were announced and not seen yet share it, weighed by how many they are.
-
-        `best_alone`: only which class is the best matters, and how likely a new one is. A trained decoder, which is dear to
-        ask, is then left out where it could not change that, from the other classes' probabilities too.
         """
-        readings, weight = read(self._scene(memory, embedding, neighbours, way)), None
-        if memory.pool.needs(DECODER) and not (best_alone and memory.pool.is_settled(readings)):
+        way, weight = readings.examples.shape[1], None
+        if memory.pool.needs(DECODER):
             said = self.decode(memory, embedding, neighbours, way)
             readings, weight = readings.with_decoder(self.networks.array(said.log_probs)), said.weight
         among_known = memory.pool.log_probs(readings)
@@ -252,6 +259,9 @@ class Learner:
             readings,
         )
 
+    def _read(self, memory: ConsolidatingMemory, embedding: Array, neighbours: Neighbours, way: int) -> Readings:
+        return read(self._scene(memory, embedding, neighbours, way))
+
     def _scene(self, memory: ConsolidatingMemory, embedding: Array, neighbours: Neighbours, way: int) -> Scene:
         scene = Scene(
             memory.measured(self.networks.array(embedding)),
@@ -267,12 +277,7 @@ class Learner:
     def clear_best(self, memory: Memory, x: Any, way: int) -> Int[np.ndarray, " query"]:
         """Steps 1 to 3 in a single memory, for who wants the best of very many classes and no probabilities. `NOT_CLEAR` of
         what only `predict` can tell."""
-        if (
-            not isinstance(memory, ConsolidatingMemory)
-            or memory.pool.readers == (DECODER,)
-            or memory.pool.needs(DECODER)
-            or not memory.pool.lessons.all()
-        ):
+        if not has_readers(memory) or memory.pool.needs(DECODER) or not memory.pool.lessons.all():
             return np.full(x.shape[1], NOT_CLEAR)
         embedding = self.embed(x)
         neighbours = self.recall(memory, embedding)
@@ -371,6 +376,11 @@ class Learner:
         learner = Learner(learner_config(directory), controller)
         load_weights(learner.networks, read_weights(directory), str(directory))
         return learner.eval()
+
+
+def has_readers(memory: Memory) -> bool:
+    """Whether several share the answer, or the decoder gives it alone."""
+    return isinstance(memory, ConsolidatingMemory) and memory.pool.readers != (DECODER,)
 
 
 def explaining_row(neighbours: Neighbours, truth: Int[np.ndarray, "episode query"]) -> Int[np.ndarray, "episode query"]:

@@ -438,10 +438,13 @@ class Pool:
         return any(abs(w) >= NEGLIGIBLE or n < TRIAL_LESSONS for w, n in zip(weights, lessons, strict=True))
 
     def is_settled(self, readings: Readings) -> bool:
-        """Whether the best class of every query leads by more than a trained decoder that was not asked could add."""
-        most = np.abs(self.weight[:, self.readers.index(DECODER)]) * -LEAST_LOG / UNIT[DECODER]
-        second, first = np.moveaxis(np.partition(self.log_probs(readings), -2)[..., -2:], -1, 0)
-        return bool((first > second + most[:, None] + CLEAR_BY).all())
+        """Whether the best class of every query leads by more than a trained decoder, not asked yet, could add."""
+        lead = np.full(self.episodes, CLEAR_BY)
+        if self.needs(DECODER):
+            lead += np.abs(self.weight[:, self.readers.index(DECODER)]) * -LEAST_LOG / UNIT[DECODER]
+        log_probs = self.log_probs(readings)
+        near = log_probs >= log_probs.max(-1, keepdims=True) - lead[:, None, None]
+        return int(np.count_nonzero(near)) == math.prod(near.shape[:2])
 
     def learn(
         self, readings: Readings, truth: Int[np.ndarray, "episode query"], taught: Bool[np.ndarray, "episode query"]

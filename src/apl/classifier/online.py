@@ -166,10 +166,10 @@ class OnlineClassifier(Estimator):
         session = self._session(example)
         embedding = session.embed(example)
         with session.alone(asking=True) as world:
-            belief = world.ask(embedding, best_alone=True)
-            if new_above is not None and float(belief.new[0]) > new_above:
-                return None
-            return world.best(belief)
+            if new_above is None:
+                return world.ask_best(embedding[0])
+            belief = world.ask(embedding)
+            return None if float(belief.new[0]) > new_above else world.best(belief)
 
     def predict_proba_one(self, x: Any) -> Probabilities:
         """{label: probability}, and the probability of a new class apart in `.new_class`."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -31,6 +32,7 @@ from apl.memory import Neighbours
 from apl.readers import Readings
 from apl.store import Label, NewRow
 
+Answer = TypeVar("Answer")
 UNIT_SETTING = "distance unit"
 QUERIES_AT_ONCE = 256
 BELIEFS_AT_ONCE = 1 << 20
@@ -111,10 +113,9 @@ class OpenWorld:
         self.memory.reload()
         self._recall_unit()
 
-    def believe(self, embedding: Float[np.ndarray, "query embed"], best_alone: bool = False) -> Belief:
-        """`best_alone`: of the belief only `best` and `new` will be asked for, which may save the decoder."""
+    def believe(self, embedding: Float[np.ndarray, "query embed"]) -> Belief:
         array, classes = self.learner.networks.array, len(self.memory.classes)
-        said = self.learner.predict(self.memory.ram, embedding[None], self._way(), best_alone)
+        said = self.learner.predict(self.memory.ram, embedding[None], self._way())
         return Belief(
             array(said.log_probs)[0],
             array(said.log_none)[0],
@@ -141,13 +142,26 @@ class OpenWorld:
             found[close] = np.concatenate([belief.first_best(names) for belief in self.beliefs(embeddings[close])])
         return found
 
-    def ask(self, embedding: Float[np.ndarray, "query embed"], best_alone: bool = False) -> Belief:
+    def ask(self, embedding: Float[np.ndarray, "query embed"]) -> Belief:
         """`believe`; anew, if it turns out that somebody else had written before."""
-        belief = self.believe(embedding, best_alone)
+        return self._asked(lambda: self.believe(embedding))
+
+    def ask_best(self, embedding: Float[np.ndarray, " embed"]) -> Label | None:
+        """The most probable known class alone, which takes less; as `ask`, of what is written by then."""
+        return self._asked(lambda: self.best_class(embedding))
+
+    def best_class(self, embedding: Float[np.ndarray, " embed"]) -> Label | None:
+        if not self.memory.classes:
+            # Asked all the same: an engine's answer tells whether others have written.
+            return self.best(self.believe(embedding[None]))
+        return self.memory.classes[int(self.learner.best(self.memory.ram, embedding[None, None], self._way())[0, 0])]
+
+    def _asked(self, question: Callable[[], Answer]) -> Answer:
+        answer = question()
         if isinstance(self.memory, EngineMemory) and self.memory.was_stale():
             self.follow()
-            belief = self.believe(embedding, best_alone)
-        return belief
+            answer = question()
+        return answer
 
     def learn(
         self,
