@@ -3,8 +3,8 @@
 *Paper's architecture*: its encoder of 12 blocks of 64 at 28×28, started as a classifier (`apl train paper-encoder`), taught by
 our ensemble (`paper-encoder-taught`, `paper-encoder-taught-all`), and a decoder of N fixed labels on it (`apl train fixed-1000way`,
 then `fixed-423way`, `fixed-20way`, `fixed-5way`); at 20-way both are then trained together on episodes (`apl train
-paper-architecture`). *Paper's recipe*: everything from scratch through the decoder (`apl train paper-20way`). The other two
-decoders (`apl train fixed-1000way-lstm`, …) stand beside the first online, for the figure of the paper's appendix. A decoder takes
+paper-architecture`). *Paper's recipe*: everything from scratch through the decoder (`apl train paper-recipe`, eight episodes side
+by side; `paper-20way`, an older run of one at a time). The other two decoders (`apl train fixed-1000way-lstm`, …) stand beside the first online, for the figure of the paper's appendix. A decoder takes
 22 MB and is not kept in the repository: where it is neither there nor in runs/, or those very weights of runs/ were measured
 before, what was measured is kept. To measure all that is in runs/ anew, delete the result file.
 """
@@ -29,25 +29,18 @@ from apl.training.episodic import load_decoder
 
 NAME = "fixed-labels"
 ARCHITECTURE, RECIPE = "paper's architecture", "paper's recipe"
+ONE_AT_A_TIME = f"{RECIPE}, one episode at a time"
+RECIPES = (RECIPE, ONE_AT_A_TIME)
 WAYS = (5, 20, 423, 1000)
 MODELS = {
     ARCHITECTURE: {5: "fixed-5way", 20: "paper-architecture", 423: "fixed-423way", 1000: "fixed-1000way"},
     f"{ARCHITECTURE}, working memory": {way: f"fixed-{way}way-working-memory" for way in WAYS[1:]},
     f"{ARCHITECTURE}, LSTM": {way: f"fixed-{way}way-lstm" for way in WAYS[1:]},
-    RECIPE: {20: "paper-20way"},
+    RECIPE: {20: "paper-recipe"},
+    ONE_AT_A_TIME: {20: "paper-20way"},
 }
-CURVE = {
-    22_800: (19.5, 58.4),
-    111_104: (81.5, 93.3),
-    175_392: (85.4, 94.6),
-    251_712: (88.3, 95.7),
-    325_488: (88.9, 95.9),
-    396_128: (90.2, 96.5),
-    480_000: (90.7, 96.6),
-}
-"""The recipe's run: images seen, and 20-way accuracy at 1 / 5 shots on validation characters, from its log."""
 STEADY = 100_000
-"""From so many images on the error falls as a power of their number."""
+"""From so many images on the error of a recipe's run falls as a power of their number."""
 EPISODES = {5: 1000, 20: 600, 423: 6, 1000: 4}
 """Fewer than in table 1: the paper's decoder takes a hundred times as long as ours."""
 OTHERS_EPISODES = {20: 60, 423: 2, 1000: 2}
@@ -64,40 +57,65 @@ def reproduce(quick: bool = False) -> None:
     for method, models in MODELS.items():
         for way, name in models.items():
             rows.extend(measured(method, name, way, quick, earlier))
-            save_rows(NAME, rows, quick, recipe_curve=CURVE, recipe_extrapolated=extrapolated(rows))
+            save_rows(NAME, rows, quick, recipe_extrapolated=extrapolated(rows))
     if not quick:
         draw_recipe(rows)
         draw_decoders(rows)
 
 
-def extrapolated(rows: list[Row]) -> dict[str, float] | None:
+def extrapolated(rows: list[Row]) -> dict[str, float | int] | None:
     """After how many images the recipe would be at the paper's 20-way one-shot accuracy, were it to go on as it did; test
     errors are taken to stay as many times the validation errors as they are at the end."""
-    tested = [row for row in rows if row["method"] == RECIPE and row["shot"] == 1]
-    if not tested:
+    tested = recipe_row(rows)
+    if tested is None:
         return None
-    power, factor = power_law()
-    on_test = 100 * (1 - tested[0]["accuracy"]) / (100 - CURVE[max(CURVE)][0])
+    curve = errors(tested)
+    power, factor = power_law(curve)
+    on_test = 100 * (1 - tested["accuracy"]) / curve[max(curve)][0]
     wanted = (100 - PAPER["APL (paper)"][20, 1]) / on_test
-    return {"power": power, "test_over_validation_error": on_test, "images": (wanted / factor) ** (1 / power)}
+    return {
+        "images_seen": max(curve),
+        "power": power,
+        "test_over_validation_error": on_test,
+        "images": (wanted / factor) ** (1 / power),
+    }
 
 
-def power_law() -> tuple[float, float]:
-    """Validation error in percent ≈ factor · images ** power."""
-    images, errors = zip(*((n, 100 - one) for n, (one, _) in CURVE.items() if n >= STEADY), strict=True)
-    power, constant = np.polyfit(np.log(images), np.log(errors), 1)
+def recipe_row(rows: list[Row], method: str = RECIPE) -> Row | None:
+    """The one-shot row of a recipe's run, with the curve of its training."""
+    return next(
+        (row for row in rows if row["method"] == method and row["shot"] == 1 and "curve" in row["trained"]), None
+    )
+
+
+def errors(tested: Row) -> dict[int, tuple[float, float]]:
+    """Images seen, and 20-way validation error in percent at 1 and 5 shots."""
+    return {
+        at["images"]: tuple(100 * (1 - at[f"val_20way_{shot}shot"]) for shot in (1, 5))
+        for at in tested["trained"]["curve"]
+    }
+
+
+def power_law(curve: dict[int, tuple[float, float]]) -> tuple[float, float]:
+    """Validation error at 1 shot ≈ factor · images ** power."""
+    images, wrong = zip(*((n, one) for n, (one, _) in curve.items() if n >= STEADY), strict=True)
+    power, constant = np.polyfit(np.log(images), np.log(wrong), 1)
     return float(power), float(np.exp(constant))
 
 
 def draw_recipe(rows: list[Row]) -> None:
-    reached = extrapolated(rows)
-    if reached is None:
+    reached, tested, before = extrapolated(rows), recipe_row(rows), recipe_row(rows, ONE_AT_A_TIME)
+    if reached is None or tested is None:
         return
-    power, factor = power_law()
+    curve = errors(tested)
+    power, factor = power_law(curve)
     ahead = np.geomspace(STEADY, reached["images"], 50)
     with figure(figure_path("fixed-labels-recipe", False), columns=1) as (axes,):
-        axes.loglog(list(CURVE), [100 - one for one, _ in CURVE.values()], "o-", color=OURS, label="1 shot")
-        axes.loglog(list(CURVE), [100 - five for _, five in CURVE.values()], "s-", color=OTHER, label="5 shots")
+        axes.loglog(list(curve), [one for one, _ in curve.values()], "o-", color=OURS, label="1 shot")
+        axes.loglog(list(curve), [five for _, five in curve.values()], "s-", color=OTHER, label="5 shots")
+        if before is not None:
+            ones = [one for one, _ in errors(before).values()]
+            axes.loglog(list(errors(before)), ones, "o:", color=OURS, alpha=0.5, label="1 shot, one episode at a time")
         axes.loglog(ahead, factor * ahead**power, "--", color=QUIET, label=f"images ** {power:.2f}")
         axes.set(xlabel="images seen", ylabel="20-way validation error, %", title="The paper's recipe, from scratch")
         axes.legend(frameon=False)
@@ -129,14 +147,16 @@ def measured(method: str, name: str, way: int, quick: bool, earlier: list[Row]) 
     described = read_json(find_model(place) / "model.json")
     parts = ("trained_as", "steps", "seconds", "commit", "validation")
     trained = {part: described["provenance"].get(part) for part in parts}
+    if curve := described["provenance"].get("curve"):
+        trained["curve"] = curve
     learner = with_first_labels(place, way)
     tested = Subject(method, learner.config.decoder.kind, "fixed", name, learner.on_embeddings())
-    for shot in (1, 5) if way not in ONLINE_EPISODES or method == RECIPE or quick else (1, 5, 0):
+    for shot in (1, 5) if way not in ONLINE_EPISODES or method in RECIPES or quick else (1, 5, 0):
         if place != name and shot in before and before[shot]["trained"] == trained:
             yield before[shot]
             continue
         data = characters(way > 423, model=place, quick=quick)
-        episodes = (EPISODES if method in (ARCHITECTURE, RECIPE) else OTHERS_EPISODES)[way]
+        episodes = (EPISODES if method in (ARCHITECTURE, *RECIPES) else OTHERS_EPISODES)[way]
         row = cell(tested, data, way, shot, quick, episodes) if shot else online_row(tested, data, way)
         yield {**row, "trained": trained}
 

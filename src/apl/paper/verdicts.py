@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from apl.paper.baselines_table import OURS_NAME, means
-from apl.paper.fixed_labels import ARCHITECTURE, CURVE, RECIPE, extrapolated
+from apl.paper.fixed_labels import ARCHITECTURE, RECIPE, extrapolated
 from apl.paper.results import Row
 from apl.paper.table1 import PAPER
 
@@ -71,7 +71,7 @@ def _fixed_labels(rows: list[Row]) -> list[Finding]:
     }
     if reached := extrapolated(rows):
         words[RECIPE] += (
-            f" ({max(CURVE):,} images; as its error falls, the paper's after {reached['images'] / 1e6:.0f} million)"
+            f" ({reached['images_seen']:,} images; as its error falls, the paper's after {reached['images'] / 1e6:.0f} million)"
         )
     return _against_the_paper([row for row in rows if row["shot"]], words) + _fixed_decoders(rows)
 

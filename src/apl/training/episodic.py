@@ -32,7 +32,7 @@ from apl.training.saved_encoder import read_encoder
 from apl.training.schedule import exponential
 from apl.weights_file import below, load_weights, read_weights
 
-VALIDATE_EVERY_SECONDS = 1200
+VALIDATE_EVERY_SECONDS = 600
 LABEL_WEIGHTS = ("labels.embedding.", "labels.logits.")
 """What a decoder of fixed labels has once for every class."""
 
@@ -109,10 +109,17 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
     optimiser = torch.optim.Adam(trained.networks.parameters(), lr=config.learning_rate, fused=True)
     run = Run(config, options, trained.networks, optimiser, config.seed)
     run.state.setdefault("episode_cap", math.inf)
+    run.state.setdefault("curve", [])
     sampler = EpisodeSampler(shown.labels, run.generator)
 
     def prepare(x: Tensor) -> Tensor:
         return jitter(scale_bytes(x), config.jitter, run.generator) if config.jitter else x
+
+    def validate() -> dict[str, float]:
+        figures = _validate(trained, validation_inputs, validation.labels, config)
+        seen = run.state["step"] * config.parallel * config.batch * run.world
+        run.state["curve"].append({"images": seen, **figures})
+        return figures
 
     trained.train()
     validated = time.monotonic()
@@ -142,15 +149,15 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
                 break
         run.state["episode_cap"] = next_episode_cap(run.state["episode_cap"], mastered_after, episodes.example.shape[1])
         if time.monotonic() - validated > VALIDATE_EVERY_SECONDS and run.rank == 0:
-            run.log(**_validate(trained, validation_inputs, validation.labels, config))
+            run.log(**validate())
             trained.train()
             validated = time.monotonic()
     learner.eval()
     if run.rank == 0:
         encoder = {"encoder": read_encoder(config.encoder_from).provenance} if config.encoder_from else {}
         chosen_by = not config.data.with_validation
-        validated = _validate(trained, validation_inputs, validation.labels, config) if chosen_by else {}
-        provenance = run.provenance("learner on episodes", config.data, validated, **encoder)
+        validated = validate() if chosen_by else {}
+        provenance = run.provenance("learner on episodes", config.data, validated, curve=run.state["curve"], **encoder)
         # An encoder that a bundled model holds is not saved again.
         shared = config.encoder_from if config.freeze_encoder and is_named(config.encoder_from) else None
         learner.save(options.directory / "model", provenance, encoder=shared)

@@ -137,6 +137,11 @@ def other_decoder(kind: DecoderKind, way: int) -> TrainConfig:
     return replace(base, learner=learner, decoder_from=decoder_from)
 
 
+RECIPE = TrainConfig(
+    learner=LearnerConfig(decoder=DecoderConfig(labels="fixed", way=20)), steps=10_000, learning_rate=3e-4
+)
+"""The paper's own: everything from scratch, through the decoder; eight episodes side by side."""
+
 OMNIGLOT = TrainConfig(
     learner=LearnerConfig(
         encoder=OMNIGLOT_ENCODER,
@@ -217,11 +222,8 @@ PRESETS: dict[str, Preset] = {
         warmup_steps=100,
         decay_share=1.0,
     ),
-    "paper-20way": TrainConfig(
-        learner=LearnerConfig(decoder=DecoderConfig(labels="fixed", way=20)),
-        parallel=1,
-        steps=30_000,
-    ),
+    "paper-20way": replace(RECIPE, parallel=1, steps=30_000, learning_rate=1e-4),
+    "paper-recipe": RECIPE,
     "fixed-1000way": FIXED_LABELS,
     **{f"fixed-{way}way": fewer_labels(way) for way in (5, 20, 423)},
     **{
