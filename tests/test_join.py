@@ -47,6 +47,20 @@ def test_as_wide_as_its_parts_it_measures_angles_as_they_do_side_by_side(
     torch.testing.assert_close(*cosines, atol=1e-5, rtol=1e-5)
 
 
+def test_what_is_joined_already_can_be_joined_with_another(parts: tuple[str, ...], tmp_path: Path) -> None:
+    join(JoinConfig(parts, 10, GLYPHS, drawings=60), RunOptions(tmp_path / "two"))
+    two = str(tmp_path / "two" / "encoder")
+    joined = join(JoinConfig((two, parts[0]), 10 + 8 * 4, GLYPHS, drawings=100), RunOptions(tmp_path / "three"))
+    images = torch.rand(6, 1, 14, 14)
+    with torch.no_grad():
+        of_two = build(two)
+        apart = torch.cat([of_two.project(of_two.side_by_side(images)), build(parts[0])(images)], 1)
+        together = joined(images)
+    assert len(joined.parts) == 3
+    cosines = [F.normalize(e, dim=1) @ F.normalize(e, dim=1).T for e in (together, apart)]
+    torch.testing.assert_close(*cosines, atol=1e-5, rtol=1e-5)
+
+
 def build(part: str) -> torch.nn.Module:
     saved = read_encoder(part)
     encoder = build_encoder(saved.config).eval()

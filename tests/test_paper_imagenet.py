@@ -83,7 +83,7 @@ def test_decoders_of_fixed_labels_are_trained_in_pieces_saved_and_found_again(tm
 @pytest.mark.parametrize("kind", ["relational", "working_memory", "lstm"])
 def test_a_decoder_of_fixed_labels_starts_by_repeating_what_it_attends_to(kind):
     data = _made()
-    decoder = DecoderConfig(kind=kind, labels="fixed", way=30, hidden=256, blocks=1)
+    decoder = DecoderConfig(kind=kind, labels="fixed", way=30, hidden=256, blocks=4)
     learner = Learner(LearnerConfig(IdentityConfig(24, normalise=True), decoder, k=5)).eval()
     keys = torch.from_numpy(data.features)
     before = watch_episodes(learner, keys, data, 30, episodes=1).result

@@ -40,6 +40,7 @@ def start_by_copying(
         if isinstance(decoder, LSTMDecoder):
             # The third of the cell's four parts is what it makes of what it reads: at first, just that.
             decoder.cell.weight_ih[2 * hidden : 3 * hidden] = torch.eye(hidden)
+        _quiet_blocks(decoder)
 
 
 def start_by_comparing(
@@ -76,9 +77,13 @@ def start_by_comparing(
         said.copy_(torch.randn(said.shape, generator=chance))
         said[:, :width] /= width**0.5
         labels.embedding.weight[:, :NUMBER] = torch.linspace(-2, 2, labels.way)[:, None]
-        if isinstance(decoder, RelationalDecoder):
-            for block in decoder.blocks:
-                block.shared[-1].weight.fill_(FIRST_GAIN)
+        _quiet_blocks(decoder)
+
+
+def _quiet_blocks(decoder: RelationalDecoder | WorkingMemoryDecoder | LSTMDecoder) -> None:
+    if isinstance(decoder, RelationalDecoder):
+        for block in decoder.blocks:
+            block.shared[-1].weight.fill_(FIRST_GAIN)
 
 
 def _queries_and_keys(decoder: RelationalDecoder | WorkingMemoryDecoder | LSTMDecoder) -> list[Tensor]:

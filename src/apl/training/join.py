@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from apl.checkpoint import current_commit, to_json
-from apl.config import ConvConfig, JointConfig
+from apl.config import JointConfig
 from apl.data.source import DataSource
-from apl.encoder import JointEncoder, scale_bytes
+from apl.encoder import ConvEncoder, JointEncoder, scale_bytes
 from apl.training.pretrain import one_shot_accuracy
 from apl.training.run import RunOptions
 from apl.training.saved_encoder import SavedEncoder, read_encoder
@@ -40,14 +40,15 @@ class JoinConfig:
 def join(config: JoinConfig, options: RunOptions) -> JointEncoder:
     """Make the encoder, save it under `options.directory/encoder`, and return it."""
     saved = [read_encoder(name) for name in config.encoders_from]
-    encoder = JointEncoder(JointConfig(tuple(_convolutional(part) for part in saved), config.width)).eval()
-    for part, source in zip(encoder.parts, saved, strict=True):
-        source.load_into(part)
+    parts = [part for source in saved for part in _convolutional(source)]
+    encoder = JointEncoder(JointConfig(tuple(part.config for part in parts), config.width)).eval()
+    encoder.parts = nn.ModuleList(parts)
+    maps = torch.block_diag(*(_own_map(source) for source in saved))
     shown = config.data.load_training(encoder.config.image_size, "none").images
     chosen = torch.randperm(len(shown), generator=torch.Generator().manual_seed(config.seed))[: config.drawings]
     with torch.no_grad():
-        parts = [encoder.side_by_side(scale_bytes(shown[part])) for part in chosen.split(DRAWINGS_AT_ONCE)]
-        encoder.project.weight.copy_(main_directions(torch.cat(parts), config.width))
+        seen = [encoder.side_by_side(scale_bytes(shown[some])) for some in chosen.split(DRAWINGS_AT_ONCE)]
+        encoder.project.weight.copy_(main_directions(torch.cat(seen) @ maps.T, config.width) @ maps)
     held_out = config.data.load("validation", encoder.config.image_size)
     provenance = {
         "trained_as": "several encoders joined",
@@ -73,7 +74,19 @@ def main_directions(vectors: Float[Tensor, "vector all"], count: int) -> Float[T
     return directions[:, -count:].flip(1).T.float()
 
 
-def _convolutional(saved: SavedEncoder) -> ConvConfig:
-    if not isinstance(saved.config, ConvConfig):
-        raise ValueError(f"{saved.directory} holds no convolutional encoder: it cannot be joined")
-    return saved.config
+def _convolutional(saved: SavedEncoder) -> list[ConvEncoder]:
+    match saved.build():
+        case ConvEncoder() as alone:
+            return [alone]
+        case JointEncoder() as joint:
+            return list(joint.parts)
+    raise ValueError(f"{saved.directory} holds no convolutional encoder: it cannot be joined")
+
+
+def _own_map(saved: SavedEncoder) -> Float[Tensor, "embed all"]:
+    """How an encoder that is joined already brings its networks together; a single one takes its own as they are."""
+    match saved.build():
+        case JointEncoder() as joint:
+            return joint.project.weight.detach()
+        case alone:
+            return torch.eye(alone.width)

@@ -98,28 +98,34 @@ PENS = DistilConfig(
 """The student goes on with printed characters of other scripts beside Omniglot's."""
 
 FIXED_LABELS = TrainConfig(
-    learner=LearnerConfig(decoder=DecoderConfig(labels="fixed", way=1000), sigma_ratio=0.2),
+    learner=LearnerConfig(
+        encoder=LATE_STRIDE.student, decoder=DecoderConfig(labels="fixed", way=1000), sigma_ratio=0.2
+    ),
     data=DataSource(with_validation=True),
-    encoder_from="paper-encoder",
+    encoder_from="runs/paper-200way/model",
     freeze_encoder=True,
     mirrored="for_decoder",
+    copying=True,
     composed=1000,
     ways=(1000,),
     longest_episode=6,
-    steps=1300,
+    steps=400,
     learning_rate=5e-4,
     decay=0.3,
 )
 """The paper's decoder of 1000 labels, taught on classes its encoder was not taught."""
 
 
-def fewer_labels(way: int) -> TrainConfig:
-    """On from the decoder of 1000 labels, with the first of them alone."""
-    learner = replace(FIXED_LABELS.learner, decoder=replace(FIXED_LABELS.learner.decoder, way=way))
+def fixed_labels(way: int, kind: DecoderKind = "relational") -> TrainConfig:
+    """With one of the paper's decoders; fewer labels go on from the decoder of 1000, with the first of them alone."""
+    decoder = replace(FIXED_LABELS.learner.decoder, way=way, kind=kind)
+    whole = replace(FIXED_LABELS, learner=replace(FIXED_LABELS.learner, decoder=decoder))
+    if way == 1000:
+        return whole
     return replace(
-        FIXED_LABELS,
-        learner=learner,
-        decoder_from="runs/fixed-1000way/model",
+        whole,
+        copying=False,
+        decoder_from=f"runs/{fixed_name(1000, kind)}/model",
         composed=0,
         ways=(way,),
         longest_episode=10,
@@ -129,12 +135,20 @@ def fewer_labels(way: int) -> TrainConfig:
     )
 
 
-def other_decoder(kind: DecoderKind, way: int) -> TrainConfig:
-    """The paper's other two decoders, of the same width; they start by copying, and so need fewer steps."""
-    base = replace(FIXED_LABELS, copying=True, steps=400) if way == 1000 else fewer_labels(way)
-    learner = replace(base.learner, decoder=replace(base.learner.decoder, kind=kind))
-    decoder_from = None if way == 1000 else f"runs/fixed-1000way-{dashed(kind)}/model"
-    return replace(base, learner=learner, decoder_from=decoder_from)
+def fixed_name(way: int, kind: DecoderKind = "relational") -> str:
+    return f"fixed-{way}way" + ("" if kind == "relational" else f"-{dashed(kind)}")
+
+
+def together(way: int) -> TrainConfig:
+    """Encoder and decoder, on from those trained one after the other."""
+    return replace(
+        fixed_labels(way),
+        decoder_from=f"runs/{fixed_name(way)}/model",
+        freeze_encoder=False,
+        mirrored="for_encoder",
+        jitter=JitterConfig(),
+        steps=300,
+    )
 
 
 RECIPE = TrainConfig(
@@ -158,15 +172,6 @@ OMNIGLOT = TrainConfig(
     decay=0.3,
 )
 """The decoder of the bundled model."""
-
-TOGETHER = replace(
-    fewer_labels(20),
-    decoder_from="runs/fixed-20way/model",
-    freeze_encoder=False,
-    mirrored="for_encoder",
-    jitter=JitterConfig(),
-    steps=450,
-)
 
 Preset = PretrainConfig | JoinConfig | DistilConfig | TrainConfig | AnalogyConfig
 
@@ -224,14 +229,12 @@ PRESETS: dict[str, Preset] = {
     ),
     "paper-20way": replace(RECIPE, parallel=1, steps=30_000, learning_rate=1e-4),
     "paper-recipe": RECIPE,
-    "fixed-1000way": FIXED_LABELS,
-    **{f"fixed-{way}way": fewer_labels(way) for way in (5, 20, 423)},
-    **{
-        f"fixed-{way}way-{dashed(kind)}": other_decoder(kind, way)
-        for kind in PAPER_DECODERS[1:]
-        for way in (20, 423, 1000)
-    },
-    "paper-architecture": TOGETHER,
+    # The paper trains its encoder at 200-way first and reuses it: so do all of these.
+    "fixed-200way": replace(fixed_labels(200), encoder_from="paper-encoder", decoder_from=None, copying=True),
+    "paper-200way": replace(together(200), encoder_from="paper-encoder"),
+    **{fixed_name(way): fixed_labels(way) for way in (5, 20, 423, 1000)},
+    **{fixed_name(way, kind): fixed_labels(way, kind) for kind in PAPER_DECODERS[1:] for way in (20, 423, 1000)},
+    "paper-architecture": together(20),
     "glyphs-encoder": PretrainConfig(
         encoder=GLYPH_ENCODER, data=DataSource(name="glyphs"), steps=400, batch=64, warmup_steps=50
     ),
