@@ -152,7 +152,9 @@ def together(way: int) -> TrainConfig:
 
 
 RECIPE = TrainConfig(
-    learner=LearnerConfig(decoder=DecoderConfig(labels="fixed", way=20)), steps=10_000, learning_rate=3e-4
+    learner=LearnerConfig(encoder=LATE_STRIDE.student, decoder=DecoderConfig(labels="fixed", way=20)),
+    steps=10_000,
+    learning_rate=3e-4,
 )
 """The paper's own: everything from scratch, through the decoder; eight episodes side by side."""
 
@@ -227,7 +229,9 @@ PRESETS: dict[str, Preset] = {
         warmup_steps=100,
         decay_share=1.0,
     ),
-    "paper-20way": replace(RECIPE, parallel=1, steps=30_000, learning_rate=1e-4),
+    "paper-20way": TrainConfig(
+        learner=LearnerConfig(decoder=DecoderConfig(labels="fixed", way=20)), parallel=1, steps=30_000
+    ),
     "paper-recipe": RECIPE,
     # The paper trains its encoder at 200-way first and reuses it: so do all of these.
     "fixed-200way": replace(fixed_labels(200), encoder_from="paper-encoder", decoder_from=None, copying=True),
