@@ -164,7 +164,7 @@ def together(way: int) -> TrainConfig:
         decoder_from=f"runs/{fixed_name(way)}/model",
         freeze_encoder=False,
         mirrored="for_encoder",
-        jitter=JitterConfig(),
+        jitter=MILD,
         steps=300,
     )
 
