@@ -21,7 +21,7 @@ from apl.paper.subjects import Embedded, Subject, characters, encoder_of
 from apl.pictures.drawings import fit, read_images
 from apl.training.digits import small_digits, typed_signs
 
-MODELS = ("omniglot", "pens")
+MODELS = ("omniglot", "omniglot-one", "pens")
 SEED, QUERIES = 1, 5
 
 

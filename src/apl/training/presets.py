@@ -115,6 +115,11 @@ PENS = DistilConfig(
 )
 """The student goes on with printed characters of other scripts beside Omniglot's."""
 
+PENS_MILD = replace(
+    PENS, student_from="runs/pens-encoder/encoder", jitter=MILD, steps=1500, learning_rate=8e-4, decay_share=1.0
+)
+"""On from there; what no other pen has left is hardly deformed."""
+
 FIXED_LABELS = TrainConfig(
     learner=LearnerConfig(
         encoder=LATE_STRIDE.student, decoder=DecoderConfig(labels="fixed", way=1000), sigma_ratio=0.2
@@ -207,7 +212,7 @@ PRESETS: dict[str, Preset] = {
     "omniglot-encoder-one": ONE_NETWORK,
     "omniglot-encoder-other": replace(ONE_NETWORK, part=1),
     "pens-encoder": PENS,
-    "pens-encoder-finer": replace(PENS, part=1, student_from=None, steps=6000),
+    "pens-encoder-mild": PENS_MILD,
     "omniglot": OMNIGLOT,
     "omniglot-consolidated": replace(
         OMNIGLOT,
