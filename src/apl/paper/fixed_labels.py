@@ -4,7 +4,7 @@
 by our ensemble (`apl train paper-encoder`, then `-mild`, then `-all`); it is trained with a decoder at 200-way (`fixed-200way`,
 `paper-200way`), as in the paper, and a decoder of N fixed labels on it follows (`fixed-1000way`, then `fixed-423way`, `fixed-20way`,
 `fixed-5way`); at 20-way both are then trained together on episodes (`paper-architecture`). *Paper's recipe*: everything from
-scratch through the decoder (`paper-recipe`, eight episodes side by side; `paper-20way`, an older run of one at a time). The other two
+scratch through the decoder (`paper-20way`; `paper-recipe` is for a longer run, eight episodes side by side). The other two
 decoders (`fixed-1000way-lstm`, …) stand beside the first online, for the figure of the paper's appendix. A decoder takes
 22 MB and is not kept in the repository: where it is neither there nor in runs/, or those very weights of runs/ were measured
 before, what was measured is kept. To measure all that is in runs/ anew, delete the result file.
@@ -30,15 +30,12 @@ from apl.training.episodic import load_decoder
 
 NAME = "fixed-labels"
 ARCHITECTURE, RECIPE = "paper's architecture", "paper's recipe"
-ONE_AT_A_TIME = f"{RECIPE}, one episode at a time"
-RECIPES = (RECIPE, ONE_AT_A_TIME)
 WAYS = (5, 20, 423, 1000)
 MODELS = {
     ARCHITECTURE: {5: "fixed-5way", 20: "paper-architecture", 423: "fixed-423way", 1000: "fixed-1000way"},
     f"{ARCHITECTURE}, working memory": {way: f"fixed-{way}way-working-memory" for way in WAYS[1:]},
     f"{ARCHITECTURE}, LSTM": {way: f"fixed-{way}way-lstm" for way in WAYS[1:]},
-    RECIPE: {20: "paper-recipe"},
-    ONE_AT_A_TIME: {20: "paper-20way"},
+    RECIPE: {20: "paper-20way"},
 }
 STEADY = 100_000
 """From so many images on the error of a recipe's run falls as a power of their number."""
@@ -82,10 +79,10 @@ def extrapolated(rows: list[Row]) -> dict[str, float | int] | None:
     }
 
 
-def recipe_row(rows: list[Row], method: str = RECIPE) -> Row | None:
+def recipe_row(rows: list[Row]) -> Row | None:
     """The one-shot row of a recipe's run, with the curve of its training."""
     return next(
-        (row for row in rows if row["method"] == method and row["shot"] == 1 and "curve" in row["trained"]), None
+        (row for row in rows if row["method"] == RECIPE and row["shot"] == 1 and "curve" in row["trained"]), None
     )
 
 
@@ -105,7 +102,7 @@ def power_law(curve: dict[int, tuple[float, float]]) -> tuple[float, float]:
 
 
 def draw_recipe(rows: list[Row]) -> None:
-    reached, tested, before = extrapolated(rows), recipe_row(rows), recipe_row(rows, ONE_AT_A_TIME)
+    reached, tested = extrapolated(rows), recipe_row(rows)
     if reached is None or tested is None:
         return
     curve = errors(tested)
@@ -114,9 +111,6 @@ def draw_recipe(rows: list[Row]) -> None:
     with figure(figure_path("fixed-labels-recipe", False), columns=1) as (axes,):
         axes.loglog(list(curve), [one for one, _ in curve.values()], "o-", color=OURS, label="1 shot")
         axes.loglog(list(curve), [five for _, five in curve.values()], "s-", color=OTHER, label="5 shots")
-        if before is not None:
-            ones = [one for one, _ in errors(before).values()]
-            axes.loglog(list(errors(before)), ones, "o:", color=OURS, alpha=0.5, label="1 shot, one episode at a time")
         axes.loglog(ahead, factor * ahead**power, "--", color=QUIET, label=f"images ** {power:.2f}")
         axes.set(xlabel="images seen", ylabel="20-way validation error, %", title="The paper's recipe, from scratch")
         axes.legend(frameon=False)
@@ -152,12 +146,12 @@ def measured(method: str, name: str, way: int, quick: bool, earlier: list[Row]) 
         trained["curve"] = curve
     learner = with_first_labels(place, way)
     tested = Subject(method, learner.config.decoder.kind, "fixed", name, learner.on_embeddings())
-    for shot in (1, 5) if way not in ONLINE_EPISODES or method in RECIPES or quick else (1, 5, 0):
+    for shot in (1, 5) if way not in ONLINE_EPISODES or method == RECIPE or quick else (1, 5, 0):
         if place != name and shot in before and before[shot]["trained"] == trained:
             yield before[shot]
             continue
         data = characters(way > 423, model=place, quick=quick)
-        episodes = (EPISODES if method in (ARCHITECTURE, *RECIPES) else OTHERS_EPISODES)[way]
+        episodes = (EPISODES if method in (ARCHITECTURE, RECIPE) else OTHERS_EPISODES)[way]
         row = cell(tested, data, way, shot, quick, episodes) if shot else online_row(tested, data, way)
         yield {**row, "trained": trained}
 
