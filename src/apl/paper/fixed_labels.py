@@ -41,9 +41,7 @@ STEADY = 100_000
 """From so many images on the error of a recipe's run falls as a power of their number."""
 EPISODES = {5: 1000, 20: 600, 423: 6, 1000: 4}
 """Fewer than in table 1: the paper's decoder takes a hundred times as long as ours."""
-OTHERS_EPISODES = {20: 60, 423: 2, 1000: 2}
-"""Of the other two decoders, which stand in the table for comparison."""
-ONLINE_EPISODES = {20: 10, 423: 1, 1000: 1}
+ONLINE_EPISODES = {20: 20, 423: 2, 1000: 2}
 LONGEST = 4000
 """Examples of an online episode."""
 POINTS = 40
@@ -151,8 +149,7 @@ def measured(method: str, name: str, way: int, quick: bool, earlier: list[Row]) 
             yield before[shot]
             continue
         data = characters(way > 423, model=place, quick=quick)
-        episodes = (EPISODES if method in (ARCHITECTURE, RECIPE) else OTHERS_EPISODES)[way]
-        row = cell(tested, data, way, shot, quick, episodes) if shot else online_row(tested, data, way)
+        row = cell(tested, data, way, shot, quick, EPISODES[way]) if shot else online_row(tested, data, way)
         yield {**row, "trained": trained}
 
 
