@@ -450,7 +450,7 @@ class Pool:
         self, readings: Readings, truth: Int[np.ndarray, "episode query"], taught: Bool[np.ndarray, "episode query"]
     ) -> None:
         """One Newton step towards the weights under which the truth was most likely. `taught`: which queries count."""
-        episode, query = np.indices(truth.shape)
+        episode, query = np.arange(truth.shape[0])[:, None], np.arange(truth.shape[1])
         taught = taught & readings.known[episode, truth] & (readings.number > 1)[:, None]
         if not taught.any():
             return
@@ -463,11 +463,12 @@ class Pool:
         curvature = ((scores * share[:, :, None]) @ scores.swapaxes(-1, -2)).sum(1) - mean.swapaxes(1, 2) @ mean
         lessons, asked = taught.sum(1), scores.shape[2]
         kept = np.power(FORGETTING, lessons)
-        # A reader that was not asked is last: it neither gains nor loses by this lesson.
-        bent, pull = np.zeros_like(self.precision), np.zeros_like(self.weight)
-        bent[:, :asked, :asked], pull[:, :asked] = curvature, missed
+        if more := len(self.readers) - asked:
+            # A reader that was not asked is last: it neither gains nor loses by this lesson.
+            curvature = np.pad(curvature, ((0, 0), (0, more), (0, more)))
+            missed = np.pad(missed, ((0, 0), (0, more)))
         weight, self.precision = newton_step(
-            self.weight, self.precision, kept, self._prior, self._prior_precision, bent, pull
+            self.weight, self.precision, kept, self._prior, self._prior_precision, curvature, missed
         )
         step = weight - self.weight
         self.weight = self.weight + step * np.minimum(

@@ -85,7 +85,8 @@ class Belief:
     def surprise_nats(self, number: int, way: int) -> float:
         """-ln of what this class was given among the first `way`, by the belief about a single query."""
         among = self.log_probs[0, :way].astype(np.float64)
-        return float(np.logaddexp.reduce(among) - among[number])
+        among -= among.max()
+        return float(np.log(np.exp(among).sum()) - among[number])
 
 
 def softmax(logits: Float[np.ndarray, "query class"]) -> Float[np.ndarray, "query class"]:

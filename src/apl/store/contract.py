@@ -67,6 +67,7 @@ RECEIPTS_KEPT = 10_000
 """Each new receipt takes the place of the oldest."""
 NESTED_AT_MOST = 50
 """How deep lists and dictionaries of a setting may be nested: JSON is read by recursion."""
+_JSON = json.JSONEncoder(allow_nan=False)
 _inherited: list["Store"] = []
 """Stores of the parent process, kept so that Python does not close their connections in a forked child."""
 
@@ -495,7 +496,7 @@ def encoded_settings(settings: Mapping[str, Any] | None) -> dict[str, str]:
     for value in (settings or {}).values():
         if isinstance(value, (dict, list, tuple)):
             _refuse_deep(value, NESTED_AT_MOST - 1)
-    return {str(key): json.dumps(value, allow_nan=False) for key, value in (settings or {}).items()}
+    return {str(key): _JSON.encode(value) for key, value in (settings or {}).items()}
 
 
 def _refuse_deep(value: object, left: int) -> None:
