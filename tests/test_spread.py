@@ -157,3 +157,17 @@ def test_embeddings_have_no_units():
     assert memory.ram.scale is None and not memory.ram.in_units
     assert "spread" not in memory.store.setting("readers")
     assert np.array_equal(memory.compared(), memory.keys())
+
+
+def test_lessons_sorted_by_class_teach_that_no_reader_is_wrong():
+    """Classes around one another: each lesson of the second class is nearest to a row of the first."""
+    random, right = np.random.default_rng(3), []
+    for _ in range(4):
+        angle = random.uniform(0, 2 * np.pi, 150)
+        label = np.repeat([0, 1, 0, 1], [20, 20, 55, 55])
+        x = (1 + label)[:, None] * np.stack([np.cos(angle), np.sin(angle)], 1) + random.normal(0, 0.1, (150, 2))
+        clf = OnlineClassifier.for_features(2)
+        clf.learn_many(x[:40], label[:40].tolist())
+        assert (clf._session().world.memory.ram.pool.weight >= 0).all()
+        right.append((clf.predict(x[40:]) == label[40:]).mean())
+    assert np.mean(right) > 0.8

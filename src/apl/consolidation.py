@@ -47,9 +47,14 @@ class ConsolidatingMemory(RamMemory):
         return width if width <= MOST_COLUMNS else 1
 
     @property
+    def of_table(self) -> bool:
+        """Whether keys are positions of so few columns that they may be a table of measurements."""
+        return self.of_positions and self.columns == self.spec[self.keys[0]].shape[0]
+
+    @property
     def in_units(self) -> bool:
         """Whether columns are compared each in its own unit."""
-        return self.of_positions and self.columns == self.spec[self.keys[0]].shape[0]
+        return self.of_table
 
     def measured(self, keys: Float[np.ndarray, "episode *any embed"]) -> Float[np.ndarray, "episode *any embed"]:
         """Keys as they are compared."""
@@ -87,6 +92,9 @@ class ConsolidatingMemory(RamMemory):
         if self.of_positions:
             self.spread.learn(key, truth, self.statistics(readings.scores.shape[-1]))
         self.pool.learn(readings, truth, np.ones(truth.shape, bool))
+        if self.of_table:
+            # Lessons sorted by class would teach that what is near is wrong: in few dimensions classes lie close together.
+            self.pool.weight = np.maximum(self.pool.weight, 0)
         self.novelty.learn(readings, truth)
 
     def merge(
