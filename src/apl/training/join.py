@@ -40,10 +40,10 @@ class JoinConfig:
 def join(config: JoinConfig, options: RunOptions) -> JointEncoder:
     """Make the encoder, save it under `options.directory/encoder`, and return it."""
     saved = [read_encoder(name) for name in config.encoders_from]
-    parts = [part for source in saved for part in _convolutional(source)]
+    networks, own_maps = zip(*(_networks(source) for source in saved), strict=True)
+    parts, maps = [part for several in networks for part in several], torch.block_diag(*own_maps)
     encoder = JointEncoder(JointConfig(tuple(part.config for part in parts), config.width)).eval()
     encoder.parts = nn.ModuleList(parts)
-    maps = torch.block_diag(*(_own_map(source) for source in saved))
     shown = config.data.load_training(encoder.config.image_size, "none").images
     chosen = torch.randperm(len(shown), generator=torch.Generator().manual_seed(config.seed))[: config.drawings]
     with torch.no_grad():
@@ -74,19 +74,11 @@ def main_directions(vectors: Float[Tensor, "vector all"], count: int) -> Float[T
     return directions[:, -count:].flip(1).T.float()
 
 
-def _convolutional(saved: SavedEncoder) -> list[ConvEncoder]:
+def _networks(saved: SavedEncoder) -> tuple[list[ConvEncoder], Float[Tensor, "embed all"]]:
+    """The networks of an encoder, and how it brings them together; a single one takes its own numbers as they are."""
     match saved.build():
         case ConvEncoder() as alone:
-            return [alone]
+            return [alone], torch.eye(alone.width)
         case JointEncoder() as joint:
-            return list(joint.parts)
+            return list(joint.parts), joint.project.weight.detach()
     raise ValueError(f"{saved.directory} holds no convolutional encoder: it cannot be joined")
-
-
-def _own_map(saved: SavedEncoder) -> Float[Tensor, "embed all"]:
-    """How an encoder that is joined already brings its networks together; a single one takes its own as they are."""
-    match saved.build():
-        case JointEncoder() as joint:
-            return joint.project.weight.detach()
-        case alone:
-            return torch.eye(alone.width)

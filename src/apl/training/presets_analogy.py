@@ -105,7 +105,7 @@ ANALOGY_PRESETS: dict[str, PretrainConfig | AnalogyConfig] = {
     **{f"analogy-{dashed(kind)}-k16-two-hops": from_one_hop(kind, 16, 2) for kind in PAPER_DECODERS},
     **{
         f"analogy-fixed-{dashed(kind)}": compared(
-            kind, 16, task=AnalogyTask(level="fixed"), longest_episode=40, curriculum=0.0, steps=2000
+            kind, 16, task=AnalogyTask(level="fixed"), longest_episode=40, curriculum=0.0, steps=10_000
         )
         for kind in PAPER_DECODERS
     },
