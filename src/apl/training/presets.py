@@ -65,6 +65,13 @@ def on_all_background(start: str, config: PretrainConfig) -> PretrainConfig:
 MILD = JitterConfig(rotation_degrees=6.0, scale=0.08, shear=0.1, shift=0.04, elastic=0.02, thickness=0.1)
 """For the end of a training: strong deformations teach what does not matter, mild ones what is asked about."""
 
+
+def hardly_deformed(start: str, config: PretrainConfig) -> PretrainConfig:
+    """On from an encoder, with the deformations its training ends with."""
+    on = replace(config, encoder_from=f"runs/{start}/encoder", jitter=MILD, steps=2000, batch=128)
+    return replace(on, learning_rate=1e-3, warmup_steps=50, decay_share=1.0)
+
+
 PAPER_ENCODER = DistilConfig(
     student=ConvConfig(stride_on="last"),
     pen_share=0.0,
@@ -197,6 +204,9 @@ PRESETS: dict[str, Preset] = {
     "omniglot-encoder-mirrored": MIRRORED,
     "omniglot-encoder-composed": replace(MIRRORED, composed=8000, steps=11_000, warmup_steps=100, decay_share=0.8),
     "omniglot-encoder-finer": replace(FROM_SCRATCH, encoder=FINER_ENCODER, seed=1),
+    "omniglot-encoder-finer-mild": hardly_deformed(
+        "omniglot-encoder-finer", replace(FROM_SCRATCH, encoder=FINER_ENCODER, seed=1)
+    ),
     "omniglot-encoder-joint": JoinConfig(
         ("runs/omniglot-encoder-composed/encoder", "runs/omniglot-encoder-finer/encoder")
     ),
