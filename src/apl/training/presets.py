@@ -32,16 +32,6 @@ FINER_ENCODER = ConvConfig(
 )
 """As costly as the one above; its first layers look closer."""
 
-LATE_STRIDE_ENCODER = ConvConfig(
-    image_size=56,
-    stem_channels=32,
-    stem_kernel=5,
-    stem_stride=2,
-    groups=(Group(48, 2), Group(96, 3), Group(192, 3), Group(64, 1)),
-    stride_on="last",
-)
-"""A third, narrower and longer at each resolution: to teach with, since networks trained apart err apart."""
-
 GLYPH_ENCODER = ConvConfig(stem_channels=32, stem_kernel=5, stem_stride=2, groups=(Group(48, 2), Group(64, 2)))
 
 MANY_WAYS = (5, 20, 50, 100, 200)
@@ -60,8 +50,6 @@ MIRRORED = PretrainConfig(
 
 FROM_SCRATCH = replace(MIRRORED, steps=10_000, learning_rate=2e-3, warmup_steps=200, decay_share=0.6)
 
-
-LATE_STRIDE = replace(FROM_SCRATCH, encoder=LATE_STRIDE_ENCODER, steps=5000, batch=128, decay_share=0.3, seed=2)
 
 LAKE = replace(FROM_SCRATCH, data=DataSource(split="lake"))
 """Sees nothing but the 964 background characters, 126 of which are held out to choose by."""
@@ -221,8 +209,6 @@ PRESETS: dict[str, Preset] = {
     "omniglot-encoder-finer-mild": hardly_deformed(
         "omniglot-encoder-finer", replace(FROM_SCRATCH, encoder=FINER_ENCODER, seed=1)
     ),
-    "omniglot-encoder-late-stride": LATE_STRIDE,
-    "omniglot-encoder-late-stride-mild": hardly_deformed("omniglot-encoder-late-stride", LATE_STRIDE),
     "omniglot-encoder-joint": JoinConfig(
         ("runs/omniglot-encoder-composed/encoder", "runs/omniglot-encoder-finer/encoder")
     ),
