@@ -66,11 +66,17 @@ MILD = JitterConfig(rotation_degrees=6.0, scale=0.08, shear=0.1, shift=0.04, ela
 """For the end of a training: strong deformations teach what does not matter, mild ones what is asked about."""
 
 
-def hardly_deformed(start: str, config: PretrainConfig) -> PretrainConfig:
-    """On from an encoder, with the deformations its training ends with."""
-    on = replace(config, encoder_from=f"runs/{start}/encoder", jitter=MILD, steps=2000, batch=128)
-    return replace(on, learning_rate=1e-3, warmup_steps=50, decay_share=1.0)
-
+FINER = replace(FROM_SCRATCH, encoder=FINER_ENCODER, seed=1)
+FINER_MILD = replace(
+    FINER,
+    encoder_from="runs/omniglot-encoder-finer/encoder",
+    jitter=MILD,
+    steps=2000,
+    batch=128,
+    learning_rate=1e-3,
+    warmup_steps=50,
+    decay_share=1.0,
+)
 
 PAPER_ENCODER = DistilConfig(
     student=ConvConfig(stride_on="last"),
@@ -205,9 +211,14 @@ PRESETS: dict[str, Preset] = {
     "omniglot-encoder": PretrainConfig(encoder=OMNIGLOT_ENCODER, steps=8500, batch=64),
     "omniglot-encoder-mirrored": MIRRORED,
     "omniglot-encoder-composed": replace(MIRRORED, composed=8000, steps=11_000, warmup_steps=100, decay_share=0.8),
-    "omniglot-encoder-finer": replace(FROM_SCRATCH, encoder=FINER_ENCODER, seed=1),
-    "omniglot-encoder-finer-mild": hardly_deformed(
-        "omniglot-encoder-finer", replace(FROM_SCRATCH, encoder=FINER_ENCODER, seed=1)
+    "omniglot-encoder-finer": FINER,
+    "omniglot-encoder-finer-mild": FINER_MILD,
+    "omniglot-encoder-finer-all": replace(
+        FINER_MILD,
+        data=DataSource(with_validation=True),
+        encoder_from="runs/omniglot-encoder-finer-mild/encoder",
+        steps=1200,
+        learning_rate=8e-4,
     ),
     "omniglot-encoder-joint": JoinConfig(
         ("runs/omniglot-encoder-composed/encoder", "runs/omniglot-encoder-finer/encoder")
