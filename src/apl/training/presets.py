@@ -124,6 +124,17 @@ PENS_MILD = replace(
 )
 """On from there; what no other pen has left is hardly deformed."""
 
+TEACHER = "runs/omniglot-encoder-teacher/encoder"
+PENS_ALL = replace(
+    PENS_MILD,
+    teacher=TEACHER,
+    student_from="pens",
+    data=DataSource(with_validation=True),
+    steps=2500,
+    learning_rate=1e-3,
+)
+"""On with a better teacher and the characters it was chosen by."""
+
 FIXED_LABELS = TrainConfig(
     learner=LearnerConfig(
         encoder=PAPER_ENCODER.student, decoder=DecoderConfig(labels="fixed", way=1000), sigma_ratio=0.2
@@ -223,10 +234,14 @@ PRESETS: dict[str, Preset] = {
     "omniglot-encoder-joint": JoinConfig(
         ("runs/omniglot-encoder-composed/encoder", "runs/omniglot-encoder-finer/encoder")
     ),
+    "omniglot-encoder-teacher": JoinConfig(
+        ("omniglot-one", "runs/omniglot-encoder-finer-all/encoder"), data=DataSource(with_validation=True)
+    ),
     "omniglot-encoder-distilled": DistilConfig(),
     "omniglot-encoder-one": ONE_NETWORK,
     "pens-encoder": PENS,
     "pens-encoder-mild": PENS_MILD,
+    "pens-encoder-all": PENS_ALL,
     "omniglot": OMNIGLOT,
     "omniglot-consolidated": replace(
         OMNIGLOT,
