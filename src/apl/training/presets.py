@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from apl.config import ConvConfig, DecoderConfig, DecoderKind, Group, LearnerConfig
+from apl.config import ConvConfig, DecoderConfig, DecoderKind, Group, JointConfig, LearnerConfig
 from apl.data.jitter import JitterConfig
 from apl.data.pens import PenConfig
 from apl.data.source import DataSource
@@ -35,6 +35,9 @@ FINER_ENCODER = ConvConfig(
 GLYPH_ENCODER = ConvConfig(stem_channels=32, stem_kernel=5, stem_stride=2, groups=(Group(48, 2), Group(64, 2)))
 
 MANY_WAYS = (5, 20, 50, 100, 200)
+
+ALL_CHARACTERS = DataSource(with_validation=True)
+"""Those that networks are chosen by too, once that is done."""
 
 MIRRORED = PretrainConfig(
     encoder=OMNIGLOT_ENCODER,
@@ -129,7 +132,7 @@ PENS_ALL = replace(
     PENS_MILD,
     teacher=TEACHER,
     student_from="pens",
-    data=DataSource(with_validation=True),
+    data=ALL_CHARACTERS,
     steps=2500,
     learning_rate=1e-3,
 )
@@ -139,7 +142,7 @@ FIXED_LABELS = TrainConfig(
     learner=LearnerConfig(
         encoder=PAPER_ENCODER.student, decoder=DecoderConfig(labels="fixed", way=1000), sigma_ratio=0.2
     ),
-    data=DataSource(with_validation=True),
+    data=ALL_CHARACTERS,
     encoder_from="runs/paper-200way/model",
     freeze_encoder=True,
     mirrored="for_decoder",
@@ -226,7 +229,7 @@ PRESETS: dict[str, Preset] = {
     "omniglot-encoder-finer-mild": FINER_MILD,
     "omniglot-encoder-finer-all": replace(
         FINER_MILD,
-        data=DataSource(with_validation=True),
+        data=ALL_CHARACTERS,
         encoder_from="runs/omniglot-encoder-finer-mild/encoder",
         steps=1200,
         learning_rate=8e-4,
@@ -235,14 +238,23 @@ PRESETS: dict[str, Preset] = {
         ("runs/omniglot-encoder-composed/encoder", "runs/omniglot-encoder-finer/encoder")
     ),
     "omniglot-encoder-teacher": JoinConfig(
-        ("omniglot-one", "runs/omniglot-encoder-finer-all/encoder"), data=DataSource(with_validation=True)
+        ("omniglot-one", "runs/omniglot-encoder-finer-all/encoder"), data=ALL_CHARACTERS
     ),
     "omniglot-encoder-distilled": DistilConfig(),
     "omniglot-encoder-one": ONE_NETWORK,
     "pens-encoder": PENS,
     "pens-encoder-mild": PENS_MILD,
     "pens-encoder-all": PENS_ALL,
+    "drawings-encoder": JoinConfig(
+        ("runs/omniglot-encoder-finer-all/encoder", "runs/pens-encoder-all/encoder"), data=ALL_CHARACTERS
+    ),
     "omniglot": OMNIGLOT,
+    "drawings": replace(
+        OMNIGLOT,
+        learner=replace(OMNIGLOT.learner, encoder=JointConfig((FINER_ENCODER, OMNIGLOT_ENCODER), 256)),
+        data=ALL_CHARACTERS,
+        encoder_from="runs/drawings-encoder/encoder",
+    ),
     "omniglot-consolidated": replace(
         OMNIGLOT,
         learner=replace(OMNIGLOT.learner, decoder=replace(OMNIGLOT.learner.decoder, counts=True), sigma_ratio=0.75),
@@ -266,7 +278,7 @@ PRESETS: dict[str, Preset] = {
     "paper-encoder-all": replace(
         PAPER_MILD,
         student_from="runs/paper-encoder-mild/encoder",
-        data=DataSource(with_validation=True),
+        data=ALL_CHARACTERS,
         steps=1500,
     ),
     "paper-20way": TrainConfig(
