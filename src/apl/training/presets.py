@@ -219,6 +219,13 @@ OMNIGLOT = TrainConfig(
 )
 """The decoder of the bundled model."""
 
+
+def on_all_characters(networks: tuple[ConvConfig, ...], encoder: str) -> TrainConfig:
+    """The same decoder, on an encoder that has seen the characters it was chosen by."""
+    learner = replace(OMNIGLOT.learner, encoder=JointConfig(networks, 256))
+    return replace(OMNIGLOT, learner=learner, data=ALL_CHARACTERS, encoder_from=encoder)
+
+
 Preset = PretrainConfig | JoinConfig | DistilConfig | TrainConfig | AnalogyConfig
 
 PRESETS: dict[str, Preset] = {
@@ -238,10 +245,13 @@ PRESETS: dict[str, Preset] = {
         ("runs/omniglot-encoder-composed/encoder", "runs/omniglot-encoder-finer/encoder")
     ),
     "omniglot-encoder-teacher": JoinConfig(
-        ("omniglot-one", "runs/omniglot-encoder-finer-all/encoder"), data=ALL_CHARACTERS
+        ("runs/omniglot-encoder-one/encoder", "runs/omniglot-encoder-finer-all/encoder"), data=ALL_CHARACTERS
     ),
     "omniglot-encoder-distilled": DistilConfig(),
     "omniglot-encoder-one": ONE_NETWORK,
+    "omniglot-encoder-one-all": replace(
+        ONE_NETWORK, teacher=TEACHER, student_from="runs/omniglot-encoder-one/encoder", data=ALL_CHARACTERS
+    ),
     "pens-encoder": PENS,
     "pens-encoder-mild": PENS_MILD,
     "pens-encoder-all": PENS_ALL,
@@ -249,12 +259,9 @@ PRESETS: dict[str, Preset] = {
         ("runs/omniglot-encoder-finer-all/encoder", "runs/pens-encoder-all/encoder"), data=ALL_CHARACTERS
     ),
     "omniglot": OMNIGLOT,
-    "drawings": replace(
-        OMNIGLOT,
-        learner=replace(OMNIGLOT.learner, encoder=JointConfig((FINER_ENCODER, OMNIGLOT_ENCODER), 256)),
-        data=ALL_CHARACTERS,
-        encoder_from="runs/drawings-encoder/encoder",
-    ),
+    "omniglot-one": on_all_characters((OMNIGLOT_ENCODER,), "runs/omniglot-encoder-one-all/encoder"),
+    "pens": on_all_characters((OMNIGLOT_ENCODER,), "runs/pens-encoder-all/encoder"),
+    "drawings": on_all_characters((FINER_ENCODER, OMNIGLOT_ENCODER), "runs/drawings-encoder/encoder"),
     "omniglot-consolidated": replace(
         OMNIGLOT,
         learner=replace(OMNIGLOT.learner, decoder=replace(OMNIGLOT.learner.decoder, counts=True), sigma_ratio=0.75),
