@@ -19,6 +19,8 @@ from apl.config import LearnerConfig
 from apl.durable_file import replace_durably
 
 BUNDLED = Path(__file__).parent / "weights"
+FOR_DRAWINGS = "drawings"
+"""The bundled model that commands take for pictures unless told otherwise."""
 IN_CHECKOUT = Path(__file__).parents[2] / "models"
 """Models that only `apl reproduce` needs: not part of the wheel."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from apl.checkpoint import FOR_DRAWINGS
 from apl.cli.options import JsonOption, TrainedModel
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ OURS, OTHER = "#c8443c", "#33658a"
 class Command:
     """Watch the learner meet characters that nobody has ever seen, and stop writing once it knows them."""
 
-    model: TrainedModel = "omniglot"
+    model: TrainedModel = FOR_DRAWINGS
     way: Annotated[int, tyro.conf.arg(metavar="CHARACTERS")] = 20
     """How many characters to invent."""
     drawings: Annotated[int, tyro.conf.arg(metavar="TIMES")] = 20

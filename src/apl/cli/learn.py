@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from apl.checkpoint import FOR_DRAWINGS
 from apl.cli.one_line import one_line
 from apl.cli.options import InkOption, JsonOption, MemoryOption, ModelOption, NameOption
 
@@ -61,7 +62,7 @@ class Command:
         check_parameters(**parameters)
         for remark in found.remarks:
             print(one_line(remark), file=sys.stderr)
-        new_model = "text" if texts else "omniglot"
+        new_model = "text" if texts else FOR_DRAWINGS
         with open_classifier(self.memory, self.name, self.model, new_model, ink=self.ink, **parameters) as classifier:
             if texts != (classifier.input_kind == "text"):
                 kinds = ("texts", "pictures") if texts else ("pictures", "texts")

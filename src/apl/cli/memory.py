@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from apl.checkpoint import FOR_DRAWINGS
 from apl.cli.one_line import one_line
 from apl.cli.options import JsonOption, MemoryPlace, NameOption, TrainedModel
 
@@ -205,7 +206,7 @@ class Reembed:
 
     source: Source
     target: Target
-    model: TrainedModel = "omniglot"
+    model: TrainedModel = FOR_DRAWINGS
     source_name: SourceName = "default"
     target_name: TargetName = "default"
     json: JsonOption = False

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from apl.checkpoint import FOR_DRAWINGS
 from apl.classifier.online import OnlineClassifier
 from apl.store import FingerprintMismatch, NoSuchMemory, StoreError, delete_memory, list_memories
 
 
 def open_classifier(
-    memory: str, name: str, model: str | None, new_model: str = "omniglot", **parameters: Any
+    memory: str, name: str, model: str | None, new_model: str = FOR_DRAWINGS, **parameters: Any
 ) -> OnlineClassifier:
     """With the model the memory was made with; a new memory gets the one named for that."""
     try:

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from apl.checkpoint import FOR_DRAWINGS
+
 arg = tyro.conf.arg
 
 MemoryOption = Annotated[
@@ -22,7 +24,7 @@ ModelOption = Annotated[
     arg(
         metavar="MODEL",
         help="A bundled model's name, or a saved model's directory. By default the one the memory was made with; "
-        "for a new memory omniglot.",
+        f"for a new memory {FOR_DRAWINGS}.",
     ),
 ]
 TrainedModel = Annotated[str, arg(metavar="MODEL", help="A bundled model's name, or the directory of a saved one.")]

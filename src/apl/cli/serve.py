@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+from apl.checkpoint import FOR_DRAWINGS
 from apl.cli.options import arg
 
 
@@ -17,7 +18,7 @@ from apl.cli.options import arg
 class Command:
     """Serve named memories over HTTP, and a page where anybody can teach by drawing."""
 
-    model: Annotated[str, arg(metavar="MODEL")] = "omniglot"
+    model: Annotated[str, arg(metavar="MODEL")] = FOR_DRAWINGS
     """A bundled model's name or a saved one's directory; `photo` for photographs, `text` for sentences."""
     memory: Annotated[str, arg(metavar="MEMORY")] = "apl-memories.apl"
     """Where the memories live: a file (made if needed), a URL, or `ram:` for memories that end with the process."""

@@ -28,7 +28,7 @@ EXPERIMENTS = {
     "per-class": Experiment("online", "Stored items per class, 20-way", "reproduce_per_class"),
     "thousand-way": Experiment("thousand_way", "1000-way, accuracy against items written"),
     "mnist": Experiment("mnist", "Transfer to MNIST"),
-    "pens": Experiment("pens", "Other pens: one network against the ensemble", needs="pens"),
+    "pens": Experiment("pens", "Other pens", needs="drawings"),
     "decoders": Experiment("decoders", "Decoders compared"),
     "sigma": Experiment("sigma", "Threshold of surprise, 200-way"),
     "continual": Experiment("continual", "Continual learning"),

@@ -4,7 +4,7 @@
 by our ensemble (`apl train paper-encoder`, then `-mild`, then `-all`); it is trained with a decoder at 200-way (`fixed-200way`,
 `paper-200way`), as in the paper, and a decoder of N fixed labels on it follows (`fixed-1000way`, then `fixed-423way`, `fixed-20way`,
 `fixed-5way`); at 20-way both are then trained together on episodes (`paper-architecture`). *Paper's recipe*: everything from
-scratch through the decoder (`paper-20way`; `paper-recipe` is for a longer run, eight episodes side by side). The other two
+scratch through the decoder (`paper-recipe`, eight episodes side by side). The other two
 decoders (`fixed-1000way-lstm`, …) stand beside the first online, for the figure of the paper's appendix. A decoder takes
 22 MB and is not kept in the repository: where it is neither there nor in runs/, or those very weights of runs/ were measured
 before, what was measured is kept. To measure all that is in runs/ anew, delete the result file.
@@ -35,7 +35,7 @@ MODELS = {
     ARCHITECTURE: {5: "fixed-5way", 20: "paper-architecture", 423: "fixed-423way", 1000: "fixed-1000way"},
     f"{ARCHITECTURE}, working memory": {way: f"fixed-{way}way-working-memory" for way in WAYS[1:]},
     f"{ARCHITECTURE}, LSTM": {way: f"fixed-{way}way-lstm" for way in WAYS[1:]},
-    RECIPE: {20: "paper-20way"},
+    RECIPE: {20: "paper-recipe"},
 }
 STEADY = 100_000
 """From so many images on the error of a recipe's run falls as a power of their number."""

@@ -152,9 +152,9 @@ def _pens(rows: list[Row]) -> list[Finding]:
             for r in rows
             if (r["drawings"], r["way"]) == (drawings, way)
         }
-        pair = " against ".join(f"{at[m, 1]:.1f} / {at[m, 5]:.1f}" for m in ("pens", "omniglot"))
+        pair = " against ".join(f"{at[m, 1]:.1f} / {at[m, 5]:.1f}" for m in ("drawings", "omniglot"))
         said.append(f"{drawings} {way}-way {pair}")
-    return [Finding("not in the paper: 1 / 5 shots, `pens` against `omniglot`", "; ".join(said), "–")]
+    return [Finding("not in the paper: 1 / 5 shots, `drawings` against `omniglot`", "; ".join(said), "–")]
 
 
 def _decoders(rows: list[Row]) -> list[Finding]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass, field
 
+from apl.checkpoint import FOR_DRAWINGS
+
 BATCH = 64
 """Examples in one request."""
 TOP = 20
@@ -53,7 +55,7 @@ class Limits:
 class Settings:
     """Everything about one running service."""
 
-    model: str = "omniglot"
+    model: str = FOR_DRAWINGS
     memory: str | None = "apl-memories.apl"
     """A path or URL where the memories live; None or `ram:` for memories that end with the process."""
     host: str = "127.0.0.1"

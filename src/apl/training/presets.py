@@ -155,7 +155,7 @@ FIXED_LABELS = TrainConfig(
     decay=0.3,
 )
 """The paper's decoder of 1000 labels, taught on classes its encoder was not taught."""
-FEWER_LABELS_STEPS = {5: 350, 20: 450, 200: 150, 423: 80}
+FEWER_LABELS_STEPS = {5: 800, 20: 1000, 200: 150, 423: 80}
 
 
 def fixed_labels(way: int, kind: DecoderKind = "relational") -> TrainConfig:
@@ -168,7 +168,6 @@ def fixed_labels(way: int, kind: DecoderKind = "relational") -> TrainConfig:
         whole,
         copying=False,
         decoder_from=f"runs/{fixed_name(1000, kind)}/model",
-        composed=0,
         ways=(way,),
         longest_episode=10,
         steps=FEWER_LABELS_STEPS[way],
@@ -188,8 +187,9 @@ def together(way: int) -> TrainConfig:
         decoder_from=f"runs/{fixed_name(way)}/model",
         freeze_encoder=False,
         mirrored="for_encoder",
+        composed=0,
         jitter=MILD,
-        steps=200,
+        steps=200 if way > 20 else 400,
     )
 
 
@@ -288,8 +288,13 @@ PRESETS: dict[str, Preset] = {
         data=ALL_CHARACTERS,
         steps=1500,
     ),
-    "paper-20way": TrainConfig(
-        learner=LearnerConfig(decoder=DecoderConfig(labels="fixed", way=20)), parallel=1, steps=30_000
+    "paper-encoder-further": replace(
+        PAPER_MILD,
+        teacher=TEACHER,
+        student_from="runs/paper-encoder-all/encoder",
+        data=ALL_CHARACTERS,
+        steps=2500,
+        learning_rate=1e-3,
     ),
     "paper-recipe": RECIPE,
     # The paper trains its encoder at 200-way first and reuses it: so do all of these.
