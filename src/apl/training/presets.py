@@ -131,7 +131,7 @@ TEACHER = "runs/omniglot-encoder-teacher/encoder"
 PENS_ALL = replace(
     PENS_MILD,
     teacher=TEACHER,
-    student_from="pens",
+    student_from="runs/pens-encoder-mild/encoder",
     data=ALL_CHARACTERS,
     steps=2500,
     learning_rate=1e-3,
