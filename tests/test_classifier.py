@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import apl
 from apl.classifier.online import OnlineClassifier
@@ -179,6 +180,53 @@ def test_features_saved_and_loaded_answer_the_same(tmp_path: Path) -> None:
     classifier.save(tmp_path / "vectors.apl")
     with OnlineClassifier.load(tmp_path / "vectors.apl") as loaded:
         np.testing.assert_array_equal(loaded.predict_proba(X), classifier.predict_proba(X))
+
+
+def test_saving_replaces_nothing_but_a_copy_of_the_same_memory(classifier, learner, pictures, tmp_path: Path) -> None:
+    mine = tmp_path / "notes.txt"
+    mine.write_text("not a memory")
+    with OnlineClassifier.from_pretrained(learner, memory=tmp_path / "two.apl", name="other") as other:
+        other.learn_one(pictures["bar"][0], "bar")
+    for place in (mine, tmp_path / "two.apl"):
+        before = place.read_bytes()
+        with pytest.raises(StoreError):
+            classifier.save(place)
+        assert place.read_bytes() == before
+    for _ in range(2):
+        classifier.save(tmp_path / "copy.apl")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["copy.apl", "notes.txt", "two.apl"]
+
+
+def test_a_picture_may_be_given_as_its_file(classifier, pictures, tmp_path: Path) -> None:
+    sheet = pictures["corner"][7]
+    Image.fromarray(sheet).save(tmp_path / "corner.png")
+    place = tmp_path / "corner.png"
+    known = classifier.predict_proba_one(sheet)
+    for given in (place, str(place), place.read_bytes()):
+        assert classifier.predict_proba_one(given) == known
+        assert classifier.predict_proba([given]).tolist() == classifier.predict_proba([sheet]).tolist()
+    with pytest.raises(ValueError, match=r"none\.png: there is no such file"):
+        classifier.learn_one(tmp_path / "none.png", "corner")
+
+
+def test_a_row_is_named_by_a_whole_number(classifier) -> None:
+    rows = len(classifier)
+    for wrong in (1.9, "2", True):
+        with pytest.raises(TypeError):
+            classifier.forget(row=wrong)
+    assert len(classifier) == rows
+
+
+def test_a_vector_without_a_direction_is_like_nothing() -> None:
+    random, classifier = np.random.default_rng(0), OnlineClassifier()
+    assert classifier.counts() == {}
+    for number in range(20):
+        vector = np.zeros(100)
+        vector[number % 4 * 10 :][:10] = random.random(10) > 0.4
+        classifier.learn_one(vector, number % 4)
+    unknown = classifier.predict_proba_one(np.zeros(100))
+    assert max(unknown.values()) < 0.5 and unknown.new_class > 0.5
+    assert classifier.learn_one(np.zeros(100), 9).surprise_nats < 10
 
 
 def test_a_saved_model_is_found_again_by_what_the_memory_records(learner, pictures, tmp_path: Path) -> None:
@@ -374,6 +422,13 @@ def test_the_row_that_another_stands_in_for_goes_first() -> None:
         classifier.learn_one(vector, label)
     receipt = classifier.learn_one([9, 9], "c")
     assert receipt.evicted == (1,), "rows 1 and 4 say the same: the older goes"
+
+
+def test_a_known_class_that_grows_throws_out_no_other() -> None:
+    classifier = OnlineClassifier.for_features(2, max_rows=3, sigma=0.0)
+    for vector, label in (([0, 0], "a"), ([0, 9], "b"), ([9, 0], "c"), ([8, 1], "c"), ([1, 8], "b")):
+        classifier.learn_one(vector, label)
+    assert classifier.counts() == {"a": 1, "b": 1, "c": 1}
 
 
 def test_parameters_may_change_while_open(classifier, pictures) -> None:

@@ -79,6 +79,18 @@ def test_a_budget_smaller_than_the_classes_says_which_are_lost(model, capsys, tm
     assert again["classes"] == 12 and again["labels_without_rows"] == []
 
 
+def test_what_an_interrupted_run_took_out_the_next_one_learns(pictures, memory, capsys, monkeypatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("apl.classifier.online.OnlineClassifier.learn_many", interrupted)
+        with pytest.raises(BaseException):  # noqa: B017  what Ctrl-C becomes is the command line's business
+            assert said(capsys, "learn", pictures, "--memory", memory, "--again")[0] == 0
+    again = call(capsys, "learn", pictures, "--memory", memory)
+    assert again["learnt"] == 6 and again["already_known"] == 0 and again["classes"] == 2
+
+
 def test_after_forgetting_the_folder_can_be_learnt_again(pictures, memory, capsys) -> None:
     call(capsys, "forget", "--memory", memory, "--label", "I")
     status, out, err = said(capsys, "learn", pictures, "--memory", memory)
@@ -183,3 +195,13 @@ def test_texts_of_a_table_are_learnt_asked_about_and_explained(letters_as_text, 
     scribble(tmp_path / "pictures" / "a" / "0.png", 0)
     status, _, err = said(capsys, "learn", tmp_path / "pictures", "--memory", memory)
     assert status == 2 and "holds pictures, and this memory knows texts" in err
+
+
+def test_a_text_under_two_labels_is_told_and_the_answer_stays(letters_as_text, capsys, tmp_path) -> None:
+    table, memory = tmp_path / "intents.csv", tmp_path / "intents.apl"
+    table.write_text("text,label\nwhere is my card,card\nwhat is the rate,rate\nwhere is my card,rate\n")
+    for run in range(3):
+        status, out, err = said(capsys, "learn", table, "--memory", memory, "--json")
+        assert status == 0 and json.loads(out)["learnt"] == (2 if run == 0 else 0)
+        assert "line 4: left out, line 2 says 'card' of the same text" in err
+        assert call(capsys, "predict", "where is my card", "--memory", memory)["label"] == "card"

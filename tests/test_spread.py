@@ -159,6 +159,14 @@ def test_embeddings_have_no_units():
     assert np.array_equal(memory.compared(), memory.keys())
 
 
+def test_a_table_sorted_by_class_does_not_keep_all_of_the_first():
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(120, 4)) * [1, 10, 0.1, 3] + 50, np.repeat([0, 1, 2], 40)
+    x[:, 0] += 8 * y
+    clf = OnlineClassifier().fit(x, y)
+    assert clf.counts()[0] < 20 and (clf.predict(x) == y).mean() > 0.95
+
+
 def test_lessons_sorted_by_class_teach_that_no_reader_is_wrong():
     """Classes around one another: each lesson of the second class is nearest to a row of the first."""
     random, right = np.random.default_rng(3), []

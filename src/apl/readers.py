@@ -255,7 +255,9 @@ def class_mean(
     shift = np.vecdot(asked, centre)[..., None]
     away = np.vecdot(asked, query)[..., None] - shift
     long = np.sqrt(np.vecdot(query, query)[..., None] * np.maximum(classes.square, 1e-12)[:, None])
-    plain = (away * inner + off_centre) / np.maximum(long, 1e-12)
+    plain = away * inner + off_centre
+    # What has no direction (a text of unknown words alone, say) is like nothing.
+    plain = np.divide(plain, long, out=np.zeros_like(plain), where=long > 1e-12)
     off_centre = off_centre / examples
     square = classes.square[:, None] / np.square(examples) - 2 * off_centre + np.vecdot(centre, centre)[..., None]
     length = np.sqrt(np.maximum(square, 1e-12))
@@ -280,7 +282,9 @@ def class_density(
     This is probabilistic LDA (Ioffe 2006) with a single variance within and between classes: log N(q; t·m, W + B/(nB/W + 1)).
     """
     centre, reach = classes.centre[:, None], np.vecdot(away, away)[..., None]
-    everything = np.maximum(np.vecdot(query, query) - np.vecdot(centre, centre), 1e-12)[..., None]
+    length_squared, off_origin = np.vecdot(query, query), np.vecdot(centre, centre)
+    spread = np.where(length_squared > 1e-12, length_squared - off_origin, off_origin)
+    everything = np.maximum(spread, 1e-12)[..., None]
     ratio = (1 - within) / within
     weighed = classes.examples[:, None] * ratio
     more = weighed + 1

@@ -57,7 +57,7 @@ class Spread:
         """Examples of known classes, as they were seen before they were learnt."""
         episode = np.arange(self.episodes)[:, None]
         count = classes.examples[episode, truth][..., None].astype(np.float64)
-        taught = (count > 0) & ((classes.examples > 0).sum(1) > 1)[:, None, None]
+        taught = count > 0
         kept = np.power(FORGETTING, taught.sum((1, 2)))
         centre = classes.everything / np.maximum(classes.examples.sum(1), 1)[:, None]
         mean = classes.total[episode, truth] / np.maximum(count, 1)

@@ -289,7 +289,10 @@ class DurableMemory:
             if int(of_class.sum()) >= self.max_rows_per_class:
                 return of_class
         if self.max_rows is not None and len(self) >= self.max_rows:
-            return np.ones(len(self), bool)
+            # Where every class is down to one row, a known one makes room for its new row itself.
+            own = self.labels() == self._number[label]
+            alone = own.any() and len(self) == len(np.unique(self.labels()))
+            return own if alone else np.ones(len(self), bool)
         return None
 
     def _remove(self, ids: set[int], arriving: Label | None = None) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ from apl.encoders import FrozenEncoder, open_encoder, plugged_encoder
 from apl.encoders.trained import trained_encoder
 from apl.learner import Learner
 from apl.pictures.drawings import Ink, from_png
+from apl.pictures.image_file import opened
 from apl.store import Label, NewRow, Store, StoreError
 
 _OPENING = threading.RLock()
@@ -201,7 +203,8 @@ class OnlineClassifier(Estimator):
         labels, examples = plain_labels(y), self._many(X)
         sources = [None] * len(labels) if sources is None else list(sources)
         if not len(examples) == len(labels) == len(sources):
-            raise ValueError(f"{len(examples)} examples, {len(labels)} labels and {len(sources)} sources")
+            told = "" if len(sources) == len(labels) else f" and {len(sources)} sources"
+            raise ValueError(f"{len(examples)} examples, {len(labels)} labels{told}")
         return self._session(examples).learn(examples, labels, sources, self.keep_images, settings)
 
     def fit(self, X: Any, y: Any) -> OnlineClassifier:
@@ -258,6 +261,8 @@ class OnlineClassifier(Estimator):
         """
         if sum(what is not None for what in (label, row, source)) != 1:
             raise ValueError("say what to forget: label=, row= or source=")
+        if row is not None and (isinstance(row, bool) or not isinstance(row, Integral)):
+            raise TypeError(f"a row is named by its number, got {row!r}")
         with self._session().alone() as world:
             if source is not None:
                 return world.forget_source(source)
@@ -266,7 +271,11 @@ class OnlineClassifier(Estimator):
 
     def counts(self) -> dict[Label, int]:
         """Rows of each known class."""
-        with self._session().alone() as world:
+        try:
+            session = self._session()
+        except UnknownWidth:  # no example has opened it yet
+            return {}
+        with session.alone() as world:
             return world.memory.counts()
 
     def __len__(self) -> int:
@@ -282,7 +291,8 @@ class OnlineClassifier(Estimator):
         return self._session().store
 
     def save(self, path: Any, name: str | None = None) -> None:
-        """Copy the memory into a new file, replacing an old one. Rows are numbered afresh there.
+        """Copy the memory into a file of its own. One that holds this memory alone is replaced, any other is left as it is.
+        Rows are numbered afresh there.
 
         This classifier stays with its own memory; one that lives in a file is saved at all times.
         """
@@ -361,6 +371,7 @@ class OnlineClassifier(Estimator):
             return one_encoded(encoder, x)
         if self.model is None:
             return one_vector(x)
+        x = opened(x)
         picture = one_picture(x, self.ink)
         self._look_at([x])
         return picture
@@ -370,6 +381,8 @@ class OnlineClassifier(Estimator):
             return many_encoded(encoder, x)
         if self.model is None:
             return many_vectors(x)
+        if isinstance(x, (list, tuple)):
+            x = [opened(one) for one in x]
         pictures = many_pictures(x, self.ink)
         self._look_at(x)
         return pictures

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, get_args
 
 from apl.config import Metric
+
+MOST_NEIGHBOURS = 1024
+"""Rows that one question may recall: they are compared with one another too."""
 
 
 def check_parameters(
@@ -20,8 +23,10 @@ def check_parameters(
     for name, value in (("max_rows", max_rows), ("max_rows_per_class", max_rows_per_class), ("k", k)):
         if value is not None:
             check_whole(name, value)
-    if sigma is not None and not 0 <= sigma < math.inf:
-        raise ValueError(f"sigma must be at least 0 nats, got {sigma}")
+    if k is not None and k > MOST_NEIGHBOURS:
+        raise ValueError(f"k may be {MOST_NEIGHBOURS} at most, got {k}: every question would look at so many rows")
+    if sigma is not None and not (isinstance(sigma, Real) and 0 <= sigma < math.inf):
+        raise ValueError(f"sigma must be at least 0 nats, and a number, got {sigma!r}")
     if metric not in (None, *get_args(Metric)):
         raise ValueError(f"metric is 'euclidean' or 'cosine', got {metric!r}")
 

@@ -27,7 +27,7 @@ from apl.encoders import FrozenEncoder, encoder_name, plugged_encoder
 from apl.encoders.trained import TrainedEncoder
 from apl.exported import load_for_use
 from apl.learner import Learner
-from apl.store import Label, Store, StoreError, is_on_server, open_store
+from apl.store import Label, Store, StoreError, is_on_server, list_memories, open_store
 from apl.store.transfer import settings_that_travel
 
 CLASSIFIER_SETTING = "classifier"
@@ -125,6 +125,10 @@ class Session:
             raise StoreError(f"{path} is a directory: say under which name to save the memory in it")
         if path.with_name(path.name + "-wal").exists():
             raise StoreError(f"{path} is open, or was not closed in order: save under another name")
+        # Of a file that is no memory, listing says so.
+        there = list_memories(path) if path.exists() and path.stat().st_size else []
+        if others := [info.name for info in there if info.name != name]:
+            raise StoreError(f"{path} holds other memories ({', '.join(others)}): save under another name")
         part = path.with_name(path.name + ".part")
         part.unlink(missing_ok=True)
         try:

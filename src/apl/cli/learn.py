@@ -73,7 +73,7 @@ class Command:
             result = {"learnt": 0, "written": 0, "replaced": 0, "evicted": 0, "forgotten": 0, "unreadable": 0}
             self._forget_gone(classifier, seen, {source for _, source in files}, result)
             before = len(classifier)
-            marked = self._marked(files, result)
+            marked = once_each(self._marked(files, result))
             fresh = [file for file in marked if self.again or not seen.knows(file[1], file[2])]
             result["already_known"] = len(marked) - len(fresh)
             with progress("examples", len(fresh)) as done:
@@ -148,17 +148,31 @@ class Command:
             except ValueError as error:
                 self._unreadable(found, error, result)
                 continue
-            if source in marks:  # a table may hold a text twice
-                continue
             photographs.add(example)
             examples.append(example)
             labels.append(found.label)
             marks[source] = mark
         if not marks:
             return
-        # What changed under its old name replaces what was learnt from it.
+        # What changed under its old name replaces what was learnt from it. It is noted as gone first: whoever is interrupted
+        # in between has it learnt by the next run.
+        if known := [source for source in marks if seen.is_known(source)]:
+            classifier.store.update_settings(seen.entry(dict.fromkeys(known)))
         for source in marks:
             result["replaced"] += len(classifier.forget(source=source))
         receipts = classifier.learn_many(examples, labels, sources=list(marks), settings=seen.entry(marks))
         result["learnt"] += len(receipts)
         result["written"] += sum(receipt.written for receipt in receipts)
+
+
+def once_each(files: list[tuple[FoundExample, str, str]]) -> list[tuple[FoundExample, str, str]]:
+    """A table may hold a text twice: the first line counts, and one that contradicts it is told."""
+    first: dict[str, tuple[FoundExample, str, str]] = {}
+    for file in files:
+        before = first.setdefault(file[1], file)[0]
+        if before.label != file[0].label:
+            told = (
+                f"{file[0].where}: left out, {before.where.rpartition(', ')[2]} says {before.label!r} of the same text"
+            )
+            print(one_line(told), file=sys.stderr)
+    return list(first.values())

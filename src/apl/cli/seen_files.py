@@ -40,6 +40,10 @@ class SeenFiles:
     def knows(self, source: str, mark: str) -> bool:
         return self._marks[source] == mark if source in self._marks else mark in self._old_marks
 
+    def is_known(self, source: str) -> bool:
+        """Whether anything was learnt under this name."""
+        return self._marks.get(source) is not None or bool(self._old_marks)
+
     def gone(self, present: Iterable[str]) -> list[str]:
         """Files of this directory that were seen once and are not there any more."""
         here = set(present)

@@ -12,6 +12,7 @@ import io
 import os
 import struct
 from pathlib import Path
+from typing import Any
 
 from PIL import Image, ImageOps, JpegImagePlugin, UnidentifiedImageError
 
@@ -50,6 +51,20 @@ def open_image(source: str | os.PathLike[str] | bytes, most_pixels: int = LARGES
     except Exception:
         # Decoders meet damaged files with errors of every kind; all of them mean the same here.
         raise ValueError("the picture is damaged") from None
+
+
+def opened(picture: Any) -> Any:
+    """A path, a file or its bytes as the picture in it; anything else as it is."""
+    if hasattr(picture, "read"):
+        picture = picture.read()
+    if isinstance(picture, (bytes, bytearray)):
+        return open_image(bytes(picture))
+    if isinstance(picture, (str, os.PathLike)):
+        try:
+            return open_image(picture)
+        except ValueError as error:
+            raise ValueError(f"{os.fspath(picture)}: {error}") from None
+    return picture
 
 
 def _read_smaller(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 from PIL import Image, ImageOps
 
-from apl.pictures.image_file import open_image
+from apl.pictures.image_file import opened
 from apl.pictures.pixels import channels_last, check_pixels, is_deep
 
 KEPT_SIDE = 112
@@ -20,18 +19,10 @@ KEPT_SIDE = 112
 
 def read_photo(photo: Any) -> Image.Image:
     """A path, a file or its bytes, a PIL image, or an array (`apl.pictures.pixels`) as an RGB image."""
-    if hasattr(photo, "read"):
-        photo = photo.read()
+    photo = opened(photo)
     if isinstance(photo, Image.Image):
         check_pixels(photo.width, photo.height)
         return _rgb(ImageOps.exif_transpose(photo))
-    if isinstance(photo, (str, os.PathLike)):
-        try:
-            return _rgb(open_image(photo))
-        except ValueError as error:
-            raise ValueError(f"{os.fspath(photo)}: {error}") from None
-    if isinstance(photo, (bytes, bytearray)):
-        return _rgb(open_image(bytes(photo)))
     return _from_array(photo)
 
 

@@ -45,7 +45,7 @@ def channels_last(image: Any) -> Float[np.ndarray, "height width channels"]:
     elif isinstance(image, (list, tuple)):
         image = np.asarray(image)
     elif not isinstance(image, np.ndarray):
-        raise TypeError(f"an image is a PIL image, a numpy array or a torch tensor, got {type(image).__name__}")
+        raise TypeError(f"an image is a path, a PIL image, a numpy array or a torch tensor, got {type(image).__name__}")
     if image.ndim == 3:
         first, last = image.shape[0] <= 4, image.shape[2] <= 4
         if first and (torch_like or not last):
