@@ -46,7 +46,7 @@ class Command:
         if self.json:
             print(json_format.dumps({"forgotten": gone, "rebuilt": rebuilt, "rows": left}))
         else:
-            again = "; `apl learn DIR --again` learns their pictures anew" if gone and self.row is None else ""
+            again = "; `apl learn DIR --again` learns them anew" if gone and self.row is None else ""
             others = f", made {len(rebuilt)} anew without it" if rebuilt else ""
             print(f"forgot {len(gone)} rows{others}, {left} are left{again}")
         return 0 if gone or rebuilt else 1
