@@ -1,7 +1,7 @@
 """Adaptive Posterior Learning: few-shot learning with a surprise-based memory.
 
     import apl
-    clf = apl.OnlineClassifier.from_pretrained("omniglot")
+    clf = apl.OnlineClassifier.from_pretrained("drawings")
 
 The public names are below; each is imported from its module when first asked for, so `import apl` is quick.
 

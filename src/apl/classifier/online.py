@@ -1,6 +1,6 @@
 """OnlineClassifier: what a practitioner uses every day. Any labels, any number of classes, a memory that lasts.
 
-    clf = OnlineClassifier.from_pretrained("omniglot", memory="letters.apl")
+    clf = OnlineClassifier.from_pretrained("drawings", memory="letters.apl")
     clf.learn_one(image, "alpha")
     clf.predict_one(another)
 
