@@ -20,6 +20,8 @@ import apl.service
 import apl.service.encoding as encoding
 from apl.classifier.online import OnlineClassifier
 from apl.cli import main
+from apl.service.guard import Refused
+from apl.service.requests import Lesson, parse
 from apl.store import NewRow, StoreAway, open_store
 from apl.store.ram import RamStore
 
@@ -87,6 +89,12 @@ def test_batches_keep_their_order(service: httpx.Client, home: str) -> None:
     assert [a["neighbours"][0]["label"] for a in asked] == ["sign 0", "sign 1", "sign 2"]
     form = service.post(f"{home}/learn/batch", files=files, data={"label": ["x", "y", "z"], "source": ["a", "b", "c"]})
     assert [r["label"] for r in form.json()["receipts"]] == ["x", "y", "z"]
+
+
+@pytest.mark.parametrize("label", ["null", "1.5", "9223372036854775808"])
+def test_what_cannot_be_a_label_is_told_what_may_be(label: str) -> None:
+    with pytest.raises(Refused, match=r"^label: it must be text of 1 to 200 characters, or an integer of 64 bits$"):
+        parse(Lesson, f'{{"label": {label}}}'.encode())
 
 
 def test_labels_may_be_integers_and_seven_is_not_the_text_seven(service: httpx.Client, home: str) -> None:

@@ -169,8 +169,12 @@ def parse(kind: type[Body], content: bytes) -> Body:
         return kind.model_validate(value)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(str(part) for part in first["loc"])[:200]
+        # Of a label, which may be text or a number, pydantic says which of the two it tried.
+        parts = [str(part) for part in first["loc"] if not str(part).startswith("constrained-")]
+        place = ".".join(parts)[:200]
         message = first["msg"].removeprefix("Value error, ")
+        if len(parts) < len(first["loc"]) and first["type"] == "string_type":
+            message = f"it must be text of 1 to {LABEL_CHARACTERS} characters, or an integer of 64 bits"
         raise Refused(422, "invalid", f"{place}: {message}" if place else message) from None
 
 
