@@ -128,7 +128,7 @@ def test_graphs_of_another_model_are_refused(tiny: Path, tmp_path: Path) -> None
 def test_a_graph_of_another_model_is_refused_even_if_its_weights_would_fit(
     graph: str, ask: str, tmp_path: Path
 ) -> None:
-    shutil.copytree(find_model("pens"), tmp_path / "mixed")
+    shutil.copytree(find_model("drawings"), tmp_path / "mixed")
     shutil.copy(find_model("omniglot") / graph, tmp_path / "mixed" / graph)
     with pytest.raises(CheckpointError, match=f"{graph} is of another model, or damaged: .*`apl export mixed`"):
         getattr(load_exported(tmp_path / "mixed").networks, ask)

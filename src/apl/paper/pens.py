@@ -1,8 +1,8 @@
 """Other pens: the bundled ensemble beside those that were taught to see through thick, coarse and cropped drawings.
 
-`omniglot` was trained on Omniglot's training characters alone; `pens`, one network, and `drawings`, that network and one
-for thin pens, have seen printed characters too, of scripts that none of these tests draws on. MNIST's test digits played no part in any choice; scikit-learn's 8×8 digits and the typed
-signs were looked at, without labels of theirs being learnt, when they were chosen.
+`omniglot` was trained on Omniglot's training characters alone; `drawings`, one network for thin pens and one for all
+others, has seen printed characters too, of scripts that none of these tests draws on. MNIST's test digits played no part in any choice; scikit-learn's 8×8 digits and the typed
+signs were looked at, without labels of theirs being learnt, when it was chosen.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from apl.paper.subjects import Embedded, Subject, characters, encoder_of
 from apl.pictures.drawings import fit, read_images
 from apl.training.digits import small_digits, typed_signs
 
-MODELS = ("omniglot", "omniglot-one", "pens", "drawings")
+MODELS = ("omniglot", "omniglot-one", "drawings")
 SEED, QUERIES = 1, 5
 
 

@@ -260,7 +260,6 @@ PRESETS: dict[str, Preset] = {
     ),
     "omniglot": OMNIGLOT,
     "omniglot-one": on_all_characters((OMNIGLOT_ENCODER,), "runs/omniglot-encoder-one-all/encoder"),
-    "pens": on_all_characters((OMNIGLOT_ENCODER,), "runs/pens-encoder-all/encoder"),
     "drawings": on_all_characters((FINER_ENCODER, OMNIGLOT_ENCODER), "runs/drawings-encoder/encoder"),
     "omniglot-consolidated": replace(
         OMNIGLOT,
