@@ -333,6 +333,8 @@ def process_group(device: torch.device = CPU) -> Iterator[None]:
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
         yield
+        # Whoever leaves while the first still saves may be taken for failed, and the first be ended for it.
+        dist.barrier()
     finally:
         dist.destroy_process_group()
 
