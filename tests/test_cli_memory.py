@@ -52,7 +52,7 @@ TO_WRONG_PLACES = {
     "explain none.png --memory letters.apl": "none.png: there is no such file",
     "learn letters --memory nowhere/x.apl": "the directory .*nowhere does not exist",
     "learn letters --memory dir.apl": "dir.apl is a directory",
-    "learn letters --memory letters.apl --model pens": "were made by encoder .* `apl memory reembed`",
+    "learn letters --memory letters.apl --model omniglot": "were made by encoder .* `apl memory reembed`",
     "learn nothing --memory n.apl": "nothing is not a directory",
     "learn dir.apl --memory n.apl": "no pictures in dir.apl",
 }
