@@ -1,7 +1,7 @@
 """The paper's own form: fixed labels and a decoder of 8 blocks of 512.
 
 *Paper's architecture*: its encoder of 12 blocks of 64 at 28×28, the stride on the last of each three, taught as a classifier and
-by our ensemble (`apl train paper-encoder`, then `-mild`, then `-all`); it is trained with a decoder at 200-way (`fixed-200way`,
+by our ensemble (`apl train paper-encoder`, then `-mild`, `-all`, `-further`); it is trained with a decoder at 200-way (`fixed-200way`,
 `paper-200way`), as in the paper, and a decoder of N fixed labels on it follows (`fixed-1000way`, then `fixed-423way`, `fixed-20way`,
 `fixed-5way`); at 20-way both are then trained together on episodes (`paper-architecture`). *Paper's recipe*: everything from
 scratch through the decoder (`paper-recipe`, eight episodes side by side). The other two

@@ -195,7 +195,7 @@ def together(way: int) -> TrainConfig:
 
 RECIPE = TrainConfig(
     learner=LearnerConfig(decoder=DecoderConfig(labels="fixed", way=20)),
-    steps=10_000,
+    steps=7007,
     learning_rate=3e-4,
     decay=0.78,
 )
