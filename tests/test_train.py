@@ -324,6 +324,20 @@ def test_a_decoder_may_be_trained_on_memories_that_consolidate_and_start_from_on
     assert trained.decoder.inputs.project.weight[:, -1].any(), "the count never differed, or carried no gradient"
 
 
+def test_the_curve_of_a_model_trained_on_goes_on_from_the_one_before(tmp_path: Path) -> None:
+    def images_seen(run: str) -> list[int]:
+        curve = read_json(tmp_path / run / "model" / "model.json")["provenance"]["curve"]
+        return [at["images"] for at in curve]
+
+    train(TRAIN, RunOptions(tmp_path / "first"))
+    seen = TRAIN.steps * TRAIN.parallel * TRAIN.batch
+    first = str(tmp_path / "first" / "model")
+    train(replace(TRAIN, decoder_from=first, encoder_from=first), RunOptions(tmp_path / "second"))
+    assert images_seen("first") == [seen] and images_seen("second") == [seen, 2 * seen]
+    train(replace(TRAIN, decoder_from=first), RunOptions(tmp_path / "another"))
+    assert images_seen("another") == [seen], "a decoder on another encoder is another run"
+
+
 def test_another_encoder_than_the_configuration_s_is_refused(tmp_path: Path) -> None:
     pretrain(replace(PRETRAIN, steps=1), RunOptions(tmp_path))
     other = replace(TRAIN.learner, encoder=replace(ENCODER, stem_channels=4))

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from apl.checkpoint import find_model, is_named
+from apl.checkpoint import find_model, is_named, read_json
 from apl.config import LearnerConfig
 from apl.controller import ConsolidatingController
 from apl.data.compose import compose
@@ -109,7 +109,9 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
     optimiser = torch.optim.Adam(trained.networks.parameters(), lr=config.learning_rate, fused=True)
     run = Run(config, options, trained.networks, optimiser, config.seed)
     run.state.setdefault("episode_cap", math.inf)
-    run.state.setdefault("curve", [])
+    before = curve_before(config)
+    run.state.setdefault("curve", before)
+    seen_before = before[-1]["images"] if before else 0
     sampler = EpisodeSampler(shown.labels, run.generator)
 
     def prepare(x: Tensor) -> Tensor:
@@ -118,7 +120,7 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
     def validate() -> dict[str, float]:
         figures = _validate(trained, validation_inputs, validation.labels, config)
         seen = run.state["step"] * config.parallel * config.batch * run.world
-        run.state["curve"].append({"images": seen, **figures})
+        run.state["curve"].append({"images": seen_before + seen, **figures})
         return figures
 
     trained.train()
@@ -162,6 +164,13 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
         shared = config.encoder_from if config.freeze_encoder and is_named(config.encoder_from) else None
         learner.save(options.directory / "model", provenance, encoder=shared)
     return learner
+
+
+def curve_before(config: TrainConfig) -> list[dict[str, float]]:
+    """Validation figures against images seen of the run that this one goes on from, encoder and decoder both."""
+    if config.decoder_from is None or config.decoder_from != config.encoder_from:
+        return []
+    return list(read_json(find_model(config.decoder_from) / "model.json")["provenance"].get("curve", []))
 
 
 def load_decoder(learner: Learner, name_or_dir: str) -> None:

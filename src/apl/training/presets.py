@@ -202,6 +202,17 @@ RECIPE = TrainConfig(
 """The paper's own: everything from scratch, through the decoder; eight episodes side by side. With the stride on the first of
 three, since in a given time that sees half as many images again; the rate falls all the way, and never to its floor."""
 
+RECIPE_FURTHER = replace(
+    RECIPE,
+    encoder_from="runs/paper-recipe/model",
+    decoder_from="runs/paper-recipe/model",
+    steps=11_000,
+    learning_rate=2e-4,
+    decay=0.82,
+    seed=1,
+)
+"""A second sitting, from the weights of the first: the rate is raised and falls again."""
+
 OMNIGLOT = TrainConfig(
     learner=LearnerConfig(
         encoder=OMNIGLOT_ENCODER,
@@ -296,6 +307,7 @@ PRESETS: dict[str, Preset] = {
         learning_rate=1e-3,
     ),
     "paper-recipe": RECIPE,
+    "paper-recipe-further": RECIPE_FURTHER,
     # The paper trains its encoder at 200-way first and reuses it: so do all of these.
     "fixed-200way": replace(fixed_labels(200), encoder_from="paper-encoder", decoder_from=None, copying=True),
     "paper-200way": replace(together(200), encoder_from="paper-encoder"),
