@@ -166,7 +166,7 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
     return learner
 
 
-def curve_before(config: TrainConfig) -> list[dict[str, float]]:
+def curve_before(config: TrainConfig) -> list[dict[str, int | float]]:
     """Validation figures against images seen of the run that this one goes on from, encoder and decoder both."""
     if config.decoder_from is None or config.decoder_from != config.encoder_from:
         return []
