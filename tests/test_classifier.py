@@ -511,3 +511,19 @@ def test_of_equally_probable_classes_the_first_by_name_is_predicted() -> None:
     proba = classifier.predict_proba([[1.0, 0.0]])
     assert proba[0, 0] == proba[0, 1] == proba[0, 2] > proba[0, 3]
     assert classifier.predict([[1.0, 0.0], [0.0, 1.0]]).tolist() == ["a", "d"]
+
+
+def test_a_memory_in_ram_that_was_closed_is_gone_and_says_so(learner: Learner, pictures) -> None:
+    with OnlineClassifier(learner) as classifier:
+        classifier.learn_one(pictures["bar"][0], "bar")
+    for use in (classifier.predict_one, lambda x: classifier.learn_one(x, "bar")):
+        with pytest.raises(StoreError, match="ended when it was closed"):
+            use(pictures["bar"][1])
+    assert classifier.open().predict_one(pictures["bar"][1]) is None, "opened again, it is an empty one"
+    classifier.close()
+    assert classifier.predict_one(pictures["bar"][1]) is None, "nothing was in it, so nothing was lost"
+
+
+def test_a_model_and_an_encoder_are_not_both_taken(learner: Learner) -> None:
+    with pytest.raises(ValueError, match="both model= and encoder="):
+        OnlineClassifier.from_pretrained(learner, encoder=lambda examples: np.ones((len(examples), 3)))

@@ -78,6 +78,7 @@ class OnlineClassifier(Estimator):
     """
 
     _current: Session | None = None
+    _ended = False
     _opened_encoder: tuple[FrozenEncoder | None] | None = None
     _pictures_to_look_at = PICTURES_LOOKED_AT
 
@@ -136,13 +137,15 @@ class OnlineClassifier(Estimator):
         return cls(**{**recorded, **parameters}, memory=path, name=name).open()
 
     def open(self) -> OnlineClassifier:
-        """Open model and memory now, rather than at the first example."""
+        """Open model and memory now, rather than at the first example. A memory in RAM that was closed is a new one."""
+        self._ended = False
         self._session()
         return self
 
     def close(self) -> None:
-        """Let go of the memory's home, so that others may write it. A memory in RAM ends here."""
+        """Let go of the memory's home, so that others may write it. A memory in RAM ends here: `open` begins another."""
         if self._current is not None:
+            self._ended = self._in_ram() and len(self) > 0
             self._current.store.close()
             self._current = None
 
@@ -211,12 +214,13 @@ class OnlineClassifier(Estimator):
         """Start over and learn these examples, in their order. Refuses to erase a memory that lasts."""
         examples, labels = self._told(X, y, reset=True)
         if self._current is not None:
-            if len(self) and self.memory not in (None, "ram:"):
+            if len(self) and not self._in_ram():
                 raise StoreError(
                     f"fit starts over and would erase {len(self)} rows that were meant to last: "
                     "use partial_fit, or forget them first"
                 )
             self.close()
+        self._ended = False
         self._session(examples).learn(examples, labels, [None] * len(labels), self.keep_images)
         return self
 
@@ -354,10 +358,15 @@ class OnlineClassifier(Estimator):
     def _takes_vectors(self) -> bool:
         return self.model is None and self.encoder is None
 
+    def _in_ram(self) -> bool:
+        return self.memory in (None, "ram:")
+
     def _session(self, examples: Examples | None = None) -> Session:
         width = None if examples is None or isinstance(examples, Pictures) else examples.width
         session = self._current
         if session is None:
+            if self._ended:
+                raise StoreError("this memory lived in RAM and ended when it was closed: open() begins a new one")
             with _OPENING:
                 opened = self._current or open_session(self.get_params(deep=False), width, self._encoder())
                 session = self._current = opened
@@ -425,7 +434,7 @@ class OnlineClassifier(Estimator):
         state = dict(vars(self))
         session = state.pop("_current", None)
         state.pop("_opened_encoder", None)
-        if session is not None and self.memory in (None, "ram:"):
+        if session is not None and self._in_ram():
             rows = [vars(r.as_new(merged=tuple(session.store.merged(r.id)))) for r in session.store.rows()]
             state["_carried"] = (session.store.width, rows, session.store.settings())
         return state

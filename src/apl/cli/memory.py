@@ -79,7 +79,7 @@ class Show:
                 for row in (store.rows() if self.rows else ())
             ]
         classes = [{"label": label, "rows": count} for label, count in counts.most_common()]
-        model = recorded.get("model")
+        model = recorded.get("model") or recorded.get("encoder")
         if self.json:
             result = {
                 "name": info.name,
@@ -93,7 +93,8 @@ class Show:
             }
             show(result, True)
         else:
-            print(f"{info.name}: {info.rows} rows of {len(classes)} classes, model {model}, encoder {info.fingerprint}")
+            made_by = f"model {one_line(model)}" if model else "vectors"
+            print(f"{info.name}: {info.rows} rows of {len(classes)} classes, {made_by}, encoder {info.fingerprint}")
             if found is not None:
                 print(f"its approximate index finds {found:.1%} of the 16 nearest rows")
             show(every if self.rows else classes, False)

@@ -64,7 +64,11 @@ def _named(name: str) -> FrozenEncoder:
 
 def plugged_encoder(model: Any, encoder: Any) -> Any:
     """What was asked for as an encoder, if anything: `encoder`, or a model that is one by its name."""
-    return encoder if encoder is not None else model if isinstance(model, str) and model in NAMED else None
+    if encoder is None:
+        return model if isinstance(model, str) and model in NAMED else None
+    if model is not None:
+        raise ValueError("both model= and encoder= say what reads examples: give one (decoder_of= names a decoder)")
+    return encoder
 
 
 def encoder_name(encoder: Any) -> str:
