@@ -69,7 +69,7 @@ def compared(kind: DecoderKind, k: int, **more: Any) -> AnalogyConfig:
         sigma_ratios=(0.02, 0.1),
         longest_episode=80,
         curriculum=0.5,
-        steps=4000,
+        steps=12_000,
         learning_rate=1.5e-3,
         decay_share=0.4,
     )
