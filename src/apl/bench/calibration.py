@@ -16,6 +16,7 @@ from torch import Tensor
 
 from apl.bench.features import calibration_error
 from apl.bench.streams import Characters, embedded, new_world, save_result
+from apl.checkpoint import FOR_DRAWINGS
 from apl.learner import Learner
 
 MOST_SHOWN = 3
@@ -66,7 +67,7 @@ def ask(learner: Learner, characters: Characters, known: int, queries: int, gene
     return Verdicts.join(parts)
 
 
-def run(model: str = "omniglot", seed: int = 1) -> Path:
+def run(model: str = FOR_DRAWINGS, seed: int = 1) -> Path:
     """On test characters."""
     learner = Learner.load(model)
     characters = embedded(learner, "test")

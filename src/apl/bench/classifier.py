@@ -19,6 +19,7 @@ import torch
 
 from apl.bench.streams import report, save_result
 from apl.bench.timing import Contender, ratio, take_turns
+from apl.checkpoint import FOR_DRAWINGS
 from apl.classifier.durable_memory import DurableMemory
 from apl.classifier.features import feature_learner
 from apl.classifier.online import OnlineClassifier
@@ -156,7 +157,7 @@ def durable(directory: Path, rounds: int) -> list[dict[str, Any]]:
     return rows
 
 
-def run(model: str = "omniglot", rounds: int = 60) -> Path:
+def run(model: str = FOR_DRAWINGS, rounds: int = 60) -> Path:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as directory:
         rows = beside_the_encoder(model, Path(directory), rounds) + durable(Path(directory), rounds)

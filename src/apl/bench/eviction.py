@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from apl.bench.streams import accuracy, counted, embedded, new_world, report, save_result
+from apl.checkpoint import FOR_DRAWINGS
 from apl.classifier.durable_memory import DurableMemory
 from apl.controller import ConsolidatingController
 from apl.learner import Learner
@@ -38,7 +39,7 @@ class RandomGoes(DurableMemory):
 RULES = {"least important": DurableMemory, "random": RandomGoes, "oldest": OldestGoes}
 
 
-def run(model: str = "omniglot", seeds: int = 10, part: str = "test") -> Path:
+def run(model: str = FOR_DRAWINGS, seeds: int = 10, part: str = "test") -> Path:
     learner = Learner.load(model)
     characters = embedded(learner, part)
     rows = []

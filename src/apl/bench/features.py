@@ -19,6 +19,7 @@ import numpy as np
 from apl.bench.feature_sets import LabelledVectors, intents, photographs, unit
 from apl.bench.streams import embedded, report, save_result
 from apl.bench.text_peers import installed_peers
+from apl.checkpoint import FOR_DRAWINGS
 from apl.classifier.online import OnlineClassifier
 from apl.data.mnist import load_mnist
 from apl.encoder import embed_all
@@ -43,7 +44,7 @@ def ours(x: np.ndarray, y: np.ndarray, asked: np.ndarray) -> Answers:
 def ours_of_drawings(x: np.ndarray, y: np.ndarray, asked: np.ndarray) -> Answers:
     """The bundled model, behind vectors of its own encoder at unit length."""
     length = np.float32(x.shape[1] ** 0.5)
-    with OnlineClassifier("omniglot", keep_images=False) as classifier:
+    with OnlineClassifier(FOR_DRAWINGS, keep_images=False) as classifier:
         world = classifier._session().world
         for vector, label in zip(x * length, y.tolist(), strict=True):
             world.learn(vector, label)
@@ -193,7 +194,7 @@ def auroc(score: np.ndarray, positive: np.ndarray) -> float:
 
 def drawings() -> Iterator[tuple[str, LabelledVectors, int, tuple[int, ...]]]:
     """Of each set its name, its vectors, how many classes to draw (half of which are learnt), and how many examples to show."""
-    learner = Learner.load("omniglot")
+    learner = Learner.load(FOR_DRAWINGS)
     characters = embedded(learner, "test")
     yield "omniglot", LabelledVectors(unit(characters.embeddings.numpy()), characters.labels.numpy()), 200, (3, 5)
     digits = load_mnist("test", learner.config.encoder.image_size)

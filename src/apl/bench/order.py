@@ -9,12 +9,13 @@ from statistics import mean, stdev
 import torch
 
 from apl.bench.streams import answers, embedded, new_world, report, save_result
+from apl.checkpoint import FOR_DRAWINGS
 from apl.learner import Learner
 
 SHOWN, ASKED = 10, 10
 
 
-def run(model: str = "omniglot", orders: int = 8, seed: int = 0) -> Path:
+def run(model: str = FOR_DRAWINGS, orders: int = 8, seed: int = 0) -> Path:
     learner = Learner.load(model)
     characters = embedded(learner, "test")
     rows = []

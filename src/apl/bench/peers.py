@@ -32,6 +32,7 @@ from apl.bench.peer_methods import (
     SklearnNeighbours,
 )
 from apl.bench.streams import counted, embedded, report, save_result
+from apl.checkpoint import FOR_DRAWINGS
 from apl.classifier.online import OnlineClassifier
 from apl.classifier.open_world import Belief
 from apl.data.mnist import load_mnist
@@ -162,7 +163,7 @@ def compared(
             yield {**about, **row, "accuracy_seen_ci95": ci95, "bytes": row["rows"] * (4 * width + 8)}
 
 
-def run(model: str = "omniglot") -> Path:
+def run(model: str = FOR_DRAWINGS) -> Path:
     torch.set_num_threads(1)
     about = {"split": "paper", "part": "test", "seeds": SEEDS}
     learner = Learner.load(model)

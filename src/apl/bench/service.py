@@ -27,6 +27,7 @@ import numpy as np
 import torch
 
 from apl.bench.http_load import Load, Sent, load, run
+from apl.checkpoint import FOR_DRAWINGS
 from apl.data.glyphs import draw_glyphs
 from apl.learner import Learner
 from apl.pictures.drawings import to_png
@@ -221,7 +222,7 @@ def _make(server: Running, memory: str) -> None:
     urllib.request.urlopen(made, timeout=60).close()
 
 
-def bench(model: str = "omniglot", seconds: float = 5.0, kills: int = 20) -> dict[str, Any]:
+def bench(model: str = FOR_DRAWINGS, seconds: float = 5.0, kills: int = 20) -> dict[str, Any]:
     """Everything, as one record."""
     with tempfile.TemporaryDirectory() as scratch:
         killed = kill_under_load(model, Path(scratch) / "killed.apl", kills)

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from apl.checkpoint import FOR_DRAWINGS
 from apl.cli.options import JsonOption, TrainedModel
 
 
@@ -23,7 +24,7 @@ class Command:
 
     what: Annotated[Literal["speed", "peers", "calibration", "eviction", "order"], tyro.conf.Positional]
     """Which question."""
-    model: TrainedModel = "omniglot"
+    model: TrainedModel = FOR_DRAWINGS
     json: JsonOption = False
 
     def run(self) -> None:

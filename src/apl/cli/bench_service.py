@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from apl.checkpoint import FOR_DRAWINGS
 from apl.cli.options import JsonOption, TrainedModel, arg
 
 
@@ -18,7 +19,7 @@ class Command:
     median, no request fails, and no acknowledged lesson is ever lost.
     """
 
-    model: TrainedModel = "omniglot"
+    model: TrainedModel = FOR_DRAWINGS
     seconds: Annotated[float, arg(metavar="SECONDS")] = 5.0
     """How long each measurement takes."""
     kills: Annotated[int, arg(metavar="TIMES")] = 20
