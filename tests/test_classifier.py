@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -527,3 +528,71 @@ def test_a_memory_in_ram_that_was_closed_is_gone_and_says_so(learner: Learner, p
 def test_a_model_and_an_encoder_are_not_both_taken(learner: Learner) -> None:
     with pytest.raises(ValueError, match="both model= and encoder="):
         OnlineClassifier.from_pretrained(learner, encoder=lambda examples: np.ones((len(examples), 3)))
+
+
+@pytest.fixture
+def lasting(tmp_path: Path) -> Path:
+    """A memory of vectors in a file that nobody has open."""
+    with OnlineClassifier(memory=tmp_path / "lasting.apl") as classifier:
+        classifier.learn_many(np.eye(3), ["x", "y", "z"])
+    return tmp_path / "lasting.apl"
+
+
+def test_a_memory_that_lasts_is_known_before_the_first_example(lasting: Path) -> None:
+    uses = {
+        "len": lambda c: len(c),
+        "counts": lambda c: sum(c.counts().values()),
+        "classes_": lambda c: len(c.classes_),
+        "predict": lambda c: len(c.predict(np.eye(3))),
+        "predict_proba": lambda c: c.predict_proba(np.eye(3)).shape[1],
+        "open": lambda c: len(c.open()),
+        "fitted": lambda c: 3 * c.__sklearn_is_fitted__(),
+        "pickled": lambda c: len(pickle.loads(pickle.dumps(c)).predict(np.eye(3))),
+    }
+    for name, use in uses.items():
+        with OnlineClassifier(memory=lasting, read_only=True) as classifier:
+            assert use(classifier) == 3, name
+        assert use(OnlineClassifier(memory=lasting, read_only=True)) == 3, name
+
+
+def test_looking_at_a_memory_that_is_not_there_makes_none(tmp_path: Path) -> None:
+    classifier = OnlineClassifier(memory=tmp_path / "none.apl")
+    assert not len(classifier) and classifier.counts() == {} and not hasattr(classifier, "classes_")
+    assert not (tmp_path / "none.apl").exists()
+
+
+def test_fit_never_adds_to_rows_that_were_meant_to_last(lasting: Path) -> None:
+    with pytest.raises(StoreError, match="would erase 3 rows"):
+        OnlineClassifier(memory=lasting).fit(np.eye(3), ["a", "b", "c"])
+    with OnlineClassifier(memory=lasting) as classifier:
+        assert set(classifier.counts()) == {"x", "y", "z"}
+
+
+def test_what_was_set_while_open_is_there_after_loading(lasting: Path, tmp_path: Path) -> None:
+    with OnlineClassifier(memory=lasting, keep_images=False) as classifier:
+        classifier.sigma, classifier.max_rows = 1.5, 7
+        classifier.learn_one([1.0, 1.0, 0.0], "x")
+        classifier.save(tmp_path / "copy.apl")
+    for path in (lasting, tmp_path / "copy.apl"):
+        with OnlineClassifier.load(path) as loaded:
+            assert (loaded.sigma, loaded.max_rows, loaded.keep_images) == (1.5, 7, False)
+
+
+def test_of_equally_probable_classes_every_verb_names_the_same() -> None:
+    for consolidate in (True, False):
+        classifier = OnlineClassifier(consolidate=consolidate, sigma=0.0)
+        for label in ("b", "a"):
+            classifier.learn_one([1.0, 2.0], label)
+        x = [1.0, 2.0]
+        proba = classifier.predict_proba([x])[0]
+        assert proba[0] == proba[1], "no tie"
+        assert classifier.predict([x]).tolist() == ["a"] and classifier.classes_[proba.argmax()] == "a"
+        assert classifier.predict_one(x) == classifier.explain(x).predicted == "a"
+        assert next(iter(classifier.predict_proba_one(x))) == "a"
+        assert classifier.predict_one(x, new_above=1.0) == "a"
+
+
+def test_the_score_of_labels_of_several_kinds() -> None:
+    classifier = OnlineClassifier().fit(np.eye(4), np.array([1, "a", 2, "b"], dtype=object))
+    assert classifier.score(np.eye(4), [1, "a", 2, "b"]) == 1.0
+    assert classifier.score(np.eye(4), ["1", "a", 2, "b"]) == 0.75

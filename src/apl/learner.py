@@ -209,20 +209,20 @@ class Learner:
             return self.consult(memory, embedding, neighbours, self._read(memory, embedding, neighbours, way))
         return self.decode(memory, embedding, neighbours, way)
 
-    def best(self, memory: Memory, x: Any, way: int) -> Int[np.ndarray, "episode query"]:
-        """Steps 1 to 3, for who wants to know the best of the classes that have rows, and nothing else. A trained decoder, which
-        is dear to ask, is not asked where it could not change the answer."""
+    def log_probs_of_best(self, memory: Memory, x: Any, way: int) -> Float[np.ndarray, "episode query way"]:
+        """Steps 1 to 3, for who wants to know the best of the classes that have rows, and nothing else: its logit is the largest.
+        A trained decoder, which is dear to ask, is not asked where it could not change the answer."""
         embedding = self.embed(x)
         neighbours = self.recall(memory, embedding)
         if has_readers(memory):
             readings = self._read(memory, embedding, neighbours, way)
             if memory.pool.is_settled(readings):
-                return memory.pool.log_probs(readings).argmax(-1)
+                return memory.pool.log_probs(readings)
             said = self.consult(memory, embedding, neighbours, readings)
         else:
             said = self.decode(memory, embedding, neighbours, way)
         log_probs = self.networks.array(said.log_probs)
-        return np.where(memory.classes_stored(way)[:, None], log_probs, -np.inf).argmax(-1)
+        return np.where(memory.classes_stored(way)[:, None], log_probs, -np.inf)
 
     def consult(
         self, memory: ConsolidatingMemory, embedding: Array, neighbours: Neighbours, readings: Readings

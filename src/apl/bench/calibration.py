@@ -61,7 +61,7 @@ def ask(learner: Learner, characters: Characters, known: int, queries: int, gene
                 torch.from_numpy(belief.new).float(),
                 ~known_there,
                 torch.from_numpy(belief.known.max(1)).float(),
-                classes[belief.best] == characters.labels[part],
+                classes[belief.best(world.memory.classes)] == characters.labels[part],
             )
         )
     return Verdicts.join(parts)

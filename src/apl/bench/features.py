@@ -50,7 +50,8 @@ def ours_of_drawings(x: np.ndarray, y: np.ndarray, asked: np.ndarray) -> Answers
             world.learn(vector, label)
         world.commit()
         beliefs = [world.believe(asked[at : at + 256] * length) for at in range(0, len(asked), 256)]
-        found = np.array(world.memory.classes)[np.concatenate([belief.best for belief in beliefs])]
+        names = world.memory.classes
+        found = np.array(names)[np.concatenate([belief.best(names) for belief in beliefs])]
         return found, {"rows": len(classifier), "new": np.concatenate([belief.new for belief in beliefs])}
 
 

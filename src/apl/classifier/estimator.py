@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from apl.classifier.examples import plain_labels
+
 
 class NotFitted(ValueError, AttributeError):
     """Something was asked of an estimator that has learnt nothing yet."""
@@ -59,8 +61,8 @@ class Estimator:
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of examples whose most probable known class is the right one."""
-        right = np.asarray(self.predict(X)) == np.asarray(y)
-        return float(np.average(right, weights=sample_weight))
+        answers = zip(self.predict(X).tolist(), plain_labels(y), strict=True)
+        return float(np.average([answer == truth for answer, truth in answers], weights=sample_weight))
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags

@@ -44,7 +44,7 @@ from apl.encoders.trained import trained_encoder
 from apl.learner import Learner
 from apl.pictures.drawings import Ink, from_png
 from apl.pictures.image_file import opened
-from apl.store import Label, NewRow, Store, StoreError
+from apl.store import Label, NewRow, Store, StoreError, find_memory
 
 _OPENING = threading.RLock()
 """Held while a classifier opens its memory: threads whose first examples come at once must find the same one."""
@@ -213,7 +213,7 @@ class OnlineClassifier(Estimator):
     def fit(self, X: Any, y: Any) -> OnlineClassifier:
         """Start over and learn these examples, in their order. Refuses to erase a memory that lasts."""
         examples, labels = self._told(X, y, reset=True)
-        if self._current is not None:
+        if self._known() is not None:
             if len(self) and not self._in_ram():
                 raise StoreError(
                     f"fit starts over and would erase {len(self)} rows that were meant to last: "
@@ -250,9 +250,10 @@ class OnlineClassifier(Estimator):
     @property
     def classes_(self) -> np.ndarray:
         """The known labels, sorted (integers before text)."""
-        if self._current is None or not len(self):
+        session = self._known()
+        if session is None or not len(self):
             raise AttributeError("no class is known yet: learn an example first")
-        with self._current.alone() as world:
+        with session.alone() as world:
             classes = world.memory.classes
             return label_array([classes[i] for i in sorted_order(classes)])
 
@@ -275,16 +276,16 @@ class OnlineClassifier(Estimator):
 
     def counts(self) -> dict[Label, int]:
         """Rows of each known class."""
-        try:
-            session = self._session()
-        except UnknownWidth:  # no example has opened it yet
+        session = self._known()
+        if session is None:
             return {}
         with session.alone() as world:
             return world.memory.counts()
 
     def __len__(self) -> int:
         """Rows in memory."""
-        return 0 if self._current is None else len(self._current.world.memory)
+        session = self._known()
+        return 0 if session is None else len(session.world.memory)
 
     def __bool__(self) -> bool:
         return True
@@ -361,6 +362,12 @@ class OnlineClassifier(Estimator):
     def _in_ram(self) -> bool:
         return self.memory in (None, "ram:")
 
+    def _known(self) -> Session | None:
+        """What is open; a memory that lasts is opened where there is one, since what it holds is known. None is made."""
+        if self._current is None and not self._in_ram() and find_memory(self.memory, self.name) is not None:
+            self._session()
+        return self._current
+
     def _session(self, examples: Examples | None = None) -> Session:
         width = None if examples is None or isinstance(examples, Pictures) else examples.width
         session = self._current
@@ -427,7 +434,7 @@ class OnlineClassifier(Estimator):
             yield world, embeddings
 
     def __sklearn_is_fitted__(self) -> bool:
-        return self._current is not None and len(self) > 0
+        return len(self) > 0
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and processes of joblib take a memory in RAM along; one that lasts is opened again where they wake."""

@@ -57,18 +57,9 @@ class Belief:
     readings: Readings | None = None
     """What each reader said, where the memory consolidates."""
 
-    @cached_property
-    def best(self) -> Int[np.ndarray, " query"]:
+    def best(self, names: Sequence[Label]) -> Int[np.ndarray, " query"]:
         """The most probable of the known classes, of which there must be one."""
-        return self.log_probs[:, : self.classes].argmax(-1)
-
-    def first_best(self, names: Sequence[Label]) -> Int[np.ndarray, " query"]:
-        """The most probable known class; of several, the first by its name."""
-        known, found = self.log_probs[:, : self.classes], self.best.copy()
-        best = known[np.arange(len(known)), found]
-        for query in (np.count_nonzero(known == best[:, None], axis=1) > 1).nonzero()[0]:
-            found[query] = min((known[query] == best[query]).nonzero()[0], key=lambda i: sort_key(names[i]))
-        return found
+        return first_best(self.log_probs[:, : self.classes], names)
 
     @cached_property
     def known(self) -> Float[np.ndarray, "query known"]:
@@ -87,6 +78,15 @@ class Belief:
         among = self.log_probs[0, :way].astype(np.float64)
         among -= among.max()
         return float(np.log(np.exp(among).sum()) - among[number])
+
+
+def first_best(log_probs: Float[np.ndarray, "query class"], names: Sequence[Label]) -> Int[np.ndarray, " query"]:
+    """The most probable class; of several that are equally so, the first by its name."""
+    found = log_probs.argmax(-1)
+    best = log_probs[np.arange(len(found)), found]
+    for query in (np.count_nonzero(log_probs == best[:, None], axis=1) > 1).nonzero()[0]:
+        found[query] = min((log_probs[query] == best[query]).nonzero()[0], key=lambda i: sort_key(names[i]))
+    return found
 
 
 def softmax(logits: Float[np.ndarray, "query class"]) -> Float[np.ndarray, "query class"]:
@@ -140,7 +140,7 @@ class OpenWorld:
                 part = slice(start, start + QUERIES_AT_ONCE)
                 found[part] = self.learner.clear_best(self.memory.ram, embeddings[None, part], self._way())
         if (close := found == NOT_CLEAR).any():
-            found[close] = np.concatenate([belief.first_best(names) for belief in self.beliefs(embeddings[close])])
+            found[close] = np.concatenate([belief.best(names) for belief in self.beliefs(embeddings[close])])
         return found
 
     def ask(self, embedding: Float[np.ndarray, "query embed"]) -> Belief:
@@ -155,7 +155,9 @@ class OpenWorld:
         if not self.memory.classes:
             # Asked all the same: an engine's answer tells whether others have written.
             return self.best(self.believe(embedding[None]))
-        return self.memory.classes[int(self.learner.best(self.memory.ram, embedding[None, None], self._way())[0, 0])]
+        names = self.memory.classes
+        log_probs = self.learner.log_probs_of_best(self.memory.ram, embedding[None, None], self._way())[0]
+        return names[int(first_best(log_probs[:, : len(names)], names)[0])]
 
     def _asked(self, question: Callable[[], Answer]) -> Answer:
         answer = question()
@@ -239,12 +241,17 @@ class OpenWorld:
         return self._ordered(belief.known[query], float(belief.new[query]))
 
     def _ordered(self, known: Float[np.ndarray, " known"], new_class: float) -> Probabilities:
+        names = self.memory.classes
         order = np.argsort(-known, kind="stable").tolist()
-        return Probabilities({self.memory.classes[i]: float(known[i]) for i in order}, new_class)
+        if len(order) > 1 and known[order[0]] == known[order[1]]:
+            order.remove(first := int(first_best(known[None], names)[0]))
+            order.insert(0, first)
+        return Probabilities({names[i]: float(known[i]) for i in order}, new_class)
 
     def best(self, belief: Belief, query: int = 0) -> Label | None:
         """The most probable known class."""
-        return self.memory.classes[int(belief.best[query])] if self.memory.classes else None
+        names = self.memory.classes
+        return names[int(belief.best(names)[query])] if names else None
 
     def explain(self, embedding: Float[np.ndarray, " embed"]) -> Explanation:
         memory = self.memory

@@ -27,7 +27,7 @@ from apl.encoders import FrozenEncoder, encoder_name, plugged_encoder
 from apl.encoders.trained import TrainedEncoder
 from apl.exported import load_for_use
 from apl.learner import Learner
-from apl.store import Label, Store, StoreError, is_on_server, list_memories, open_store
+from apl.store import Label, Store, StoreError, find_memory, is_on_server, list_memories, open_store
 from apl.store.transfer import settings_that_travel
 
 CLASSIFIER_SETTING = "classifier"
@@ -70,7 +70,10 @@ class Session:
         kind = ConsolidatingController if self.learner.consolidates else SurpriseController
         twin.controller = self._own_controller if sigma is None else kind(sigma_nats=float(sigma))
         twin.config = replace(twin.config, k=self._own_k if k is None else k)
-        self._adjusted = asked
+        first, self._adjusted = self._adjusted is None, asked
+        if not (first or self.store.read_only):
+            kept = self.store.setting(CLASSIFIER_SETTING) or {}
+            self.store.update_settings({CLASSIFIER_SETTING: kept | dict(zip(ADJUSTABLE, asked, strict=True))})
 
     @contextmanager
     def alone(self, asking: bool = False) -> Iterator[OpenWorld]:
@@ -149,6 +152,8 @@ def open_session(parameters: dict[str, Any], width: int | None, encoder: FrozenE
     own = isinstance(encoder, TrainedEncoder)
     if model is None or (encoder is not None and not own):
         width = parameters["width"] or width or (encoder.width if encoder else None)
+        if width is None and (there := find_memory(parameters["memory"] or "ram:", parameters["name"])):
+            width = there.width
         if width is None:
             raise UnknownWidth("how wide are the vectors? Give width=, or learn an example first")
         check_whole("width", width)
@@ -234,7 +239,7 @@ def recorded(parameters: dict[str, Any], learner: Learner) -> dict[str, Any]:
         "decoder_of": parameters["decoder_of"],
         "metric": parameters.get("metric"),
         "encoder": None if encoder is None else encoder_name(encoder),
-        **{name: parameters[name] for name in ("max_rows", "max_rows_per_class", "consolidate", "sigma", "k", "ink")},
+        **{name: parameters[name] for name in (*ADJUSTABLE, "consolidate", "ink", "keep_images")},
     }
 
 

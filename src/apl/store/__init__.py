@@ -150,6 +150,14 @@ def list_memories(url: Location) -> list[MemoryInfo]:
             return list_milvus(rest)
 
 
+def find_memory(url: Location, name: str) -> MemoryInfo | None:
+    """What a memory says of itself before it is opened; None if there is none of this name."""
+    try:
+        return next((info for info in list_memories(url) if info.name == name), None)
+    except NoSuchMemory:
+        return None
+
+
 def delete_memory(url: Location, name: str) -> None:
     """Delete a whole memory. Raises `NoSuchMemory` if there is none, `StoreBusy` if somebody writes it."""
     checked_name(name)

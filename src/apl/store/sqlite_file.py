@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from apl.durable_file import replace_durably
-from apl.store.errors import NewerSchema, StoreBusy, StoreDamaged, StoreError
+from apl.store.errors import NewerSchema, NoSuchMemory, StoreBusy, StoreDamaged, StoreError
 from apl.store.sqlite_schema import APPLICATION_ID, FILE_SCHEMA, create_tables, migrate
 
 TRANSACTION_WAIT_SECONDS = 10.0
@@ -88,7 +88,7 @@ class SqliteFile:
         if self.read_only:
             run.execute("PRAGMA query_only=ON")
             if version is None:
-                raise StoreError(f"{self.path} holds no memories")
+                raise NoSuchMemory(f"{self.path} holds no memories")
             return
         run.execute("PRAGMA journal_mode=WAL")
         run.execute("PRAGMA synchronous=FULL")
@@ -269,7 +269,7 @@ def _refuse_foreign(path: Path, real: Path, create: bool) -> None:
         raise StoreError(f"{path} is a directory, not a memory's file")
     if not real.exists():
         if not create:
-            raise StoreError(f"{path} does not exist")
+            raise NoSuchMemory(f"{path} does not exist")
         if not real.parent.is_dir():
             raise StoreError(f"{path} cannot be made: the directory {path.absolute().parent} does not exist")
         return
