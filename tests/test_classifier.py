@@ -18,6 +18,7 @@ from PIL import Image
 
 import apl
 from apl.classifier.online import OnlineClassifier
+from apl.classifier.parameters import check_parameters
 from apl.config import ConvConfig, DecoderConfig, Group, LearnerConfig
 from apl.learner import Learner
 from apl.store import FingerprintMismatch, StoreBusy, StoreError, open_store
@@ -593,6 +594,43 @@ def test_of_equally_probable_classes_every_verb_names_the_same() -> None:
 
 
 def test_the_score_of_labels_of_several_kinds() -> None:
-    classifier = OnlineClassifier().fit(np.eye(4), np.array([1, "a", 2, "b"], dtype=object))
+    classifier = OnlineClassifier()
+    classifier.learn_many(np.eye(4), [1, "a", 2, "b"])
     assert classifier.score(np.eye(4), [1, "a", 2, "b"]) == 1.0
     assert classifier.score(np.eye(4), ["1", "a", 2, "b"]) == 0.75
+
+
+@pytest.mark.parametrize(
+    "model,parameters,said",
+    [
+        ("drawings", {"width": 5}, "width= is for vectors"),
+        ("drawings", {"metric": "cosine"}, "metric= is for vectors"),
+        ("drawings", {"decoder_of": "omniglot"}, "decoder_of= is for vectors"),
+        (None, {"width": 256, "decoder_of": "omniglot", "metric": "cosine"}, "metric= means nothing beside it"),
+    ],
+)
+def test_parameters_that_mean_nothing_are_refused(model: str | None, parameters: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        OnlineClassifier(model, **parameters).open()
+    with pytest.raises(ValueError, match="ink is one of 'auto', 'dark', 'light', got 'blue'"):
+        check_parameters(ink="blue")
+
+
+def test_a_width_that_is_not_the_encoder_s_is_refused() -> None:
+    with pytest.raises(ValueError, match="vectors of 3 numbers, not of width=5"):
+        OnlineClassifier(encoder=lambda examples: np.ones((len(examples), 3)), width=5).learn_one("x", "a")
+
+
+def test_a_generator_is_a_batch_and_labels_are_one_column() -> None:
+    classifier = OnlineClassifier()
+    classifier.learn_many((row for row in np.eye(3)), "abc")
+    assert classifier.predict(iter(np.eye(3))).tolist() == ["a", "b", "c"]
+    with pytest.raises(ValueError, match="labels are one column"):
+        classifier.learn_many(np.eye(3), np.array([["a"], ["b"], ["c"]]))
+
+
+def test_a_sparse_matrix_is_refused_with_the_remedy() -> None:
+    sparse = pytest.importorskip("scipy.sparse")
+    for learn in (OnlineClassifier().learn_many, OnlineClassifier().fit):
+        with pytest.raises((TypeError, ValueError), match="toarray|dense|sparse"):
+            learn(sparse.csr_matrix(np.eye(3)), ["a", "b", "c"])

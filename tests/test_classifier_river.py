@@ -40,3 +40,23 @@ def test_the_budget_holds() -> None:
     for number in range(30):
         classifier.learn_one({"x": float(number % 7), "y": 1.0}, number % 3)
     assert len(classifier._inner) == 5
+
+
+def test_a_bag_of_words_widens_in_steps_and_a_bad_feature_is_named() -> None:
+    classifier, widths = RiverClassifier(), set()
+    for number in range(150):
+        classifier.learn_one({f"word {number}": 1.0, "topic": float(number % 2)}, number % 2)
+        widths.add(classifier._inner.store.width)
+    assert max(widths) >= 151 and len([w for w in widths if w > 63]) <= 3, sorted(widths)
+    with pytest.raises(ValueError, match="'colour' is no number"):
+        classifier.learn_one({"colour": "red"}, 1)
+    with pytest.raises(ValueError, match="'topic' is NaN"):
+        classifier.learn_one({"topic": float("nan")}, 1)
+
+
+def test_labels_that_are_equal_are_one_class() -> None:
+    classifier = RiverClassifier()
+    for label in (1, True, 0, False):
+        classifier.learn_one({"x": float(label)}, label)
+    assert sum(classifier.predict_proba_one({"x": 1.0}).values()) == pytest.approx(1)
+    assert classifier.predict_one({"x": 1.0}) == 1

@@ -3,6 +3,7 @@ from __future__ import annotations
 import builtins
 import json
 import re
+import shutil
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -110,6 +111,11 @@ def test_results_are_readable_by_people_too(capsys: pytest.CaptureFixture[str], 
         (("--episodes", "0"), "episodes must be at least 1, got 0"),
         (("--protocol", "online", "--length", "0"), "length must be at least 1, got 0"),
         (("--model", "nowhere"), "no model 'nowhere': give the name of a bundled one"),
+        (("--model", "paper-encoder"), "is an encoder alone, without a decoder: `apl train omniglot --encoder"),
+        (("--model", "analogy-fixed"), "answers no questions about pictures alone"),
+        (("--sigma", "0.1"), "--sigma and --length belong to --protocol online"),
+        (("--protocol", "online", "--shot", "2"), "--shot belongs to --protocol fixed"),
+        (("--split", "vinyals"), "--split is of Omniglot's characters"),
     ],
 )
 def test_a_bad_request_is_one_sentence_and_a_failure(
@@ -149,6 +155,7 @@ def test_a_damaged_or_foreign_model_is_one_sentence_and_a_failure(
         (("glyphs-encoder", "--decoder", "lstm"), "--decoder means nothing here"),
         (("glyphs", "--encoder", "nowhere"), "no model 'nowhere'"),
         (("glyphs-encoder", "--resume"), "nothing to resume in runs/glyphs-encoder"),
+        (("glyphs", "--resume"), "nothing to resume in runs/glyphs:"),
         (("glyphs-encoder", "--steps", "0"), "steps must be at least 1, got 0"),
         (("glyphs-encoder", "--minutes", "-1"), "minutes must not be negative, got -1.0"),
     ],
@@ -212,6 +219,14 @@ def test_an_encoder_and_a_decoder_are_trained_on_a_folder_of_ones_own(
     code, out, err = said(capsys, "train", "glyphs", "--data", "own", "--steps", "2", "--json")
     assert code == 0, err
     assert json.loads(out)["saved"] == "runs/glyphs/model" and json.loads(out)["split"] == "folder"
+    assert set(json.loads(out)["validation"]) == {"val_2way_1shot", "val_2way_5shot"}, "as many classes as are held out"
+    own = ("--model", "runs/glyphs/model", "--folder", "own", "--episodes", "1", "--json")
+    measured = json.loads(said(capsys, "evaluate", *own)[1])
+    assert (measured["way"], measured["split"], measured["part"]) == (2, "folder", "test") and measured["ci95"] is None
+    shutil.copytree(tmp_path / "own", tmp_path / "more")
+    for other in (("--data", "more"), ("--data", "own", "--seed", "3"), ("--data", "own", "--colour")):
+        code, out, err = said(capsys, "train", "glyphs", "--steps", "2", *other)
+        assert code != 0 and "runs/glyphs-encoder holds an encoder of another training" in err, (other, err)
     (tmp_path / "own" / "class 3" / "0.png").unlink()
     code, out, err = said(capsys, "train", "glyphs-encoder", "--data", "own", "--directory", "again")
     assert code == 2 and "class 3 holds fewer than 6 pictures" in err and not Path("again").exists()

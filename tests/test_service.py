@@ -132,6 +132,11 @@ def test_rows_come_in_pages_with_their_pictures(service: httpx.Client, home: str
     assert service.get(f"{home}/rows/99").status_code == 404
 
 
+def test_a_misspelt_query_parameter_is_refused(service: httpx.Client, home: str) -> None:
+    answer = service.get(f"{home}/rows", params={"limt": 1})
+    assert answer.status_code == 422 and answer.json()["error"]["message"].startswith("limt: no such query parameter")
+
+
 def test_a_memory_goes_out_and_into_another_one(service: httpx.Client, home: str) -> None:
     for sign in range(4):
         teach(service, sign, home=home)

@@ -119,7 +119,12 @@ def read_description(directory: Path) -> dict[str, Any]:
 
 def learner_config(directory: Path) -> LearnerConfig:
     """The configuration of the learner saved in this directory."""
-    return from_json(LearnerConfig, read_description(directory)["config"])
+    described = read_description(directory)["config"]
+    if described.get("type") != LearnerConfig.__name__ and str(described.get("type")).endswith("Config"):
+        raise CheckpointError(
+            f"{directory} is an encoder alone, without a decoder: `apl train omniglot --encoder {directory}` trains one"
+        )
+    return from_json(LearnerConfig, described)
 
 
 def current_commit() -> str:

@@ -54,9 +54,14 @@ class EpisodeSampler:
         self.generator = generator
         self.count = labels.bincount()
         if len(self.count) < 2 or int(self.count.min()) < 1:
-            raise ValueError("episodes need at least two classes, each with at least one example")
+            raise ValueError("episodes need at least two classes, numbered from 0 on, each with at least one example")
         self._by_class = labels.argsort(stable=True)
         self._start = self.count.cumsum(0) - self.count
+
+    def check(self, way: int) -> None:
+        """Raise if there are not as many classes."""
+        if not 2 <= way <= len(self.count):
+            raise ValueError(f"way must lie between 2 and the {len(self.count)} classes there are, got {way}")
 
     def online(self, way: int, length: int | None, episodes: int) -> Episodes:
         """Streams of `length` examples in random order (all examples of the classes if `length` is None)."""
@@ -94,8 +99,7 @@ class EpisodeSampler:
 
     def _classes(self, way: int, episodes: int) -> Int[Tensor, "episode way"]:
         """Classes in random order: the label of a class in an episode is its place in this order."""
-        if not 2 <= way <= len(self.count):
-            raise ValueError(f"way must lie between 2 and the {len(self.count)} classes there are, got {way}")
+        self.check(way)
         return torch.stack([torch.randperm(len(self.count), generator=self.generator)[:way] for _ in range(episodes)])
 
     def _examples_of(self, classes: Int[Tensor, " way"]) -> tuple[Tensor, Tensor]:

@@ -81,8 +81,9 @@ def fixed_context(
 ) -> Estimate:
     """Accuracy on up to `queries` examples of each class, with `shot` others of each class in memory."""
     learner.eval()
-    embeddings, twin = embed_all(learner.encoder, inputs), learner.on_embeddings()
     sampler = EpisodeSampler(labels, torch.Generator().manual_seed(seed))
+    sampler.check(way)
+    embeddings, twin = embed_all(learner.encoder, inputs), learner.on_embeddings()
     accuracies: list[Tensor] = []
     at_once = max(1, QUERIES_AT_ONCE // (way * queries))
     while len(accuracies) < episodes:
@@ -120,8 +121,9 @@ def online(
 ) -> OnlineResult:
     """Show every example once: predict, score, then learn. `length` None shows all examples of the classes."""
     learner.eval()
-    embeddings, twin = embed_all(learner.encoder, inputs), learner.on_embeddings()
     sampler = EpisodeSampler(labels, torch.Generator().manual_seed(seed))
+    sampler.check(way)
+    embeddings, twin = embed_all(learner.encoder, inputs), learner.on_embeddings()
     parts: list[OnlineResult] = []
     done = 0
     while done < episodes:

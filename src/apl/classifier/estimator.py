@@ -87,6 +87,8 @@ class Estimator:
             X, y = validate_data(self, X, y, reset=reset, dtype=np.float32)
             check_classification_targets(y)
             return X, y
+        if type(X).__module__.startswith("scipy.sparse"):
+            raise ValueError("a sparse matrix is not taken: hand over its .toarray()")
         X = np.asarray(X)
         if X.ndim != 2:
             raise ValueError(f"Expected 2D array, got shape {list(X.shape)}. Reshape your data: one row an example")

@@ -109,6 +109,8 @@ def _numbers(x: Any) -> np.ndarray:
         x = as_array(x)
     elif isinstance(x, (list, tuple)):
         x = [as_array(one) if is_tensor(one) else one for one in x]
+    if type(x).__module__.startswith("scipy.sparse"):
+        raise ValueError("a sparse matrix is not taken: hand over its .toarray()")
     if np.iscomplexobj(x):
         raise ValueError("a vector consists of real numbers, got complex ones")
     try:
@@ -127,6 +129,8 @@ def _numbers(x: Any) -> np.ndarray:
 
 def plain_labels(labels: Iterable[Any]) -> list[Label]:
     """Labels as `str` or `int`; whole floats, as numpy likes to make them, count as integers."""
+    if getattr(labels, "ndim", 1) != 1:
+        raise ValueError(f"labels are one column, got an array of shape {list(labels.shape)}")
     plain = []
     for label in labels:
         if isinstance(label, np.generic):

@@ -393,6 +393,7 @@ class OnlineClassifier(Estimator):
         return picture
 
     def _many(self, x: Any) -> Examples:
+        x = list(x) if isinstance(x, Iterator) else x
         if (encoder := self._encoder()) is not None:
             return many_encoded(encoder, x)
         if self.model is None:

@@ -7,6 +7,7 @@ from numbers import Integral, Real
 from typing import Any, get_args
 
 from apl.config import Metric
+from apl.pictures.drawings import Ink
 
 MOST_NEIGHBOURS = 1024
 """Rows that one question may recall: they are compared with one another too."""
@@ -19,6 +20,7 @@ def check_parameters(
     sigma: float | None = None,
     k: Any = None,
     metric: str | None = None,
+    ink: str = "auto",
 ) -> None:
     for name, value in (("max_rows", max_rows), ("max_rows_per_class", max_rows_per_class), ("k", k)):
         if value is not None:
@@ -29,6 +31,8 @@ def check_parameters(
         raise ValueError(f"sigma must be at least 0 nats, and a number, got {sigma!r}")
     if metric not in (None, *get_args(Metric)):
         raise ValueError(f"metric is 'euclidean' or 'cosine', got {metric!r}")
+    if ink not in get_args(Ink):
+        raise ValueError(f"ink is one of {', '.join(map(repr, get_args(Ink)))}, got {ink!r}")
 
 
 def check_whole(name: str, value: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from river import base
 
+from apl.classifier.features import NARROW
 from apl.classifier.online import OnlineClassifier
 from apl.store import MergedExample
 
@@ -41,7 +42,7 @@ class RiverClassifier(base.Classifier):
     def learn_one(self, x: dict, y: Any) -> None:
         vector = self._vector(x, widen=True)
         # Labels of any kind, truth values too, are kept here; the memory holds their numbers.
-        number = self._numbers.setdefault((isinstance(y, (bool, np.bool_)), y), len(self._numbers))
+        number = self._numbers.setdefault(y, len(self._numbers))
         if number == len(self._labels):
             self._labels.append(y)
         self._inner.learn_one(vector, number)
@@ -57,14 +58,22 @@ class RiverClassifier(base.Classifier):
         # Sorted, so that the order of a dictionary's entries makes no difference.
         for name in sorted(x, key=str) if widen else ():
             names.setdefault(name, len(names))
-        vector = np.zeros(max(1, len(names)), np.float32)
+        width = 0 if self._inner is None else self._inner.store.width
+        if len(names) > width or not width:
+            # Ahead of the names once columns have no units of their own: each widening makes the memory anew.
+            width = max(1, len(names)) if len(names) <= NARROW else max(len(names), 2 * width)
+        vector = np.zeros(width, np.float32)
         for name, value in x.items():
             if name in names:
-                vector[names[name]] = value
-        if not np.isfinite(vector).all():
-            raise ValueError("a feature is NaN or infinite")
-        if widen and (self._inner is None or len(names) > len(self._names)):
-            self._inner = self._widened(len(vector))
+                try:
+                    vector[names[name]] = value
+                except (TypeError, ValueError) as error:
+                    raise ValueError(f"the feature {name!r} is no number: {error}") from None
+                if not np.isfinite(vector[names[name]]):
+                    raise ValueError(f"the feature {name!r} is NaN or infinite")
+        if widen:
+            if self._inner is None or width > self._inner.store.width:
+                self._inner = self._widened(width)
             self._names = names
         return vector
 

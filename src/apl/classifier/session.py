@@ -148,8 +148,19 @@ class Session:
 def open_session(parameters: dict[str, Any], width: int | None, encoder: FrozenEncoder | None = None) -> Session:
     """Find the model, open the memory, and see that the two belong together."""
     model = parameters["model"]
-    check_parameters(**{name: parameters[name] for name in ADJUSTABLE}, metric=parameters["metric"])
+    check_parameters(**{name: parameters[name] for name in (*ADJUSTABLE, "metric", "ink")})
     own = isinstance(encoder, TrainedEncoder)
+    for name in ("width", "metric", "decoder_of"):
+        if parameters[name] is not None and model is not None and (own or encoder is None):
+            raise ValueError(f"{name}= is for vectors: beside a model of pictures it means nothing")
+    if (
+        encoder is not None
+        and None not in (encoder.width, parameters["width"])
+        and parameters["width"] != encoder.width
+    ):
+        raise ValueError(f"the encoder gives vectors of {encoder.width} numbers, not of width={parameters['width']}")
+    if parameters["decoder_of"] is not None and parameters["metric"] is not None:
+        raise ValueError("decoder_of= measures distances its own way: metric= means nothing beside it")
     if model is None or (encoder is not None and not own):
         width = parameters["width"] or width or (encoder.width if encoder else None)
         if width is None and (there := find_memory(parameters["memory"] or "ram:", parameters["name"])):
@@ -239,7 +250,8 @@ def recorded(parameters: dict[str, Any], learner: Learner) -> dict[str, Any]:
         "decoder_of": parameters["decoder_of"],
         "metric": parameters.get("metric"),
         "encoder": None if encoder is None else encoder_name(encoder),
-        **{name: parameters[name] for name in (*ADJUSTABLE, "consolidate", "ink", "keep_images")},
+        **{name: parameters[name] for name in (*ADJUSTABLE, "consolidate", "ink")},
+        "keep_images": parameters.get("keep_images", True),
     }
 
 

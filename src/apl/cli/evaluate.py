@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json as json_format
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Literal
 
 from apl.cli.options import JsonOption, TrainedModel, arg
@@ -18,16 +19,18 @@ class Command:
     model: TrainedModel = "omniglot"
     protocol: Literal["fixed", "online"] = "fixed"
     """fixed: store SHOT examples of each class, then ask. online: predict, score, then learn, from nothing."""
-    way: Annotated[int, arg(metavar="CLASSES")] = 20
-    """Number of classes."""
-    shot: Annotated[int, arg(metavar="EXAMPLES")] = 1
-    """Stored examples per class (fixed)."""
+    way: Annotated[int | None, arg(metavar="CLASSES")] = None
+    """Number of classes; 20, or as many as there are."""
+    shot: Annotated[int | None, arg(metavar="EXAMPLES")] = None
+    """Stored examples per class (fixed); 1 by default."""
     episodes: Annotated[int, arg(metavar="N")] = 1000
     """Episodes to average over."""
     seed: Annotated[int, arg(metavar="NUMBER")] = 0
     """Which episodes are drawn."""
     data: Literal["omniglot", "glyphs"] = "omniglot"
     """Omniglot's test characters, or characters from the generator (which need no file)."""
+    folder: Annotated[Path | None, arg(metavar="DIR")] = None
+    """Your own pictures instead: the classes that `apl train --data DIR` holds out."""
     split: Split = "paper"
     """Which characters of Omniglot are the test characters."""
     part: Literal["test", "validation", "train"] = "test"
@@ -51,25 +54,39 @@ class Command:
         from apl.device import find_device
         from apl.evaluate import fixed_context, online
         from apl.paper.models import variant
+        from apl.paper.results import without_nan
         from apl.progress import progress
 
         if self.episodes < 1:
             raise ValueError(f"episodes must be at least 1, got {self.episodes}")
+        fixed, shot = self.protocol == "fixed", 1 if self.shot is None else self.shot
+        if fixed and (self.sigma is not None or self.length is not None):
+            raise ValueError("--sigma and --length belong to --protocol online")
+        if not fixed and self.shot is not None:
+            raise ValueError("--shot belongs to --protocol fixed")
+        if self.split != "paper" and (self.folder is not None or self.data != "omniglot"):
+            raise ValueError("--split is of Omniglot's characters: it means nothing here")
         learner = variant(self.model, k=self.k, decoder=self.decoder, sigma_nats=self.sigma).to(
             find_device(self.device)
         )
-        size = learner.config.encoder.image_size
-        plain = DataSource(name=self.data, split=self.split, rotations=False)
-        source = plain
-        data = plain.load(self.part, size)
-        if self.rotations or (self.rotations is None and self.way > len(data.class_names)):
-            source = DataSource(name=self.data, split=self.split, rotations=True)
+        encoder = learner.config.encoder
+        size = getattr(encoder, "image_size", None)
+        if size is None:
+            raise ValueError(f"{self.model} answers no questions about pictures alone: see `apl reproduce analogy`")
+        source = DataSource(name=self.data, split=self.split, rotations=False)
+        if self.folder is not None:
+            colour = getattr(encoder, "channels", 1) == 3
+            source = DataSource(name="folder", folder=str(self.folder.resolve()), rotations=False, colour=colour)
+        data = source.load(self.part, size)
+        way = min(20, len(data.class_names)) if self.way is None else self.way
+        if self.rotations or (self.rotations is None and self.folder is None and way > len(data.class_names)):
+            source = replace(source, rotations=True)
             data = source.load(self.part, size)
         result = {
             "model": self.model,
             "protocol": self.protocol,
-            "way": self.way,
-            "shot": self.shot,
+            "way": way,
+            "shot": shot,
             "episodes": self.episodes,
             "seed": self.seed,
             "split": source.split_name(),
@@ -81,13 +98,13 @@ class Command:
             "labels": learner.config.decoder.labels,
         }
         with progress("episodes", self.episodes) as done:
-            if self.protocol == "fixed":
+            if fixed:
                 estimate = fixed_context(
                     learner,
                     data.images,
                     data.labels,
-                    way=self.way,
-                    shot=self.shot,
+                    way=way,
+                    shot=shot,
                     episodes=self.episodes,
                     seed=self.seed,
                     progress=done,
@@ -99,7 +116,7 @@ class Command:
                     learner,
                     data.images,
                     data.labels,
-                    way=self.way,
+                    way=way,
                     episodes=self.episodes,
                     seed=self.seed,
                     length=self.length,
@@ -115,9 +132,10 @@ class Command:
                     "last": last,
                     "stored": stored.mean,
                     "stored_ci95": stored.ci95,
-                    "stored_per_class": stored.mean / self.way,
+                    "stored_per_class": stored.mean / way,
                     "examples": outcome.correct.shape[1],
                 }
+        result = without_nan(result)
         if self.json:
             print(json_format.dumps(result))
         else:

@@ -80,6 +80,7 @@ class Show:
             ]
         classes = [{"label": label, "rows": count} for label, count in counts.most_common()]
         model = recorded.get("model") or recorded.get("encoder")
+        bounds = {name: recorded[name] for name in ("max_rows", "max_rows_per_class") if recorded.get(name)}
         if self.json:
             result = {
                 "name": info.name,
@@ -87,6 +88,7 @@ class Show:
                 "width": info.width,
                 "encoder": info.fingerprint,
                 "model": model,
+                **bounds,
                 "index_recall_at_16": found,
                 "classes": classes,
                 **({"every_row": every} if self.rows else {}),
@@ -95,6 +97,8 @@ class Show:
         else:
             made_by = f"model {one_line(model)}" if model else "vectors"
             print(f"{info.name}: {info.rows} rows of {len(classes)} classes, {made_by}, encoder {info.fingerprint}")
+            for name, value in bounds.items():
+                print(f"{name.replace('_', ' ')}: {value}")
             if found is not None:
                 print(f"its approximate index finds {found:.1%} of the 16 nearest rows")
             show(every if self.rows else classes, False)

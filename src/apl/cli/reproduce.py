@@ -61,7 +61,7 @@ class Command:
         from apl.paper.experiments import EXPERIMENTS
         from apl.paper.markdown import write_results_page, write_tables
         from apl.paper.report import write_report
-        from apl.paper.results import load_rows
+        from apl.paper.results import load_rows, result_path
         from apl.paper.subjects import compute_on
 
         compute_on(find_device(self.device))
@@ -75,7 +75,8 @@ class Command:
                 )
                 continue
             started = time.monotonic()
-            print(f"{name}: {EXPERIMENTS[name].title} …", file=sys.stderr, flush=True)
+            small = " (quick: a small version)" if self.quick else ""
+            print(f"{name}: {EXPERIMENTS[name].title}{small} …", file=sys.stderr, flush=True)
             try:
                 EXPERIMENTS[name].run(self.quick)
             except (DataError, ImportError) as error:
@@ -83,7 +84,7 @@ class Command:
                     raise
                 print(f"{name}: left out: {error}", file=sys.stderr)
                 continue
-            print(f"{name}: done in {time.monotonic() - started:.0f} s", file=sys.stderr)
+            print(f"{name}: {result_path(name, self.quick)} in {time.monotonic() - started:.0f} s", file=sys.stderr)
         if self.name in ("all", "report"):
             print(f"report: {write_report(self.quick)}", file=sys.stderr)
             if not self.quick:
@@ -100,4 +101,7 @@ class Command:
                 if "seen" in row and "level" in row:
                     what = f"{row['level']}, {row['decoder']}, k = {row['k']}, {row['seen']} seen"
                 stored = f", {row['stored']:.1f} stored" if "stored" in row else ""
-                print(f"{row.get('method', '')}: {what}: {100 * row['accuracy']:.2f}{interval} %{stored}")
+                method = row.get("method", "")
+                if len({other.get("checkpoint") for other in rows if other.get("method") == method}) > 1:
+                    method += f" ({row['checkpoint']})"
+                print(f"{method}: {what}: {100 * row['accuracy']:.2f}{interval} %{stored}")

@@ -173,18 +173,28 @@ class Command:
 
     def _made_first(self, directory: Path, options: RunOptions) -> str:
         """The encoder this preset builds on: that of an earlier run, or one trained now, beside the run itself."""
+        from apl.checkpoint import CheckpointError, from_json, read_json
         from apl.training.presets import preset
         from apl.training.pretrain import pretrain
 
+        if options.resume and not (directory / "state.json").exists():
+            raise CheckpointError(f"nothing to resume in {directory}: no state.json there")
         name = MADE_FIRST[self.preset]
         place = directory.with_name(name) if self.directory is None else directory / name
+        config = self._on_own_pictures(preset(name))
+        config = config if self.seed is None else replace(config, seed=self.seed)
         if not (place / "encoder").is_dir():
             if _is_first_process():
                 print(f"first {name}, into {place}", file=sys.stderr)
-            pretrain(
-                self._on_own_pictures(preset(name)),
-                replace(options, directory=place, resume=(place / "state.json").exists()),
-            )
+            pretrain(config, replace(options, directory=place, resume=(place / "state.json").exists()))
+        elif (place / "config.json").exists():
+            before = from_json(type(config), read_json(place / "config.json"))
+            for what in ("data", "encoder", "seed"):
+                if getattr(before, what) != getattr(config, what):
+                    raise CheckpointError(
+                        f"{place} holds an encoder of another training (its {what} differs): move it away, "
+                        "or name a new --directory for this one"
+                    )
         return str(place / "encoder")
 
 

@@ -1,8 +1,8 @@
 """A folder of one's own pictures, one folder per class, as a data set to train on.
 
 Pictures of any kind are prepared as the classifier will prepare them: as drawings in grey, or as photographs in colour. Whole
-classes are held out: one in six to validate on, one in six to test on, chosen by the hash of their names, so that a class
-stays on its side when others are added.
+classes are held out: one in six to validate on, one in six to test on, chosen by the hash of their names. With other
+classes in the folder it is another split.
 """
 
 from __future__ import annotations

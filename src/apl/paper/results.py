@@ -16,12 +16,15 @@ FIGURES = RESULTS / "figures"
 Row = dict[str, Any]
 
 
+def result_path(name: str, quick: bool = False) -> Path:
+    return (RESULTS / "quick" if quick else RESULTS) / f"{name}.json"
+
+
 def save_rows(name: str, rows: Iterable[Mapping[str, Any]], quick: bool, **extra: Any) -> Path:
     """Write results/NAME.json (results/quick/NAME.json for the small versions). A row that was kept from an earlier
     measurement has its own commit already."""
-    directory = RESULTS / "quick" if quick else RESULTS
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"{name}.json"
+    path = result_path(name, quick)
+    path.parent.mkdir(parents=True, exist_ok=True)
     commit = current_commit()
     content = {"name": name, "quick": quick, **extra, "rows": [{"commit": commit, **row} for row in rows]}
     write_json(path, without_nan(content))
@@ -46,7 +49,7 @@ def load_rows(name: str, quick: bool = False) -> list[Row]:
 
 def load_whole(name: str, quick: bool = False) -> dict[str, Any]:
     """A result file with what stands in it beside the rows; empty where there is none."""
-    path = (RESULTS / "quick" if quick else RESULTS) / f"{name}.json"
+    path = result_path(name, quick)
     return json.loads(path.read_text()) if path.exists() else {}
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -20,6 +20,7 @@ from apl.service.guard import Refused
 from apl.service.memories import valid_name
 from apl.service.memory_worker import MemoryWorker
 from apl.service.openapi import Anyway, Name, RetryKey, RowId, Top, body, errors
+from apl.service.pictures import unusable
 from apl.service.requests import (
     Example,
     Forgetting,
@@ -41,7 +42,15 @@ from apl.service.settings import TOP
 from apl.service.sharing import invite
 from apl.service.state import ServiceState
 
-router = APIRouter(prefix="/v1", responses=errors())
+
+async def _only_known_parameters(request: Request) -> None:
+    """What is misspelt would else be ignored."""
+    known = {field.alias for field in request.scope["route"].dependant.query_params}
+    if unknown := set(request.query_params) - known:
+        raise unusable(f"{min(unknown)[:100]}: no such query parameter is expected here")
+
+
+router = APIRouter(prefix="/v1", responses=errors(), dependencies=[Depends(_only_known_parameters)])
 
 
 def _post(verb: str, answer: type, tag: str, asked: type, **form: bool) -> Callable[..., Any]:

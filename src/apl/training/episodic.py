@@ -216,10 +216,10 @@ def with_encoder_of(config: TrainConfig, name_or_dir: str | Path) -> TrainConfig
 
 
 def _validate(learner: Learner, inputs: Tensor, labels: Tensor, config: TrainConfig) -> dict[str, float]:
-    figures = {}
-    for way in (config.learner.decoder.way,) if config.learner.decoder.labels == "fixed" else (20, 200):
+    figures, there = {}, int(labels.max()) + 1
+    for way in (config.learner.decoder.way,) if config.learner.decoder.labels == "fixed" else (min(20, there), 200):
         for shot in (1, 5):
-            if way is not None and way <= int(labels.max()) + 1:
+            if way is not None and way <= there:
                 episodes = 100 if way <= 20 else 4
                 estimate = fixed_context(
                     learner, inputs, labels, way=way, shot=shot, episodes=episodes, seed=0, queries=5
