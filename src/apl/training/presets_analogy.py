@@ -21,6 +21,8 @@ DRAWN = PairConfig(SMALL_ENCODER, SMALL_ENCODER)
 WAY = AnalogyTask().way
 SIGMA_RATIO = 0.1
 """0.3 nats: a half-solved equation is no surprise at the usual 0.75, and what completes it would not be stored."""
+COMPARED_SIGMA_RATIO = 0.0033
+"""0.01 nats: a decoder that is sure too soon stores too little, and is the better for the rows."""
 
 DIGITS = "analogy-shuffled"
 """A learner that holds the encoder of digits; made anew by `analogy-digits`."""
@@ -59,7 +61,7 @@ def compared(kind: DecoderKind, k: int, **more: Any) -> AnalogyConfig:
     """One cell of the paper's comparison: one of its decoders, k neighbours by each key."""
     hidden = 128 if kind == "lstm" else 64
     decoder = DecoderConfig(kind=kind, labels="fixed", way=WAY, hidden=hidden, blocks=4, heads=4, key_distances=True)
-    learner = LearnerConfig(encoder=ONE_HOT, decoder=decoder, k=k, sigma_ratio=SIGMA_RATIO)
+    learner = LearnerConfig(encoder=ONE_HOT, decoder=decoder, k=k, sigma_ratio=COMPARED_SIGMA_RATIO)
     first = AnalogyConfig(
         learner,
         digits_from=DIGITS,
