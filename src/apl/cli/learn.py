@@ -39,7 +39,7 @@ class Command:
     name: NameOption = "default"
     model: ModelOption = None
     max_rows: Annotated[int | None, tyro.conf.arg(metavar="ROWS")] = None
-    """Keep at most so many rows; when they are reached, the row that matters least goes."""
+    """Keep at most so many rows; when they are reached, the row that matters least goes. The memory remembers it."""
     sigma: Annotated[float | None, tyro.conf.arg(metavar="NATS")] = None
     """The threshold of surprise: an example that surprises less leaves no row."""
     ink: InkOption = "auto"
