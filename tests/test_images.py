@@ -199,3 +199,66 @@ def test_photographs_of_imagenet_are_told_from_drawings(real_data: Path) -> None
     with zipfile.ZipFile(real_data / "omniglot" / "images_evaluation.zip") as drawings:
         names = [name for name in drawings.namelist() if name.endswith(".png")][::130]
         assert not any(looks_like_a_photograph(open_image(drawings.read(name))) for name in names)
+
+
+def cross(side: int, thick: int, extent: float = 0.6) -> np.ndarray:
+    """How much ink: an upright cross whose arms differ, in the middle of the sheet."""
+    ink = np.zeros((side, side), np.float32)
+    middle, half = side // 2, int(side * extent / 2)
+    ink[middle - half : middle + half, middle - thick // 2 : middle - thick // 2 + thick] = 1
+    upper = middle - half // 2
+    ink[upper - thick // 2 : upper - thick // 2 + thick, middle - half : middle + half] = 1
+    return ink
+
+
+def agreement(picture: np.ndarray, plain: np.ndarray) -> float:
+    """How alike an encoder sees the two."""
+    seen = [fit([read_image(one)], 56).ravel().astype(float) for one in (picture, plain)]
+    return float(np.corrcoef(*seen)[0, 1])
+
+
+PLACES = np.meshgrid(np.linspace(-1, 1, 160), np.linspace(-1, 1, 160), indexing="ij")
+LIGHTS = {
+    "brighter in the middle": 0.9 - 0.1 * (PLACES[0] ** 2 + PLACES[1] ** 2),
+    "the shadow of a hand": 0.9 - 0.35 / (1 + np.exp(-30 * PLACES[0])),
+    "a soft shadow": 0.9 - 0.35 / (1 + np.exp(-6 * PLACES[1])),
+}
+
+
+@pytest.mark.parametrize("light", LIGHTS.values(), ids=LIGHTS)
+def test_under_uneven_light_the_strokes_are_the_ink(light: np.ndarray) -> None:
+    ink = cross(160, 6)
+    assert agreement((light * (1 - 0.8 * ink)).astype(np.float32), 1 - ink) > 0.85
+
+
+def test_a_small_drawing_on_a_large_sheet_is_seen_as_one_that_fills_it() -> None:
+    drawn = cross(80, 4, 0.9)
+    sheet = np.zeros((1600, 1600), np.float32)
+    sheet[300:380, 1100:1180] = drawn
+    assert agreement(1 - sheet, 1 - drawn) > 0.9
+
+
+@pytest.mark.parametrize("side", [200, 400, 1000])
+def test_a_pen_of_one_pixel_is_no_fainter_than_another(side: int) -> None:
+    # A few blots, against which the reduced lines would be faint.
+    ink = cross(side, 1)
+    ink[side // 2 : side // 2 + side // 50, side // 2 : side // 2 + side // 50] = 1
+    seen = fit([read_image(1 - ink)], 56)[0, 0]
+    assert np.count_nonzero(seen > 128) >= 0.65 * 56, "most of the lines are hardly there"
+
+
+def test_pictures_of_a_few_pixels_are_not_called_photographs() -> None:
+    digits = pytest.importorskip("sklearn.datasets").load_digits().images[:50] / 16
+    assert not any(looks_like_a_photograph(digit.astype(np.float32)) for digit in digits)
+
+
+def test_the_brightest_within_reach_is_found() -> None:
+    from apl.pictures.drawings import _brightest
+
+    grey = np.random.default_rng(0).random((9, 14), np.float32)
+    for reach in (1, 2, 3, 5):
+        wanted = [
+            [grey[max(0, y - reach) : y + reach + 1, max(0, x - reach) : x + reach + 1].max() for x in range(14)]
+            for y in range(9)
+        ]
+        assert np.array_equal(_brightest(grey, reach), np.array(wanted))

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Int, Num, UInt8
 from PIL import Image
 
 from apl.pictures.image_file import open_image
@@ -47,9 +47,17 @@ STROKE = 0.08
 """Half the width, as a share of the sheet, below which a dark or light thing is a stroke rather than a surface."""
 HALFTONES = 0.15
 """A picture with a larger share of halftones is a photograph (`looks_like_a_photograph`)."""
+COARSEST_LOOKED_AT = 32
+"""In a smaller picture the edges of strokes alone make so many halftones that nothing can be told from them."""
 
 CLEARLY_DRAWN = 0.1
 """With a smaller share between ground and ink a picture is a drawing, without a closer look."""
+SHADED = 0.08
+"""A border whose middle four fifths differ by more than this, after its slope, shows a shadow, or what lies beside the sheet."""
+COARSEST_SHADED = 48
+"""In a smaller picture strokes are as wide as shadows."""
+FAINT = 0.6
+"""Strokes that are mostly weaker than this share of the strongest pixel are brought to full strength."""
 
 
 def read_images(images: Any, ink: str = "auto") -> list[UInt8[np.ndarray, "_ _"]]:
@@ -77,7 +85,7 @@ def read_image(image: Any, ink: str = "auto") -> UInt8[np.ndarray, "height width
     """The sheet of one picture: grey, ink 255 on 0, its longer side at most `SHEET_SIDE`."""
     if ink not in ("auto", "dark", "light"):
         raise ValueError(f"ink is 'auto', 'dark' or 'light', got {ink!r}")
-    return np.rint(_ink(_small_grey(image), ink) * 255).astype(np.uint8)
+    return _at_full_strength(np.rint(_ink(_small_grey(image), ink) * 255).astype(np.uint8))
 
 
 def looks_like_a_photograph(image: Any) -> bool:
@@ -88,9 +96,7 @@ def looks_like_a_photograph(image: Any) -> bool:
     pictures that were not used to choose the limits (docs/LOG.md): 0 of 1,800 drawings, 94 % of 2,000 photographs.
     """
     grey = _small_grey(image)
-    away = np.abs(grey - _ground(grey))
-    strongest = float(away.max())
-    if ((away > 0.15 * strongest) & (away < 0.85 * strongest)).mean() < CLEARLY_DRAWN:
+    if max(grey.shape) < COARSEST_LOOKED_AT or _is_clearly_drawn(np.abs(grey - _ground(grey))):
         return False
     return min(_halftones(grey), _halftones(1 - grey)) > HALFTONES
 
@@ -105,7 +111,7 @@ def fit(sheets: Sequence[UInt8[np.ndarray, "_ _"]], size: int) -> UInt8[np.ndarr
             drawn = Image.frombuffer("L", square.shape, square, "raw", "L", 0, 1)
             drawn = drawn.resize((size, size), Image.Resampling.LANCZOS)
             square = np.frombuffer(drawn.tobytes(), np.uint8).reshape(size, size)
-        fitted[number, 0] = square
+        fitted[number, 0] = _at_full_strength(square)
     return fitted
 
 
@@ -137,7 +143,26 @@ def _small_grey(image: Any) -> Float[np.ndarray, "height width"]:
             image.convert("RGBA") if image.mode in ("P", "PA") else image.convert("L") if image.mode == "1" else image
         )
         image = image.reduce(-(-max(image.size) // LARGE_SIDE))
-    return _reduced(_grey(channels_last(image)))
+    grey = _grey(channels_last(image))
+    small = _reduced(grey)
+    return small if small is grey else _drawn_part(grey, small)
+
+
+def _drawn_part(
+    grey: Float[np.ndarray, "height width"], small: Float[np.ndarray, "new_height new_width"]
+) -> Float[np.ndarray, "part_height part_width"]:
+    """A large picture reduced, without most of its margins: of a small drawing on a large sheet little would be left else."""
+    away = np.abs(small - _ground(small))
+    rows, columns = _extent(away, INK_THRESHOLD * float(away.max()))
+    if not len(rows):
+        return small
+    around = 0.2 * (longest := max(np.ptp(rows), np.ptp(columns)) + 1) + 2
+    if longest + 2 * around > 0.5 * max(small.shape):
+        return small
+    scale = max(grey.shape) / max(small.shape)
+    top, left = (max(0, int((first - around) * scale)) for first in (rows[0], columns[0]))
+    bottom, right = (int((last + 1 + around) * scale) + 1 for last in (rows[-1], columns[-1]))
+    return _reduced(np.ascontiguousarray(grey[top:bottom, left:right]))
 
 
 def _grey(image: Float[np.ndarray, "height width channels"]) -> Float[np.ndarray, "height width"]:
@@ -166,8 +191,15 @@ def _ink(grey: Float[np.ndarray, "height width"], ink: str) -> Float[np.ndarray,
     """How much ink there is in each pixel. The ground is what most of the border shows; ink departs from it."""
     ground = _ground(grey)
     darker, lighter = np.maximum(ground - grey, 0), np.maximum(grey - ground, 0)
+    if max(grey.shape) >= COARSEST_SHADED and _spread(_border(grey - ground)) > SHADED:
+        weaker, stronger = sorted((float(darker.max()), float(lighter.max())))
+        two_levels = weaker < 0.3 * stronger and _is_clearly_drawn(np.maximum(darker, lighter))
+        strokes = None if two_levels else _strokes(grey, ink)
+        if strokes is not None:
+            return strokes
     if ink == "auto":
-        ink = "dark" if darker.sum() >= lighter.sum() else "light"
+        # Cubes: ink is strong and narrow, a sheet that is brighter in the middle is weak and wide.
+        ink = "dark" if (darker * darker * darker).sum() >= (lighter * lighter * lighter).sum() else "light"
     amount = darker if ink == "dark" else lighter
     strongest = float(amount.max())
     if strongest < FAINTEST_INK:
@@ -176,14 +208,50 @@ def _ink(grey: Float[np.ndarray, "height width"], ink: str) -> Float[np.ndarray,
     return amount / strongest
 
 
+def _strokes(grey: Float[np.ndarray, "height width"], ink: str) -> Float[np.ndarray, "height width"] | None:
+    """Ink against what surrounds it, where light falls in shadows. None where it does not, or where a surface is as dark as the
+    ink: then that is ink too."""
+    reach = max(2, round(max(grey.shape) * STROKE))
+    found = []
+    for one, seen in (("dark", grey), ("light", 1 - grey)):
+        if ink in ("auto", one):
+            around = _without_strokes(seen, reach)
+            narrow = around - seen
+            narrow = np.maximum(narrow - np.median(narrow), 0)
+            found.append((float(np.quantile(narrow, 0.995)), narrow, around, seen))
+    strongest, narrow, around, seen = max(found, key=lambda one: one[0])
+    if strongest < FAINTEST_INK or _spread(_border(around), 0.05) < 0.2 * strongest:
+        return None
+    inky = seen < seen.min() + 0.25 * strongest
+    if (narrow[inky] < 0.3 * strongest).mean() > 0.1:
+        return None
+    return np.minimum(narrow / strongest, 1)
+
+
+def _is_clearly_drawn(away: Float[np.ndarray, "height width"]) -> bool:
+    """Whether hardly anything lies between the ground and the strongest ink."""
+    strongest = float(away.max())
+    return float(((away > 0.15 * strongest) & (away < 0.85 * strongest)).mean()) < CLEARLY_DRAWN
+
+
+def _border(grey: Float[np.ndarray, "height width"]) -> Float[np.ndarray, " pixel"]:
+    edge = max(1, min(grey.shape) // 16)
+    return np.concatenate((grey[:edge], grey[-edge:], grey[:, :edge], grey[:, -edge:]), None)
+
+
+def _spread(values: Float[np.ndarray, " pixel"], left_out: float = 0.1) -> float:
+    """How far apart they are, without the largest and the smallest."""
+    values, outside = np.sort(values), round(len(values) * left_out)
+    return float(values[-1 - outside] - values[outside])
+
+
 def _ground(grey: Float[np.ndarray, "height width"]) -> float | Float[np.ndarray, "height width"]:
     """What the sheet shows where nothing is drawn: one value, the median of its border.
 
     A photographed sheet is brighter towards the light: where a plane describes the border far better, it is the plane.
     """
     edge = max(1, min(grey.shape) // 16)
-    border = np.concatenate((grey[:edge], grey[-edge:], grey[:, :edge], grey[:, -edge:]), None)
-    border.sort()
+    border = np.sort(_border(grey))
     count = len(border)
     level = float((border[(count - 1) // 2] + border[count // 2]) / 2)
     spread = float(border[3 * count // 4] - border[count // 4]) / 2
@@ -209,20 +277,46 @@ def _ground(grey: Float[np.ndarray, "height width"]) -> float | Float[np.ndarray
 def _halftones(grey: Float[np.ndarray, "height width"]) -> float:
     """The share of pixels with dark ink of half strength, wherever the ground lies; 1 if there is no dark ink."""
     reach = max(2, round(max(grey.shape) * STROKE))
-    ink = -_brightest(-_brightest(grey, reach), reach) - grey
+    ink = _without_strokes(grey, reach) - grey
     strongest = max(float(np.quantile(ink, 0.995)), float(ink.max()) / 2)
     if strongest < FAINTEST_INK:
         return 1.0
     return float(((ink > 0.15 * strongest) & (ink < 0.75 * strongest)).mean())
 
 
+def _without_strokes(grey: Float[np.ndarray, "height width"], reach: int) -> Float[np.ndarray, "height width"]:
+    """What the picture would show without dark things narrower than twice the reach."""
+    return -_brightest(-_brightest(grey, reach), reach)
+
+
 def _brightest(grey: Float[np.ndarray, "height width"], reach: int) -> Float[np.ndarray, "height width"]:
     """The brightest pixel within reach of each."""
-    for axis in (0, 1):
-        sides = [(reach, reach) if axis == number else (0, 0) for number in (0, 1)]
-        windows = np.lib.stride_tricks.sliding_window_view(np.pad(grey, sides, "edge"), 2 * reach + 1, axis)
-        grey = windows.max(-1)
+    for _ in range(2):
+        # Along columns, of windows twice as long each time; then the same along rows.
+        windows, length = np.pad(grey, ((reach, reach), (0, 0)), "edge"), 1
+        while length < 2 * reach + 1:
+            step = min(length, 2 * reach + 1 - length)
+            windows, length = np.maximum(windows[:-step], windows[step:]), length + step
+        grey = windows.T
     return grey
+
+
+def _at_full_strength(sheet: UInt8[np.ndarray, "height width"]) -> UInt8[np.ndarray, "height width"]:
+    """A thin pen leaves faint lines and strong crossings once it is reduced: as many pixels as the drawing is long are strokes."""
+    strong = np.count_nonzero(sheet >= FAINT * 255)
+    if strong >= max(sheet.shape):
+        return sheet
+    rows, columns = _extent(sheet, 0.2 * int(sheet.max()))
+    if not len(rows) or strong >= (longest := int(max(np.ptp(rows), np.ptp(columns))) + 1):
+        return sheet
+    usual = float(np.partition(sheet, sheet.size - longest, None)[sheet.size - longest])
+    return np.rint(np.minimum(sheet * (255 / max(usual, 1.0)), 255)).astype(np.uint8)
+
+
+def _extent(amount: Num[np.ndarray, "height width"], above: float) -> tuple[Int[np.ndarray, " row"], ...]:
+    """The rows and the columns in which there is more than this."""
+    there = amount > above
+    return there.any(1).nonzero()[0], there.any(0).nonzero()[0]
 
 
 # --- placing ----------------------------------------------------------------------------------------------------
@@ -230,8 +324,7 @@ def _brightest(grey: Float[np.ndarray, "height width"], reach: int) -> Float[np.
 
 def _placed(sheet: UInt8[np.ndarray, "height width"]) -> UInt8[np.ndarray, "side side"]:
     """The drawing alone, in the middle of a square sheet of Omniglot's proportions."""
-    is_ink = sheet > INK_THRESHOLD * sheet.max()
-    rows, columns = is_ink.any(1).nonzero()[0], is_ink.any(0).nonzero()[0]
+    rows, columns = _extent(sheet, INK_THRESHOLD * int(sheet.max()))
     if not len(rows):
         return _padded(sheet, max(sheet.shape))
     drawing = sheet[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
