@@ -278,10 +278,11 @@ def _paper_decoders(rows: list[Row]) -> list[Finding]:
         f"{name(row)} {100 * row['accuracy']:.0f} / {100 * end['accuracy']:.0f}"
         for row, end in zip(middle, ends, strict=True)
     )
-    best = max((row for row in middle if row["hops"] == 1), key=lambda row: row["accuracy"])
+    best, *others = sorted((row for row in middle if row["hops"] == 1), key=lambda row: -row["accuracy"])
     is_best = best["decoder"] == "relational" and best["k"] == 16
     alike = len({bool(row.get("rows_asked_in_training")) for row in middle}) == 1
-    of_decoders: Verdict = "no" if not is_best else "yes" if alike else "partly"
+    clearly = all(row["accuracy"] < best["accuracy"] - (best["ci95"] or 0) for row in others)
+    of_decoders: Verdict = "no" if not is_best else "yes" if alike and clearly else "partly"
     findings.append(
         Finding("relational decoder best at k = 16", f"{how(middle)}% after 50 / 95 seen: {text}", of_decoders)
     )
