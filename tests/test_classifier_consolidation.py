@@ -241,8 +241,9 @@ def test_a_decoder_that_cannot_change_the_answer_is_not_asked_and_the_answer_sta
         whole, decode, times = world.believe(asked), type(world.learner).decode, []
         monkeypatch.setattr(type(world.learner), "decode", lambda *given: times.append(1) or decode(*given))
         alone = [world.best_class(key) for key in asked]
-        assert alone == [world.memory.classes[best] for best in whole.best]
+        best = whole.best(world.memory.classes)
+        assert alone == [world.memory.classes[number] for number in best]
         assert 20 < len(times) < 85
         without = whole.readings.scores[0, :, :-1].swapaxes(0, 1)
         weights = (world.memory.ram.pool.weight / world.memory.ram.pool.units_when_taught)[0, :-1]
-        assert (np.tensordot(weights, without, 1).argmax(1) != whole.best).any()
+        assert (np.tensordot(weights, without, 1).argmax(1) != best).any()

@@ -191,6 +191,8 @@ def test_texts_of_a_table_are_learnt_asked_about_and_explained(letters_as_text, 
     assert status == 0 and out.splitlines()[-1] == "3 of 3 right (100.0%)"
     explained = call(capsys, "explain", "where is my card", "--memory", memory)
     assert explained["texts"][0] == "where is my card" and not list(tmp_path.glob("*.png"))
+    status, _, err = said(capsys, "explain", "where is my card", "--memory", memory, "--out", tmp_path / "why.png")
+    assert status == 2 and "--out means nothing here" in err
     (tmp_path / "pictures" / "a").mkdir(parents=True)
     scribble(tmp_path / "pictures" / "a" / "0.png", 0)
     status, _, err = said(capsys, "learn", tmp_path / "pictures", "--memory", memory)

@@ -42,6 +42,8 @@ class Command:
 
         with open_classifier(self.memory, self.name, self.model, ink=self.ink, read_only=True) as classifier:
             kind = classifier.input_kind
+            if kind == "text" and self.out is not None:
+                raise ValueError("texts are explained in words: --out means nothing here")
             try:
                 asked = self.image if kind == "text" else open_picture(Path(self.image))
                 explanation = classifier.explain(asked)
