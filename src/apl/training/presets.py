@@ -206,7 +206,7 @@ RECIPE_FURTHER = replace(
     RECIPE,
     encoder_from="runs/paper-recipe/model",
     decoder_from="runs/paper-recipe/model",
-    steps=11_000,
+    steps=9824,
     learning_rate=2e-4,
     decay=0.82,
     seed=1,
