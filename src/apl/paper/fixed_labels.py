@@ -4,7 +4,7 @@
 by our ensemble (`apl train paper-encoder`, then `-mild`, `-all`, `-further`); it is trained with a decoder at 200-way (`fixed-200way`,
 `paper-200way`), as in the paper, and a decoder of N fixed labels on it follows (`fixed-1000way`, then `fixed-423way`, `fixed-20way`,
 `fixed-5way`); at 20-way both are then trained together on episodes (`paper-architecture`). *Paper's recipe*: everything from
-scratch through the decoder (`paper-recipe`, eight episodes side by side). The other two
+scratch through the decoder (`paper-recipe`, then `-further`, eight episodes side by side). The other two
 decoders (`fixed-1000way-lstm`, …) stand beside the first online, for the figure of the paper's appendix. A decoder takes
 22 MB and is not kept in the repository: where it is neither there nor in runs/, or those very weights of runs/ were measured
 before, what was measured is kept. To measure all that is in runs/ anew, delete the result file.
