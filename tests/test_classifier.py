@@ -612,7 +612,7 @@ def test_the_score_of_labels_of_several_kinds() -> None:
 def test_parameters_that_mean_nothing_are_refused(model: str | None, parameters: dict, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         OnlineClassifier(model, **parameters).open()
-    with pytest.raises(ValueError, match="ink is one of 'auto', 'dark', 'light', got 'blue'"):
+    with pytest.raises(ValueError, match="ink is 'auto', 'dark' or 'light', got 'blue'"):
         check_parameters(ink="blue")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from apl.classifier.examples import plain_labels
+from apl.classifier.examples import plain_labels, refuse_sparse
 
 
 class NotFitted(ValueError, AttributeError):
@@ -87,8 +87,7 @@ class Estimator:
             X, y = validate_data(self, X, y, reset=reset, dtype=np.float32)
             check_classification_targets(y)
             return X, y
-        if type(X).__module__.startswith("scipy.sparse"):
-            raise ValueError("a sparse matrix is not taken: hand over its .toarray()")
+        refuse_sparse(X)
         X = np.asarray(X)
         if X.ndim != 2:
             raise ValueError(f"Expected 2D array, got shape {list(X.shape)}. Reshape your data: one row an example")

@@ -109,8 +109,7 @@ def _numbers(x: Any) -> np.ndarray:
         x = as_array(x)
     elif isinstance(x, (list, tuple)):
         x = [as_array(one) if is_tensor(one) else one for one in x]
-    if type(x).__module__.startswith("scipy.sparse"):
-        raise ValueError("a sparse matrix is not taken: hand over its .toarray()")
+    refuse_sparse(x)
     if np.iscomplexobj(x):
         raise ValueError("a vector consists of real numbers, got complex ones")
     try:
@@ -125,6 +124,12 @@ def _numbers(x: Any) -> np.ndarray:
     if float(np.abs(values).max()) * values.shape[-1] ** 0.5 > LONGEST_KEY:
         raise ValueError(f"the vector may be longer than {LONGEST_KEY:g}: distances to it could not be computed")
     return values
+
+
+def refuse_sparse(x: Any) -> None:
+    """numpy would take one for a single object."""
+    if type(x).__module__.startswith("scipy.sparse"):
+        raise ValueError("a sparse matrix is not taken: hand over its .toarray()")
 
 
 def plain_labels(labels: Iterable[Any]) -> list[Label]:

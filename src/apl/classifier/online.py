@@ -79,6 +79,7 @@ class OnlineClassifier(Estimator):
 
     _current: Session | None = None
     _ended = False
+    """It lived in RAM, held something, and was closed: going on would be with an empty one."""
     _opened_encoder: tuple[FrozenEncoder | None] | None = None
     _pictures_to_look_at = PICTURES_LOOKED_AT
 

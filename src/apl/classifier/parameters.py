@@ -7,7 +7,7 @@ from numbers import Integral, Real
 from typing import Any, get_args
 
 from apl.config import Metric
-from apl.pictures.drawings import Ink
+from apl.pictures.drawings import check_ink
 
 MOST_NEIGHBOURS = 1024
 """Rows that one question may recall: they are compared with one another too."""
@@ -31,8 +31,7 @@ def check_parameters(
         raise ValueError(f"sigma must be at least 0 nats, and a number, got {sigma!r}")
     if metric not in (None, *get_args(Metric)):
         raise ValueError(f"metric is 'euclidean' or 'cosine', got {metric!r}")
-    if ink not in get_args(Ink):
-        raise ValueError(f"ink is one of {', '.join(map(repr, get_args(Ink)))}, got {ink!r}")
+    check_ink(ink)
 
 
 def check_whole(name: str, value: Any) -> None:

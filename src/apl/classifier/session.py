@@ -70,10 +70,10 @@ class Session:
         kind = ConsolidatingController if self.learner.consolidates else SurpriseController
         twin.controller = self._own_controller if sigma is None else kind(sigma_nats=float(sigma))
         twin.config = replace(twin.config, k=self._own_k if k is None else k)
-        first, self._adjusted = self._adjusted is None, asked
-        if not (first or self.store.read_only):
+        if self._adjusted is not None and not self.store.read_only:
             kept = self.store.setting(CLASSIFIER_SETTING) or {}
             self.store.update_settings({CLASSIFIER_SETTING: kept | dict(zip(ADJUSTABLE, asked, strict=True))})
+        self._adjusted = asked
 
     @contextmanager
     def alone(self, asking: bool = False) -> Iterator[OpenWorld]:
@@ -153,16 +153,13 @@ def open_session(parameters: dict[str, Any], width: int | None, encoder: FrozenE
     for name in ("width", "metric", "decoder_of"):
         if parameters[name] is not None and model is not None and (own or encoder is None):
             raise ValueError(f"{name}= is for vectors: beside a model of pictures it means nothing")
-    if (
-        encoder is not None
-        and None not in (encoder.width, parameters["width"])
-        and parameters["width"] != encoder.width
-    ):
-        raise ValueError(f"the encoder gives vectors of {encoder.width} numbers, not of width={parameters['width']}")
+    given = encoder.width if encoder is not None else None
+    if given is not None and parameters["width"] not in (None, given):
+        raise ValueError(f"the encoder gives vectors of {given} numbers, not of width={parameters['width']}")
     if parameters["decoder_of"] is not None and parameters["metric"] is not None:
         raise ValueError("decoder_of= measures distances its own way: metric= means nothing beside it")
     if model is None or (encoder is not None and not own):
-        width = parameters["width"] or width or (encoder.width if encoder else None)
+        width = parameters["width"] or width or given
         if width is None and (there := find_memory(parameters["memory"] or "ram:", parameters["name"])):
             width = there.width
         if width is None:

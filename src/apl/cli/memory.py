@@ -218,12 +218,12 @@ class Reembed:
 
     def run(self) -> int:
         from apl.classifier.online import OnlineClassifier
-        from apl.store import StoreError, open_store
+        from apl.store import StoreError, find_memory, open_store
         from apl.store.transfer import reembed
 
         with open_store(self.source, self.source_name, read_only=True) as source:
             # A classifier would note its own parameters in a memory that is in use.
-            if _rows(self.target, self.target_name):
+            if (there := find_memory(self.target, self.target_name)) and there.rows:
                 raise StoreError(f"memory {self.target_name!r} is not empty: re-embed into a new one")
             with OnlineClassifier.from_pretrained(self.model, memory=self.target, name=self.target_name) as classifier:
                 record = classifier.store.settings()
@@ -252,16 +252,6 @@ class Command:
 
     def run(self) -> int:
         return self.what.run()
-
-
-def _rows(place: str, name: str) -> int:
-    """Rows of a memory, 0 if it is not there; what else may be wrong with its place, opening it will say."""
-    from apl.store import StoreError, list_memories
-
-    try:
-        return sum(info.rows for info in list_memories(place) if info.name == name)
-    except StoreError:
-        return 0
 
 
 def _when(seconds: float) -> str:

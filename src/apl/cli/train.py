@@ -176,9 +176,10 @@ class Command:
         from apl.checkpoint import CheckpointError, from_json, read_json
         from apl.training.presets import preset
         from apl.training.pretrain import pretrain
+        from apl.training.run import check_resumable
 
-        if options.resume and not (directory / "state.json").exists():
-            raise CheckpointError(f"nothing to resume in {directory}: no state.json there")
+        if options.resume:
+            check_resumable(directory)
         name = MADE_FIRST[self.preset]
         place = directory.with_name(name) if self.directory is None else directory / name
         config = self._on_own_pictures(preset(name))

@@ -17,7 +17,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from jaxtyping import Float, Int, Num, UInt8
@@ -83,9 +83,13 @@ def read_images(images: Any, ink: str = "auto") -> list[UInt8[np.ndarray, "_ _"]
 
 def read_image(image: Any, ink: str = "auto") -> UInt8[np.ndarray, "height width"]:
     """The sheet of one picture: grey, ink 255 on 0, its longer side at most `SHEET_SIDE`."""
-    if ink not in ("auto", "dark", "light"):
-        raise ValueError(f"ink is 'auto', 'dark' or 'light', got {ink!r}")
+    check_ink(ink)
     return _at_full_strength(np.rint(_ink(_small_grey(image), ink) * 255).astype(np.uint8))
+
+
+def check_ink(ink: str) -> None:
+    if ink not in get_args(Ink):
+        raise ValueError(f"ink is 'auto', 'dark' or 'light', got {ink!r}")
 
 
 def looks_like_a_photograph(image: Any) -> bool:

@@ -74,6 +74,7 @@ __all__ = [
     "Totals",
     "backup_memories",
     "delete_memory",
+    "find_memory",
     "is_on_server",
     "list_memories",
     "open_store",

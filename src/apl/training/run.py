@@ -55,6 +55,11 @@ class RunOptions:
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16")
 
 
+def check_resumable(directory: Path) -> None:
+    if not (directory / "state.json").exists():
+        raise CheckpointError(f"nothing to resume in {directory}: no state.json there")
+
+
 class Run:
     """One training run: `for _ in run.rounds(steps)` watches the clock, saves, and stops when asked.
 
@@ -223,8 +228,7 @@ class Run:
 
     def _load(self) -> None:
         directory = self.options.directory
-        if not (directory / "state.json").exists():
-            raise CheckpointError(f"nothing to resume in {directory}: no state.json there")
+        check_resumable(directory)
         saved = read_json(directory / "state.json")
         now = to_json(self.config)
         # Read as a configuration, so that settings which did not exist then have their defaults.
