@@ -29,6 +29,7 @@ test: .venv/.ready-test
 	.venv/bin/ruff check src tests
 	.venv/bin/ruff format --check src tests
 	.venv/bin/lint-imports
+	.venv/bin/mypy
 	OMP_NUM_THREADS=1 .venv/bin/python -m pytest --numprocesses auto --dist loadgroup -m "not milvus"
 	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -m milvus tests/test_store_*.py tests/test_classifier_engine.py
 

@@ -25,7 +25,8 @@ from apl.training.episodic import TrainConfig, load_decoder, next_episode_cap, t
 from apl.training.pretrain import PretrainConfig, pretrain
 from apl.training.run import RunOptions
 from apl.training.saved_encoder import read_encoder
-from apl.training.schedule import exponential, plateau
+from apl.training.schedule import learning_rate, plateau
+from apl.training.weight_average import WeightAverage
 from apl.weights_file import read_tensors
 
 ENCODER = ConvConfig(image_size=14, stem_channels=8, stem_stride=2, groups=(Group(8, 1), Group(8, 1)))
@@ -281,9 +282,9 @@ def test_episodes_are_cut_to_three_times_what_mastery_took_and_lengthen_when_it_
 
 def test_the_learning_rate_falls_by_a_tenth_every_thousand_steps_to_its_lowest() -> None:
     config = TrainConfig()
-    assert exponential(config, 0) == 1e-4
-    assert math.isclose(exponential(config, 1000), 0.9e-4) and math.isclose(exponential(config, 2000), 0.81e-4)
-    assert exponential(config, 10**6) == 1e-5
+    assert learning_rate(config, 0) == 1e-4
+    assert math.isclose(learning_rate(config, 1000), 0.9e-4) and math.isclose(learning_rate(config, 2000), 0.81e-4)
+    assert learning_rate(config, 10**6) == 1e-5
 
 
 def test_the_pretraining_rate_warms_up_stays_and_falls_to_zero() -> None:
@@ -404,3 +405,21 @@ def test_a_small_learner_learns_to_tell_apart_characters_it_has_never_seen(tmp_p
     before, after = accuracy(untrained), accuracy(trained)
     # Chance is 0.05.
     assert after > 0.6 and after > before + 0.1, f"{before:.3f} untrained, {after:.3f} trained"
+
+
+def test_a_linear_rate_stays_and_then_falls_to_the_lowest() -> None:
+    config = TrainConfig(steps=1000, learning_rate=1e-3, decay_share=0.5, lowest_learning_rate=1e-5)
+    assert learning_rate(config, 0) == learning_rate(config, 500) == 1e-3
+    assert math.isclose(learning_rate(config, 750), 5e-4)
+    assert learning_rate(config, 1000) == 1e-5
+
+
+def test_the_mean_of_the_weights_follows_them_and_is_not_trained() -> None:
+    network = torch.nn.Linear(2, 2)
+    average = WeightAverage(network, 0.9)
+    before = average.module.weight.clone()
+    with torch.no_grad():
+        network.weight += 1.0
+    average.update(network)
+    assert torch.allclose(average.module.weight, before + 0.1)
+    assert not average.module.weight.requires_grad

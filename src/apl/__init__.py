@@ -22,7 +22,7 @@ Axes of tensors, as they are named in signatures:
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from apl.classifier.answers import Explanation, Probabilities, Receipt
@@ -57,10 +57,12 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(importlib.import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'apl' has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker would take it for a promise that every name exists
+
+    def __getattr__(name: str) -> object:
+        if name in _HOME:
+            return getattr(importlib.import_module(_HOME[name]), name)
+        raise AttributeError(f"module 'apl' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -24,7 +24,7 @@ from apl.learner import Learner
 from apl.training.episodic import TrainConfig
 from apl.training.presets import PRESETS
 from apl.training.run import Run, RunOptions
-from apl.training.schedule import exponential
+from apl.training.schedule import learning_rate
 
 CLASSES, DRAWINGS = 60, 20
 
@@ -64,7 +64,7 @@ class WholeStep:
     def __call__(self) -> Step:
         step = next(self.steps)
         loss = step.observation.surprise_nats.mean()
-        self.run.descend(loss, exponential(self.config, self.run.state["step"]), self.config.clip)
+        self.run.descend(loss, learning_rate(self.config, self.run.state["step"]), self.config.clip)
         right = step.right
         self.run.everywhere(bool(right.all()))
         stored = float(self.memory.counts.sum()) / self.config.parallel / self.config.ways[0]

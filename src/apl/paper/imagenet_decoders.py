@@ -26,7 +26,7 @@ from apl.learner import Learner
 from apl.training.decoder_start import start_by_copying
 from apl.training.episodic import in_precision, next_episode_cap
 from apl.training.run import Run, RunOptions
-from apl.training.schedule import exponential
+from apl.training.schedule import learning_rate
 
 SHARPNESS, NONE_DISTANCE = 20.0, 1.5
 """Of the attention it starts with: near rows count, and "none" only where there is no row. A step of Adam moves such a number
@@ -51,6 +51,7 @@ class DecoderTraining:
     learning_rate: float = 3e-4
     decay: float = 0.5
     lowest_learning_rate: float = 1e-5
+    decay_share: float | None = None
     seed: int = 0
 
     @property
@@ -94,7 +95,7 @@ def train(
         memory, mastered = learner.new_memory(config.parallel), None
         for step in in_precision(run, run_episode(learner, memory, keys, episodes, config.batch)):
             loss = step.observation.surprise_nats.mean()
-            run.descend(loss, exponential(config, run.state["step"]), 1.0)
+            run.descend(loss, learning_rate(config, run.state["step"]), 1.0)
             right = step.right.float()
             run.state["accuracy"] = 0.98 * run.state["accuracy"] + 0.02 * float(right.mean())
             stored = float(memory.counts.mean()) / config.way

@@ -29,7 +29,8 @@ from apl.learner import Learner
 from apl.training.decoder_start import start_by_copying
 from apl.training.run import Run, RunOptions
 from apl.training.saved_encoder import read_encoder
-from apl.training.schedule import exponential
+from apl.training.schedule import learning_rate
+from apl.training.weight_average import WeightAverage
 from apl.weights_file import below, load_weights, read_weights
 
 VALIDATE_EVERY_SECONDS = 600
@@ -74,8 +75,14 @@ class TrainConfig:
     """... down to this."""
     clip: float = 1.0
     """Largest norm of the gradient."""
+    decay_share: float | None = None
+    """Instead of `decay`: the rate stays, and falls linearly to the lowest over this last share of the steps."""
     jitter: JitterConfig | None = None
     """Deform the drawings (trained end to end only)."""
+    noise: float = 0.0
+    """Release: standard deviation of the Gaussian noise on training images (trained end to end only)."""
+    averaging: float | None = None
+    """Keep a running mean of the weights with this decay; it is what is validated and saved."""
     seed: int = 0
 
 
@@ -107,7 +114,9 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
     validation_inputs = embed_all(learner.encoder, validation.images) if config.freeze_encoder else validation.images
 
     optimiser = torch.optim.Adam(trained.networks.parameters(), lr=config.learning_rate, fused=True)
-    run = Run(config, options, trained.networks, optimiser, config.seed)
+    average = WeightAverage(trained.networks, config.averaging) if config.averaging else None
+    run = Run(config, options, trained.networks, optimiser, config.seed, average)
+    judged = Learner(config.learner, trained.controller, average.module) if average else trained
     run.state.setdefault("episode_cap", math.inf)
     before = curve_before(config)
     run.state.setdefault("curve", before)
@@ -115,10 +124,15 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
     sampler = EpisodeSampler(shown.labels, run.generator)
 
     def prepare(x: Tensor) -> Tensor:
-        return jitter(scale_bytes(x), config.jitter, run.generator) if config.jitter else x
+        if config.jitter is None and not config.noise:
+            return x
+        x = scale_bytes(x)
+        if config.jitter is not None:
+            x = jitter(x, config.jitter, run.generator)
+        return x + config.noise * torch.randn(x.shape, generator=run.generator).to(x.device)
 
     def validate() -> dict[str, float]:
-        figures = _validate(trained, validation_inputs, validation.labels, config)
+        figures = _validate(judged, validation_inputs, validation.labels, config)
         seen = run.state["step"] * config.parallel * config.batch * run.world
         run.state["curve"].append({"images": seen_before + seen, **figures})
         return figures
@@ -136,7 +150,9 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
         mastered_after = None
         for step in in_precision(run, run_episode(trained, memory, inputs, episodes, config.batch, prepare)):
             loss = step.observation.surprise_nats.mean()
-            run.descend(loss, exponential(config, run.state["step"]), config.clip)
+            run.descend(loss, learning_rate(config, run.state["step"]), config.clip)
+            if average:
+                average.update(trained.networks)
             right = step.right
             if run.everywhere(bool(right.all())):
                 mastered_after = mastered_after or step.seen + config.batch
@@ -154,6 +170,8 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
             run.log(**validate())
             trained.train()
             validated = time.monotonic()
+    if average:
+        trained.networks.load_state_dict(average.module.state_dict())
     learner.eval()
     if run.rank == 0:
         encoder = {"encoder": read_encoder(config.encoder_from).provenance} if config.encoder_from else {}
@@ -174,12 +192,14 @@ def curve_before(config: TrainConfig) -> list[dict[str, int | float]]:
 
 
 def load_decoder(learner: Learner, name_or_dir: str) -> None:
-    """Take over the decoder of a saved learner; fixed labels are the first of as many as it has."""
+    """Take over the decoder of a saved learner; of its fixed labels the first, or none if it has too few."""
     directory = find_model(name_or_dir)
     tensors = below("decoder.", read_weights(directory))
     for name, wanted in learner.decoder.state_dict().items():
         if name.startswith(LABEL_WEIGHTS) and name in tensors and len(tensors[name]) > len(wanted):
             tensors[name] = tensors[name][: len(wanted)]
+        if name.startswith(LABEL_WEIGHTS) and name in tensors and len(tensors[name]) < len(wanted):
+            tensors[name] = wanted
         if (
             name == "inputs.project.weight"
             and tensors[name].shape[1] == wanted.shape[1] - learner.config.decoder.counts

@@ -213,6 +213,22 @@ RECIPE_FURTHER = replace(
 )
 """A second sitting, from the weights of the first: the rate is raised and falls again."""
 
+RECIPE_200WAY = TrainConfig(
+    learner=LearnerConfig(decoder=DecoderConfig(labels="fixed", way=200)),
+    encoder_from="paper-recipe",
+    decoder_from="paper-recipe",
+    ways=(200,),
+    longest_episode=6,
+    steps=14_000,
+    learning_rate=5e-4,
+    decay_share=1.0,
+    noise=0.1,
+    averaging=0.999,
+)
+"""On from the recipe's own weights, 200 classes at a time with label weights made anew.
+
+Release: 200 classes first, its encoder then reused; noise of 0.1 on training images."""
+
 OMNIGLOT = TrainConfig(
     learner=LearnerConfig(
         encoder=OMNIGLOT_ENCODER,
@@ -308,6 +324,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "paper-recipe": RECIPE,
     "paper-recipe-further": RECIPE_FURTHER,
+    "paper-recipe-200way": RECIPE_200WAY,
     # The paper trains its encoder at 200-way first and reuses it: so do all of these.
     "fixed-200way": replace(fixed_labels(200), encoder_from="paper-encoder", decoder_from=None, copying=True),
     "paper-200way": replace(together(200), encoder_from="paper-encoder"),

@@ -27,6 +27,7 @@ from apl.checkpoint import CheckpointError, current_commit, from_json, read_json
 from apl.data.source import DataSource
 from apl.device import CPU
 from apl.progress import progress_bar
+from apl.training.weight_average import WeightAverage
 from apl.weights_file import below, read_tensors, write_tensors
 
 SAVE_EVERY_SECONDS = 50
@@ -68,11 +69,18 @@ class Run:
     """
 
     def __init__(
-        self, config: Any, options: RunOptions, module: nn.Module, optimiser: torch.optim.Optimizer, seed: int
+        self,
+        config: Any,
+        options: RunOptions,
+        module: nn.Module,
+        optimiser: torch.optim.Optimizer,
+        seed: int,
+        average: WeightAverage | None = None,
     ):
         self.config = config
         self.options = options
         self.module = module
+        self.average = average
         self.optimiser = optimiser
         self.rank = dist.get_rank() if dist.is_initialized() else 0
         self.world = dist.get_world_size() if dist.is_initialized() else 1
@@ -214,6 +222,8 @@ class Run:
         if self.rank:
             return
         tensors = {f"module.{n}": t for n, t in self.module.state_dict().items()}
+        if self.average:
+            tensors |= {f"average.{n}": t for n, t in self.average.module.state_dict().items()}
         for i, slots in self.optimiser.state_dict()["state"].items():
             tensors |= {f"optimiser.{i}.{name}": torch.as_tensor(value) for name, value in slots.items()}
         tensors |= {f"generator.{rank}": state for rank, state in enumerate(generators)}
@@ -242,6 +252,8 @@ class Run:
             raise CheckpointError(f"{directory} was started with {saved['world']} processes, now {self.world}")
         tensors = read_tensors(directory / saved["tensors"])
         self.module.load_state_dict(below("module.", tensors))
+        if self.average:
+            self.average.module.load_state_dict(below("average.", tensors))
         parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
         slots: dict[int, dict[str, Tensor]] = {}
         for name, value in below("optimiser.", tensors).items():

@@ -17,10 +17,12 @@ class WithPlateau(Protocol):
 
 @runtime_checkable
 class WithDecay(Protocol):
-    """The settings a configuration needs for `exponential`."""
+    """The settings a configuration needs for `learning_rate`."""
 
+    steps: int
     learning_rate: float
     decay: float
+    decay_share: float | None
     lowest_learning_rate: float
 
 
@@ -31,6 +33,9 @@ def plateau(config: WithPlateau, step: int) -> float:
     return config.learning_rate * min(1.0, warm, left)
 
 
-def exponential(config: WithDecay, step: int) -> float:
-    """The paper's: multiplied by `decay` every 1000 steps, down to the lowest."""
+def learning_rate(config: WithDecay, step: int) -> float:
+    """The paper's: multiplied by `decay` every 1000 steps, down to the lowest. Or linear, over the last `decay_share`."""
+    if config.decay_share is not None:
+        left = (config.steps - step) / (config.steps * config.decay_share)
+        return max(config.lowest_learning_rate, config.learning_rate * min(1.0, left))
     return max(config.lowest_learning_rate, config.learning_rate * config.decay ** (step / 1000))
