@@ -36,6 +36,7 @@ from apl.classifier.examples import (
     sorted_order,
     warn_of_photographs,
 )
+from apl.classifier.interleave import interleaved
 from apl.classifier.open_world import OpenWorld
 from apl.classifier.parameters import check_new_above
 from apl.classifier.session import Session, UnknownWidth, open_session, recorded_parameters
@@ -203,16 +204,21 @@ class OnlineClassifier(Estimator):
         sources: Sequence[str | None] | None = None,
         settings: dict[str, Any] | None = None,
     ) -> list[Receipt]:
-        """`learn_one` for each in turn, in one transaction: all of it lasts (`settings` too), or nothing of it."""
+        """Learn a batch in one transaction: all of it lasts (`settings` too), or nothing of it.
+
+        Classes take turns (`apl.classifier.interleave`), so that a batch sorted by class is learnt as well as any other.
+        Receipts come in the order of the examples.
+        """
         labels, examples = plain_labels(y), self._many(X)
         sources = [None] * len(labels) if sources is None else list(sources)
         if not len(examples) == len(labels) == len(sources):
             told = "" if len(sources) == len(labels) else f" and {len(sources)} sources"
             raise ValueError(f"{len(examples)} examples, {len(labels)} labels{told}")
-        return self._session(examples).learn(examples, labels, sources, self.keep_images, settings)
+        session = self._session(examples)
+        return session.learn(examples, labels, sources, self.keep_images, settings, interleaved(labels))
 
     def fit(self, X: Any, y: Any) -> OnlineClassifier:
-        """Start over and learn these examples, in their order. Refuses to erase a memory that lasts."""
+        """Start over and learn these examples; classes take turns, as in `learn_many`. Refuses to erase a memory that lasts."""
         examples, labels = self._told(X, y, reset=True)
         if self._known() is not None:
             if len(self) and not self._in_ram():
@@ -222,7 +228,8 @@ class OnlineClassifier(Estimator):
                 )
             self.close()
         self._ended = False
-        self._session(examples).learn(examples, labels, [None] * len(labels), self.keep_images)
+        sources = [None] * len(labels)
+        self._session(examples).learn(examples, labels, sources, self.keep_images, order=interleaved(labels))
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> OnlineClassifier:

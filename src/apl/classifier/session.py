@@ -102,18 +102,21 @@ class Session:
         sources: Sequence[str | None],
         keep_images: bool,
         settings: dict[str, Any] | None = None,
+        order: Sequence[int] | None = None,
     ) -> list[Receipt]:
-        """One after the other, made durable together."""
+        """One after the other (in `order`, if given), made durable together. Receipts come in the order of the examples."""
         embeddings = self.embed(examples)
         with self.alone() as world:
             if self.store.read_only:
                 raise StoreError(f"memory {self.store.name!r} was opened for reading only")
             try:
-                receipts = [
-                    world.learn(embedding, label, source, (lambda i=i: examples.payload(i)) if keep_images else None)
-                    for i, (embedding, label, source) in enumerate(zip(embeddings, labels, sources, strict=True))
-                ]
-                receipts = [still_there(receipt, world.memory.staged) for receipt in receipts]
+                learnt = {
+                    i: world.learn(
+                        embeddings[i], labels[i], sources[i], (lambda i=i: examples.payload(i)) if keep_images else None
+                    )
+                    for i in (range(len(labels)) if order is None else order)
+                }
+                receipts = [still_there(learnt[i], world.memory.staged) for i in range(len(labels))]
                 world.commit(settings)
             except BaseException:
                 world.reload()

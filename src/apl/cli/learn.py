@@ -50,6 +50,7 @@ class Command:
     json: JsonOption = False
 
     def run(self) -> int:
+        from apl.classifier.interleave import interleaved
         from apl.classifier.parameters import check_parameters
         from apl.cli.found_examples import PhotographCount, find_examples
         from apl.cli.memory_option import open_classifier
@@ -76,6 +77,7 @@ class Command:
             marked = once_each(self._marked(files, result))
             fresh = [file for file in marked if self.again or not seen.knows(file[1], file[2])]
             result["already_known"] = len(marked) - len(fresh)
+            fresh = [fresh[i] for i in interleaved([example.label for example, _, _ in fresh])]
             with progress("examples", len(fresh)) as done:
                 for start in range(0, len(fresh), FILES_AT_ONCE):
                     self._learn(classifier, seen, photographs, fresh[start : start + FILES_AT_ONCE], result)
