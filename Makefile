@@ -3,7 +3,10 @@ PYTHON ?= python3
 PIP := .venv/bin/python -m pip
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 
-.PHONY: setup demo test clean
+EXPERIMENTS := table1 fixed-labels online posterior per-class thousand-way mnist pens decoders sigma continual lake imagenet analogy \
+  baselines baselines-own report all classifier-speed peers calibration eviction order speed features service engine
+
+.PHONY: setup demo test clean $(EXPERIMENTS)
 
 setup: .venv/.ready
 
@@ -23,11 +26,15 @@ setup: .venv/.ready
 demo: setup
 	.venv/bin/apl demo
 
+# `make table1 OPTIONS=--quick`
+$(EXPERIMENTS): .venv/.ready-test
+	.venv/bin/python -m experiments $@ $(OPTIONS)
+
 # One process per core and one thread per process: torch's threads would wait for each other.
 # A Milvus server starves beside the other tests, so those that need one come last and alone.
 test: .venv/.ready-test
-	.venv/bin/ruff check src tests
-	.venv/bin/ruff format --check src tests
+	.venv/bin/ruff check src tests experiments
+	.venv/bin/ruff format --check src tests experiments
 	.venv/bin/lint-imports
 	.venv/bin/mypy
 	OMP_NUM_THREADS=1 .venv/bin/python -m pytest --numprocesses auto --dist loadgroup -m "not milvus"

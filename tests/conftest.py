@@ -9,7 +9,7 @@ import pytest
 from jaxtyping import install_import_hook
 
 # Before any test module imports apl, so that every public signature is checked.
-install_import_hook("apl", "beartype.beartype")
+install_import_hook(["apl", "experiments"], "beartype.beartype")
 
 
 SERVER_TESTS = ("test_store_contract.py", "test_store_milvus.py", "test_store_postgres.py", "test_store_transfer.py")

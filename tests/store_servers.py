@@ -1,4 +1,4 @@
-"""Real servers for the tests of the stores (`apl.bench.servers`). Where one cannot start, its tests are skipped, and the
+"""Real servers for the tests of the stores (`experiments.bench.servers`). Where one cannot start, its tests are skipped, and the
 reason names what to install."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from apl.bench.servers import LocalMilvus, NoServer, PostgresServer
+from experiments.bench.servers import LocalMilvus, NoServer, PostgresServer
 
 
 @pytest.fixture(scope="session")

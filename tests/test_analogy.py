@@ -29,12 +29,12 @@ from apl.encoder import PairEncoder
 from apl.episode import run_episode
 from apl.evaluate import watch
 from apl.learner import Learner
-from apl.paper.analogy_facts import watch_with_facts
-from apl.paper.analogy_figures import shortest_proof
 from apl.training.analogy import AnalogyConfig, digits_shown, embedded_sampler, train_analogy
 from apl.training.analogy_hints import note_times, row_questions
 from apl.training.decoder_start import start_by_comparing
 from apl.training.run import RunOptions
+from experiments.paper.analogy_facts import watch_with_facts
+from experiments.paper.analogy_figures import shortest_proof
 
 TINY = ConvConfig(stem_channels=4, stem_stride=4, groups=(Group(4, 1),))
 PAIR = PairConfig(TINY, IdentityConfig(10, normalise=True))

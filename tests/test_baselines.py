@@ -10,28 +10,28 @@ import pytest
 import torch
 from torch import nn
 
-from apl.baselines.cnp import ConditionalNeuralProcess
-from apl.baselines.gemcl import GenerativeMetaContinual, student_t
-from apl.baselines.infinite_mixture import InfiniteMixturePrototypes
-from apl.baselines.interface import EmbeddingMap, EpisodicMethod, FewShotMethod
-from apl.baselines.maml import Maml
-from apl.baselines.mann import LABEL_LENGTH, MemoryAugmentedNetwork, least_used
-from apl.baselines.matching import MatchingNetwork
-from apl.baselines.meta_training import MetaTraining, deal_places, draw_tasks, meta_train
-from apl.baselines.ours import EncoderThroughMemory, newness
-from apl.baselines.protocols import Roaming, Watched, average_precision, few_shot, one_after_another, watch
-from apl.baselines.prototypical import PrototypicalNetwork
-from apl.baselines.relation import RelationNetwork
-from apl.baselines.scikit import LogisticBaseline, NeighbourBaseline
-from apl.baselines.snail import Snail
-from apl.baselines.streaming_lda import StreamingLDA
 from apl.config import ConvConfig, Group, LearnerConfig
 from apl.encoder import embed_all
 from apl.episode import EpisodeSampler
 from apl.learner import Learner
-from apl.paper.baselines import ENTRIES
-from apl.paper.baselines_table import CELLS, OURS_NAME, baselines_in_full, means
-from apl.paper.embedding_cache import embed_once
+from experiments.baselines.cnp import ConditionalNeuralProcess
+from experiments.baselines.gemcl import GenerativeMetaContinual, student_t
+from experiments.baselines.infinite_mixture import InfiniteMixturePrototypes
+from experiments.baselines.interface import EmbeddingMap, EpisodicMethod, FewShotMethod
+from experiments.baselines.maml import Maml
+from experiments.baselines.mann import LABEL_LENGTH, MemoryAugmentedNetwork, least_used
+from experiments.baselines.matching import MatchingNetwork
+from experiments.baselines.meta_training import MetaTraining, deal_places, draw_tasks, meta_train
+from experiments.baselines.ours import EncoderThroughMemory, newness
+from experiments.baselines.protocols import Roaming, Watched, average_precision, few_shot, one_after_another, watch
+from experiments.baselines.prototypical import PrototypicalNetwork
+from experiments.baselines.relation import RelationNetwork
+from experiments.baselines.scikit import LogisticBaseline, NeighbourBaseline
+from experiments.baselines.snail import Snail
+from experiments.baselines.streaming_lda import StreamingLDA
+from experiments.paper.baselines import ENTRIES
+from experiments.paper.baselines_table import CELLS, OURS_NAME, baselines_in_full, means
+from experiments.paper.embedding_cache import embed_once
 
 WIDTH = 16
 
@@ -466,9 +466,10 @@ def test_a_mean_is_over_all_fifteen_cells_or_it_is_none():
 
 def test_quoted_and_measured_numbers_stand_apart(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(
-        "apl.paper.baselines_table.load_rows", lambda name: rows_of("A method", 0.5) if name == "baselines" else []
+        "experiments.paper.baselines_table.load_rows",
+        lambda name: rows_of("A method", 0.5) if name == "baselines" else [],
     )
-    monkeypatch.setattr("apl.paper.baselines_table.load_whole", lambda name: {})
+    monkeypatch.setattr("experiments.paper.baselines_table.load_whole", lambda name: {})
     lines = baselines_in_full().splitlines()
     measured = next(i for i, line in enumerate(lines) if "measured" in line)
     assert any("MAML" in line for line in lines[:measured])
@@ -477,16 +478,16 @@ def test_quoted_and_measured_numbers_stand_apart(monkeypatch: pytest.MonkeyPatch
 
 def test_the_full_table_shows_how_sure_each_number_is(monkeypatch: pytest.MonkeyPatch):
     rows = [{**row, "ci95": 0.012, "ap_new_ci95": 0.034} for row in rows_of("A method", 0.5)]
-    monkeypatch.setattr("apl.paper.baselines_table.load_rows", lambda name: rows if name == "baselines" else [])
-    monkeypatch.setattr("apl.paper.baselines_table.load_whole", lambda name: {})
+    monkeypatch.setattr("experiments.paper.baselines_table.load_rows", lambda name: rows if name == "baselines" else [])
+    monkeypatch.setattr("experiments.paper.baselines_table.load_whole", lambda name: {})
     line = next(line for line in baselines_in_full().splitlines() if "A method" in line)
     assert (line.count("50.0 ± 1.2"), line.count("50.0 ± 3.4"), line.count("| 50.0 |")) == (13, 1, 1)
 
 
 def test_the_table_says_why_a_method_leaves_cells_empty(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("apl.paper.baselines_table.load_rows", lambda name: [])
+    monkeypatch.setattr("experiments.paper.baselines_table.load_rows", lambda name: [])
     about = {"A": {"cannot": "too wide"}, "B": {}, "C": {"cannot": "too wide"}}
-    monkeypatch.setattr("apl.paper.baselines_table.load_whole", lambda name: {"methods": about})
+    monkeypatch.setattr("experiments.paper.baselines_table.load_whole", lambda name: {"methods": about})
     assert baselines_in_full().splitlines()[-1] == "Cells that A and C leave empty: too wide."
 
 
@@ -541,7 +542,7 @@ def test_embeddings_are_worked_out_once_and_never_taken_for_those_of_other_image
     torch.testing.assert_close(first, embed_all(learner.encoder, images))
     other = embed_once(learner, images.flip(0))
     torch.testing.assert_close(other, first.flip(0))
-    monkeypatch.setattr("apl.paper.embedding_cache.embed_all", None)
+    monkeypatch.setattr("experiments.paper.embedding_cache.embed_all", None)
     assert torch.equal(embed_once(learner, images), first)
     for file in (own_cache / "embeddings").iterdir():
         file.write_bytes(b"half a file")

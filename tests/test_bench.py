@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from apl.bench.growth import ROW_BYTES, growth
-from apl.bench.search import FaissFlat, NumpyScan, OurStore, check_same_answers, compare
-from apl.bench.streams import Characters
-from apl.bench.text_peers import installed_peers
-from apl.bench.timing import Contender, ratio, take_turns, threads
-from apl.bench.training_step import training_step
 from apl.config import DecoderConfig, IdentityConfig, LearnerConfig
 from apl.learner import Learner
+from experiments.bench.growth import ROW_BYTES, growth
+from experiments.bench.search import FaissFlat, NumpyScan, OurStore, check_same_answers, compare
+from experiments.bench.streams import Characters
+from experiments.bench.text_peers import installed_peers
+from experiments.bench.timing import Contender, ratio, take_turns, threads
+from experiments.bench.training_step import training_step
 
 
 def test_contenders_take_turns_and_are_put_back_after_every_run() -> None:
@@ -53,8 +53,8 @@ def test_a_contender_that_answers_something_else_is_found_out() -> None:
 
 
 def test_every_figure_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("apl.bench.growth.STEP_ROWS", (30, 300, 3000))
-    monkeypatch.setattr("apl.bench.growth.MEMORY_ROWS", 30_000)
+    monkeypatch.setattr("experiments.bench.growth.STEP_ROWS", (30, 300, 3000))
+    monkeypatch.setattr("experiments.bench.growth.MEMORY_ROWS", 30_000)
     with threads(1):
         raced = compare(100, 5, rounds=1)
         grown = growth(rounds=1)
@@ -67,7 +67,7 @@ def test_every_figure_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_bench_of_eviction_runs_in_one_go(tmp_path: Path, monkeypatch) -> None:
-    module = importlib.import_module("apl.bench.eviction")
+    module = importlib.import_module("experiments.bench.eviction")
     torch.manual_seed(0)
     learner = Learner(LearnerConfig(IdentityConfig(8), DecoderConfig(hidden=16, blocks=1, heads=2), k=5)).eval()
     labels = torch.arange(6).repeat_interleave(8)
@@ -84,7 +84,7 @@ def test_the_bench_of_eviction_runs_in_one_go(tmp_path: Path, monkeypatch) -> No
 
 @pytest.mark.filterwarnings("ignore:The number of unique classes")
 def test_all_peers_answer_every_stream(monkeypatch) -> None:
-    from apl.bench import peers
+    from experiments.bench import peers
 
     monkeypatch.setattr(peers, "SEEDS", 2)
     random = np.random.default_rng(0)

@@ -19,8 +19,10 @@ from letters import scribble
 from PIL import Image
 
 from apl.classifier.answers import Receipt
-from apl.cli import COMMANDS, TWO_WORDS
+from apl.cli import COMMANDS, EXPERIMENTS
 from apl.pictures.image_file import open_image
+from experiments.__main__ import BENCHES, CLASSIFIER, PAPER
+from experiments.bench.engine_command import table, table_on
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -81,16 +83,17 @@ def commands(page: Path) -> list[str]:
 )
 def test_a_command_on_the_page_has_these_options(page: str, line: str) -> None:
     name, *rest = shlex.split(line)
-    assert name in COMMANDS, page
-    module = name
-    if (longer := " ".join([name, *rest[:1]])) in TWO_WORDS:
-        module, rest = TWO_WORDS[longer], rest[1:]
-    tyro.cli(importlib.import_module(f"apl.cli.{module}").Command, args=rest, config=(tyro.conf.OmitArgPrefixes,))
+    assert name in COMMANDS and name not in EXPERIMENTS, page
+    tyro.cli(importlib.import_module(f"apl.cli.{name}").Command, args=rest, config=(tyro.conf.OmitArgPrefixes,))
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "Makefile"], ids=lambda page: page.name)
+def test_an_experiment_on_the_page_exists(page: Path) -> None:
+    named = re.findall(r"python -m experiments ([a-z][-a-z0-9|]*)", page.read_text(encoding="utf-8"))
+    assert {name for names in named for name in names.split("|")} <= {*PAPER, *CLASSIFIER, *BENCHES}
 
 
 def test_the_table_of_engines_is_that_of_the_results() -> None:
-    from apl.cli.bench_engine import table, table_on
-
     results = json.loads((ROOT / "results" / "bench_engine.json").read_text(encoding="utf-8"))
     assert table_on((ROOT / "docs" / "SCALE.md").read_text(encoding="utf-8")) == table(results)
 

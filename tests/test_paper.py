@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 import torch
 
-from apl.baselines.progressive import ProgressiveHead
 from apl.checkpoint import is_named
 from apl.config import ConvConfig, Group
 from apl.data import LabelledImages, draw_glyphs
 from apl.encoder import build_encoder, embed_all
-from apl.paper.continual import WAY, progressive_accuracy, task_streams
-from apl.paper.experiments import EXPERIMENTS
-from apl.paper.markdown import TABLES, results_page, table1_cells
-from apl.paper.plot import smooth
-from apl.paper.report import write_report
-from apl.paper.results import load_rows, save_rows
-from apl.paper.subjects import Embedded, embed_views
-from apl.paper.verdicts import FINDINGS
+from experiments.baselines.progressive import ProgressiveHead
+from experiments.paper.continual import WAY, progressive_accuracy, task_streams
+from experiments.paper.experiments import EXPERIMENTS
+from experiments.paper.markdown import TABLES, results_page, table1_cells
+from experiments.paper.plot import smooth
+from experiments.paper.report import write_report
+from experiments.paper.results import load_rows, save_rows
+from experiments.paper.subjects import Embedded, embed_views
+from experiments.paper.verdicts import FINDINGS
 
 ROOT = Path(__file__).parents[1]
 RESULT_FILES = sorted((ROOT / "results").glob("*.json"))
@@ -112,7 +112,7 @@ def test_every_row_says_what_was_measured_on_what_and_with_which_weights(path: P
 def test_table_one_was_measured_on_enough_episodes():
     path = ROOT / "results" / "table1.json"
     if not path.exists():
-        pytest.skip("results/table1.json is not there: run `apl reproduce table1`")
+        pytest.skip("results/table1.json is not there: run `python -m experiments table1`")
     for row in json.loads(path.read_text())["rows"]:
         assert row["episodes"] >= (1000 if row["way"] <= 20 else 20)
 
@@ -163,7 +163,7 @@ def test_every_experiment_has_a_verdict():
 
 
 def test_the_recipe_s_extrapolation_meets_the_paper_s_number_where_it_says() -> None:
-    from apl.paper import fixed_labels
+    from experiments.paper import fixed_labels
 
     seen = {20_000: 0.2, 120_000: 0.81, 250_000: 0.88, 480_000: 0.907}
     curve = [{"images": n, "val_20way_1shot": one, "val_20way_5shot": 0.96} for n, one in seen.items()]
@@ -179,7 +179,7 @@ def test_the_recipe_s_extrapolation_meets_the_paper_s_number_where_it_says() -> 
 def test_fixed_labels_are_measured_once_for_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from apl.config import DecoderConfig, IdentityConfig, LearnerConfig
     from apl.learner import Learner
-    from apl.paper import fixed_labels
+    from experiments.paper import fixed_labels
 
     monkeypatch.chdir(tmp_path)
     decoder = DecoderConfig(kind="lstm", labels="fixed", way=20, hidden=8, heads=2)

@@ -12,13 +12,13 @@ from apl.config import DecoderConfig, IdentityConfig, LearnerConfig
 from apl.encoders import MissingExtraError
 from apl.encoders.photo import PhotoEncoder
 from apl.learner import Learner
-from apl.paper import imagenet
-from apl.paper.imagenet import any_n_learner, chosen_weight, row, watch_episodes
-from apl.paper.imagenet_decoders import DecoderTraining, train, trained_decoders
-from apl.paper.inception import InceptionEncoder
-from apl.paper.photo_features import PhotoFeatures
-from apl.paper.verdicts import FINDINGS
 from apl.training.decoder_start import start_by_copying
+from experiments.paper import imagenet
+from experiments.paper.imagenet import any_n_learner, chosen_weight, row, watch_episodes
+from experiments.paper.imagenet_decoders import DecoderTraining, train, trained_decoders
+from experiments.paper.inception import InceptionEncoder
+from experiments.paper.photo_features import PhotoFeatures
+from experiments.paper.verdicts import FINDINGS
 
 
 def _made(classes=30, photos=9, width=24):
@@ -71,7 +71,7 @@ def test_one_model_for_any_number_of_labels_is_compared_with_those_of_fixed_labe
 def test_decoders_of_fixed_labels_are_trained_in_pieces_saved_and_found_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data, config = _made(classes=6), DecoderTraining(5, hidden=16, blocks=1, parallel=2, steps=8)
-    monkeypatch.setattr("apl.paper.imagenet_decoders.trainings", lambda encoder: (config,))
+    monkeypatch.setattr("experiments.paper.imagenet_decoders.trainings", lambda encoder: (config,))
     keys, labels = torch.from_numpy(data.features), torch.from_numpy(data.labels)
     assert not train(config, keys, labels, minutes=0.0) and list(trained_decoders("lite0")) == []
     assert train(config, keys, labels)

@@ -12,11 +12,11 @@ import httpx
 import pytest
 from serving import Process, drawing, lesson, save_small_model
 
-from apl.bench.engine_outage import outage
-from apl.bench.servers import PostgresServer
-from apl.bench.service import kill_under_load
 from apl.classifier.online import OnlineClassifier
 from apl.store import open_store
+from experiments.bench.engine_outage import outage
+from experiments.bench.servers import PostgresServer
+from experiments.bench.service import kill_under_load
 
 pytest_plugins = ["store_servers"]
 HOME = "/v1/memories/default"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import subprocess
 import types
 import typing
@@ -22,7 +23,7 @@ BUNDLED = Path(__file__).parent / "weights"
 FOR_DRAWINGS = "drawings"
 """The bundled model that commands take for pictures unless told otherwise."""
 IN_CHECKOUT = Path(__file__).parents[2] / "models"
-"""Models that only `apl reproduce` needs: not part of the wheel."""
+"""Models that only the experiments need: not part of the wheel."""
 
 
 class CheckpointError(RuntimeError):
@@ -33,6 +34,18 @@ def write_json(path: Path, value: Any) -> None:
     part = path.with_name(path.name + ".part")
     part.write_text(json.dumps(value, indent=1) + "\n")
     replace_durably(part, path)
+
+
+def without_nan(value: Any) -> Any:
+    """JSON has no NaN: the interval of a single episode is null."""
+    match value:
+        case float() if not math.isfinite(value):
+            return None
+        case dict():
+            return {name: without_nan(v) for name, v in value.items()}
+        case list() | tuple():
+            return [without_nan(v) for v in value]
+    return value
 
 
 def read_json(path: Path) -> Any:
@@ -130,13 +143,15 @@ def learner_config(directory: Path) -> LearnerConfig:
 def current_commit() -> str:
     """The commit of the source tree, with a mark if the source was changed since (result files may have been: an
     experiment writes them as it goes); "unknown" outside a checkout."""
-    here = Path(__file__).parent
+    here = Path(__file__).parents[2]
 
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
         commit = git("rev-parse", "--short=12", "HEAD")
-        return commit + ("-dirty" if git("status", "--porcelain", "--untracked-files=no", "--", ".") else "")
+        return commit + (
+            "-dirty" if git("status", "--porcelain", "--untracked-files=no", "--", "src", "experiments") else ""
+        )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from jaxtyping import Float, Int, Num
 from torch import Tensor
 
+from apl.config import WITHOUT_WEIGHTS, DecoderKind
+from apl.controller import ConsolidatingController, SurpriseController
+from apl.decoder import build_decoder
 from apl.encoder import embed_all
 from apl.episode import Episodes, EpisodeSampler, run_episode
 from apl.learner import Learner
@@ -147,3 +151,33 @@ def watch(learner: Learner, inputs: Num[Tensor, "example *input"], episodes: Epi
     return OnlineResult(
         torch.cat(correct, 1), torch.cat(probability, 1), wrote.cumsum(1).long(), episodes.label, wrote, episodes.way
     )
+
+
+def variant(
+    model: str | Path,
+    *,
+    k: int | None = None,
+    decoder: DecoderKind | None = None,
+    sigma_nats: float | None = None,
+    consolidate: bool = False,
+) -> Learner:
+    """A saved learner, changed where asked. A decoder named here has no weights of its own. With `consolidate` what does
+    not surprise is merged; without, it is thrown away, as in the paper."""
+    learner = Learner.load(model)
+    config = learner.config
+    if decoder is not None:
+        if decoder not in WITHOUT_WEIGHTS:
+            raise ValueError(f"only {', '.join(WITHOUT_WEIGHTS)} need no weights; {decoder!r} must be trained")
+        bare = replace(config.decoder, kind=decoder, labels="neighbourhood", class_means=decoder == "class_mean")
+        config = replace(config, decoder=bare)
+        learner.networks.decoder = build_decoder(config.decoder, learner.encoder.width)  # type: ignore[union-attr]
+    if k is not None:
+        if k < 1:
+            raise ValueError(f"k must be at least 1, got {k}")
+        config = replace(config, k=k)
+    learner.config = config
+    if consolidate:
+        learner.controller = ConsolidatingController(sigma_nats=sigma_nats)
+    elif sigma_nats is not None:
+        learner.controller = SurpriseController(sigma_nats=sigma_nats)
+    return learner

@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 COMMANDS = {
     "learn": "a directory of pictures, one folder per label, into a memory",
@@ -24,14 +26,8 @@ COMMANDS = {
     "reproduce": "a table or figure of the paper, from one command",
     "bench": "time it against the bare network and against other libraries",
 }
-
-TWO_WORDS = {
-    "bench service": "bench_service",
-    "bench classifier": "bench_classifier",
-    "bench engine": "bench_engine",
-    "bench features": "bench_features",
-}
-"""Commands that begin like another one but have options of their own, and their modules."""
+EXPERIMENTS = ("reproduce", "bench")
+"""Commands that call `python -m experiments`, which only a checkout has."""
 
 NEEDED_FOR_TRAINING = ("torch", "einops", "matplotlib", "sklearn", "onnx", "onnxscript")
 INSTALL_TRAINING = "pip install 'apl-memory[train]'"
@@ -53,7 +49,9 @@ def main(argv: list[str] | None = None) -> int:
     if name not in COMMANDS:
         print(f"apl: no command {name!r}; there are: {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
-    return _run(name, rest)
+    if name in EXPERIMENTS:
+        return _run_experiment(name, rest)
+    return run_command(f"apl {name}", f"apl.cli.{name}", rest)
 
 
 def usage() -> str:
@@ -67,21 +65,29 @@ def usage() -> str:
             "",
             *lines,
             "",
-            "`apl COMMAND --help` tells a command's options.",
+            "`apl COMMAND --help` lists its options.",
         ]
     )
 
 
-def _run(name: str, rest: list[str]) -> int:
-    module = name
-    if (longer := " ".join([name, *rest[:1]])) in TWO_WORDS:
-        name, module, rest = longer, TWO_WORDS[longer], rest[1:]
+def _run_experiment(name: str, rest: list[str]) -> int:
+    checkout = Path(__file__).parents[3]
+    if not (checkout / "experiments" / "__main__.py").is_file():
+        print(f"apl {name}: the experiments are not in the package: run this in a checkout", file=sys.stderr)
+        return 2
+    sys.path.append(str(checkout))
+    main: Callable[[list[str]], int] = importlib.import_module("experiments.__main__").main
+    return main(rest)
+
+
+def run_command(program: str, module: str, arguments: list[str]) -> int:
+    """Parse `arguments` into the dataclass `Command` of a module and run it. A user's mistake is one sentence."""
     try:
         import tyro
 
-        command = importlib.import_module(f"apl.cli.{module}").Command
+        command = importlib.import_module(module).Command
         config = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
-        parsed = tyro.cli(command, args=rest, prog=f"apl {name}", config=config)
+        parsed = tyro.cli(command, args=arguments, prog=program, config=config)
         return parsed.run() or 0
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -91,11 +97,11 @@ def _run(name: str, rest: list[str]) -> int:
     except ModuleNotFoundError as error:
         if error.name not in NEEDED_FOR_TRAINING:
             raise
-        print(f"apl {name}: this needs {error.name}, which is not installed: {INSTALL_TRAINING}", file=sys.stderr)
+        print(f"{program}: this needs {error.name}, which is not installed: {INSTALL_TRAINING}", file=sys.stderr)
         return 2
     except (ValueError, RuntimeError, OSError, ImportError) as error:
-        # A user's mistake is one sentence; APL_DEBUG=1 shows a developer where it came from.
+        # APL_DEBUG=1 shows a developer where it came from.
         if os.environ.get("APL_DEBUG"):
             raise
-        print(f"apl {name}: {error}", file=sys.stderr)
+        print(f"{program}: {error}", file=sys.stderr)
         return 2

@@ -50,11 +50,10 @@ class Command:
     json: JsonOption = False
 
     def run(self) -> None:
+        from apl.checkpoint import without_nan
         from apl.data.source import DataSource
         from apl.device import find_device
-        from apl.evaluate import fixed_context, online
-        from apl.paper.models import variant
-        from apl.paper.results import without_nan
+        from apl.evaluate import fixed_context, online, variant
         from apl.progress import progress
 
         if self.episodes < 1:
@@ -72,7 +71,9 @@ class Command:
         encoder = learner.config.encoder
         size = getattr(encoder, "image_size", None)
         if size is None:
-            raise ValueError(f"{self.model} answers no questions about pictures alone: see `apl reproduce analogy`")
+            raise ValueError(
+                f"{self.model} answers no questions about pictures alone: see `python -m experiments analogy`"
+            )
         source = DataSource(name=self.data, split=self.split, rotations=False)
         if self.folder is not None:
             colour = getattr(encoder, "channels", 1) == 3

@@ -1,0 +1,57 @@
+"""`python -m experiments NAME [options]`: measure again what `results/NAME.json` holds."""
+
+from __future__ import annotations
+
+import sys
+
+from apl.cli import run_command
+from experiments.paper.experiments import EXPERIMENTS
+
+PAPER = {
+    **{name: experiment.title for name, experiment in EXPERIMENTS.items()},
+    "report": "results/report.html, docs/RESULTS.md and the tables of README.md, from the result files",
+    "all": "every experiment above, then the report",
+}
+CLASSIFIER = {
+    "classifier-speed": "OnlineClassifier against the bare encoder and a numpy scan",
+    "peers": "OnlineClassifier against what a user would take instead, on streams",
+    "calibration": "how far probabilities can be trusted",
+    "eviction": "which row a full memory gives up: our rule, random, oldest",
+    "order": "how much the order of the examples matters",
+}
+BENCHES = {
+    "speed": "a training step, search and insert, growth of the memory",
+    "features": "accuracy on vectors of frozen encoders, beside simple classifiers",
+    "service": "the service under load, and killed under load",
+    "engine": "memories on database servers, searched in RAM and on the server",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = sys.argv[1:] if argv is None else argv
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(usage())
+        return 0
+    name, *rest = arguments
+    if name in PAPER:
+        return run_command("python -m experiments", "experiments.paper.command", arguments)
+    if name in CLASSIFIER:
+        return run_command("python -m experiments", "experiments.bench.classifier_command", arguments)
+    if name in BENCHES:
+        return run_command(f"python -m experiments {name}", f"experiments.bench.{name}_command", rest)
+    names = ", ".join([*PAPER, *CLASSIFIER, *BENCHES])
+    print(f"experiments: no experiment {name!r}; there are: {names}", file=sys.stderr)
+    return 2
+
+
+def usage() -> str:
+    parts = {"The paper:": PAPER, "The classifier:": CLASSIFIER, "Speed, encoders and servers:": BENCHES}
+    width = max(len(name) for names in parts.values() for name in names)
+    lines = ["usage: python -m experiments NAME [options]"]
+    for part, names in parts.items():
+        lines += ["", part, *(f"  {name:<{width}}  {what}" for name, what in names.items())]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

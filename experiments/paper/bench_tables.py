@@ -1,0 +1,188 @@
+"""What the benchmarks measured, as tables for the README and docs/CLASSIFIER.md."""
+
+from __future__ import annotations
+
+from experiments.paper.results import Row, load_rows
+
+OURS, PLAIN = "apl", "apl, plain rule"
+KEEP_ALL, CLASS_MEAN, LDA = "keep everything, nearest neighbour", "running class mean", "streaming LDA"
+REFITTED = "logistic regression, refitted every 40"
+SETS = {"banking77": "BANKING77", "clinc150": "CLINC150", "photographs": "photographs"}
+ON_FEATURES = ("1-NN", "class mean", "logistic regression, C = 1", "logistic regression, C = 100")
+UNKNOWN = {
+    "banking77": "BANKING77, other intents",
+    "clinc150": "CLINC150, out of scope",
+    "photographs": "photographs, other classes",
+    "omniglot": "drawings, other characters",
+    "mnist": "MNIST, other digits",
+}
+
+
+def table(head: list[str], lines: list[list[str]]) -> str:
+    rows = [head, ["---"] * len(head), *lines]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def percent(row: Row, name: str) -> str:
+    spread = row.get(f"{name}_ci95" if name != "accuracy" else "ci95")
+    return f"{100 * row[name]:.1f}" + ("" if spread is None else f" ± {100 * spread:.1f}")
+
+
+def peers_in_short() -> str:
+    """Accuracy on classes seen before, and rows; the best of each stream in bold."""
+    methods = [OURS, KEEP_ALL, CLASS_MEAN, LDA, REFITTED]
+    lines = []
+    for stream, by in _streams().items():
+        best = max(by[m]["accuracy_seen"] for m in methods if m in by)
+        cells = {m: f"{percent(by[m], 'accuracy_seen')} / {by[m]['rows']:.0f}" for m in methods if m in by}
+        marked = {m: f"**{cell}**" if by[m]["accuracy_seen"] == best else cell for m, cell in cells.items()}
+        lines.append([stream, *(marked.get(m, "–") for m in methods)])
+    head = ["stream, test classes", "ours", "keep everything, 1-NN", CLASS_MEAN, LDA, "logistic regression, refitted"]
+    return table(head, lines)
+
+
+def peers_in_full() -> str:
+    """Accuracy on classes seen before, rows, and milliseconds per example."""
+    methods = [OURS, PLAIN, KEEP_ALL, CLASS_MEAN, LDA, REFITTED]
+
+    def cell(row: Row | None) -> str:
+        if row is None:
+            return "–"
+        return f"{percent(row, 'accuracy_seen')} / {row['rows']:.0f} / {row['ms_per_example']:.1f}"
+
+    lines = [
+        [stream, *(cell(by.get(m)) for m in methods), f"{by[OURS]['ece']:.3f}"] for stream, by in _streams().items()
+    ]
+    return table(["stream", *methods, "ECE of apl"], lines)
+
+
+def _streams() -> dict[str, dict[str, Row]]:
+    streams: dict[str, dict[str, Row]] = {}
+    for row in load_rows("peers"):
+        streams.setdefault(row["stream"], {})[row["method"]] = row
+    return streams
+
+
+def features_in_short() -> str:
+    cells = _few_shot().values()
+    mean = {m: _mean([by[m]["accuracy"] for by in cells]) for m in ("ours", *ON_FEATURES)}
+    behind = sorted(100 * (by["ours"]["accuracy"] - max(by[m]["accuracy"] for m in ON_FEATURES)) for by in cells)
+    far = sum(gap < -0.5 for gap in behind)
+    cost = {m: _streams()["drawings, random order"][m]["ms_per_example"] for m in (OURS, CLASS_MEAN)}
+    return (
+        "On vectors of frozen encoders (photographs, BANKING77, CLINC150; 20 to 150 classes, 1 to 10 examples each), the mean over "
+        f"{len(behind)} cells: ours **{mean['ours']:.1f}**, logistic regression {mean[ON_FEATURES[3]]:.1f} (C = 100) and "
+        f"{mean[ON_FEATURES[2]]:.1f} (C = 1), class mean {mean['class mean']:.1f}, nearest neighbour {mean['1-NN']:.1f}, with fewer rows "
+        f"than examples from five per class on (`python -m experiments features` → `results/features.json`). More than half a point below the best of "
+        f"them: {far} of {len(behind)} cells, the worst by {-behind[0]:.1f}. A drawing costs {cost[OURS]:.1f} ms without its encoder, with a "
+        f"running class mean {cost[CLASS_MEAN]:.1f} ms (423 classes)."
+    )
+
+
+def features_in_full() -> str:
+    lines = []
+    cells = _few_shot()
+    for (part, name, way, shot), by in cells.items():
+        title = SETS[name] + (", published split" if part == "published" else "")
+        ours = f"{percent(by['ours'], 'accuracy')} / {by['ours']['rows']:.0f}"
+        lines.append([title, str(way), str(shot), ours, *(f"{100 * by[m]['accuracy']:.1f}" for m in ON_FEATURES)])
+    mean = [f"{_mean([by[m]['accuracy'] for by in cells.values()]):.1f}" for m in ("ours", *ON_FEATURES)]
+    lines.append(["mean", "", "", f"**{mean[0]}**", *mean[1:]])
+    head = ["set", "way", "per class", "ours / rows", "1-NN", "class mean", "logistic regression, C = 1", "C = 100"]
+    worst = {few: max(by["ours"]["ece"] for key, by in cells.items() if (key[3] == 1) == few) for few in (True, False)}
+    return (
+        f"{table(head, lines)}\n\nThe expected calibration error of our answers is at most {worst[False]:.3f} from five per class on, and "
+        f"{worst[True]:.3f} with a single example of each class."
+    )
+
+
+def _few_shot() -> dict[tuple[str, str, int, int], dict[str, Row]]:
+    """The published splits first, then set by set."""
+    cells: dict[tuple[str, str, int, int], dict[str, Row]] = {}
+    for row in load_rows("features"):
+        if "accuracy" in row:
+            cells.setdefault((row["table"], row["set"], row["way"], row["shot"]), {})[row["method"]] = row
+    return dict(sorted(cells.items(), key=lambda cell: (cell[0][0] != "published", *cell[0][1:])))
+
+
+def new_or_known() -> str:
+    cases: dict[tuple[str, int, int], dict[str, Row]] = {}
+    for row in load_rows("features"):
+        if row["table"] == "new or known":
+            cases.setdefault((row["set"], row.get("known", 0), row["shot"]), {})[row["method"]] = row
+    lines = [
+        [
+            UNKNOWN[name],
+            str(known),
+            str(shot),
+            *(f"{by[m]['auroc']:.3f}" for m in ("ours", "1-NN", "class mean")),
+            *(f"{100 * by['ours'][share]:.0f} %" for share in ("known_called_new", "new_called_new")),
+        ]
+        for (name, known, shot), by in cases.items()
+    ]
+    head = ["new or known", "classes known", "per class", "AUROC: ours", "nearest row", "nearest class mean"]
+    return table([*head, "known called new", "new called new"], lines)
+
+
+def calibration() -> str:
+    head = [
+        "known classes",
+        "accuracy",
+        "ECE of the answer",
+        "AUROC new / known",
+        "ECE of P(new)",
+        "new called new",
+        "known called new",
+    ]
+    lines = [
+        [
+            str(row["known_classes"]),
+            f"{100 * row['accuracy']:.1f} %",
+            *(f"{row[name]:.3f}" for name in ("ece", "auroc_new", "ece_new")),
+            *(f"{100 * row[name]:.1f} %" for name in ("new_called_new", "known_called_new")),
+        ]
+        for row in load_rows("calibration")
+    ]
+    return table(head, lines)
+
+
+def order() -> str:
+    head = ["classes", "accuracy, mean ± sd over orders", "lowest to highest", "two orders agree on", "rows kept"]
+    lines = [
+        [
+            str(row["way"]),
+            f"{100 * row['accuracy']:.1f} ± {100 * row['accuracy_std']:.1f} %",
+            f"{100 * row['accuracy_min']:.1f} to {100 * row['accuracy_max']:.1f} %",
+            f"{100 * row['agreement']:.1f} %",
+            f"{row['rows']:.1f} ± {row['rows_std']:.1f} of {row['way'] * row['shown_per_class']}",
+        ]
+        for row in load_rows("order")
+    ]
+    return table(head, lines)
+
+
+def eviction() -> str:
+    rules = {"least important": "the row that matters least", "random": "random", "oldest": "oldest"}
+    found: dict[str, dict[str, str]] = {}
+    for row in load_rows("eviction"):
+        found.setdefault(f"{row['stream']}, {row['max_rows']} rows", {})[row["rule"]] = f"{percent(row, 'accuracy')} %"
+    return table(
+        ["classes come", *rules.values()], [[case, *(by[rule] for rule in rules)] for case, by in found.items()]
+    )
+
+
+def speed() -> str:
+    def against(row: Row) -> list[str]:
+        return (
+            ["", ""]
+            if row["against"] is None
+            else [f"{row['against']}, {row['against_ms']:.1f} ms", f"{row['ratio']:.2f}"]
+        )
+
+    lines = [[row["what"], f"{row['ms']:.1f}", *against(row)] for row in load_rows("bench_classifier")]
+    return table(["", "ms", "against", "ratio"], lines)
+
+
+def _mean(shares: list[float]) -> float:
+    """In percent."""
+    return 100 * sum(shares) / len(shares)

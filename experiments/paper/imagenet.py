@@ -1,0 +1,227 @@
+"""Section 4.2: ImageNet with shuffled labels behind a frozen encoder, 20-, 100- and 1000-way.
+
+An episode draws its classes, numbers them at random, and shows every validation photograph of theirs once: predict, score,
+then learn. Memory and questions come from `val`, which the encoder was not trained on; decoders are trained on `train`.
+Beside each accuracy stands the encoder's own on the same photographs: how often it names their true ImageNet class, with
+the fixed labels it was trained on.
+
+Rows "activations" recall as the paper does, by the activations before the classifier. Rows "activations and named" recall
+by what the encoder would call a photograph as well (`apl.encoders.photo`). How much that counts is chosen on `train`; the
+encoder has seen those photographs, so it names them better than new ones, and more than equal weight is not offered.
+
+The paper counts from the 50th batch on, more photographs than 20 classes have here: accuracy is that of the last quarter of
+an episode. A run that was stopped goes on with the rows that are missing.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib.pyplot as plt
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from apl.checkpoint import current_commit
+from apl.config import DecoderConfig, IdentityConfig, LearnerConfig
+from apl.controller import ConsolidatingController
+from apl.encoders.photo import PhotoEncoder
+from apl.episode import EpisodeSampler
+from apl.evaluate import Estimate, OnlineResult, watch
+from apl.learner import Learner
+from experiments.paper.imagenet_decoders import train, trained_decoders, trainings
+from experiments.paper.photo_features import PhotoFeatures, photo_encoder, photo_features
+from experiments.paper.plot import OTHER, OURS, QUIET, THIRD, figure, smooth
+from experiments.paper.results import Row, figure_path, load_whole, save_rows
+
+SEED = 0
+EPISODES = {20: 25, 100: 5, 1000: 5}
+BATCH = {20: 16, 100: 16, 1000: 64}
+"""Photographs shown at a time; none of them helps to answer the others."""
+WEIGHTS = (0.0, 0.35, 0.5, 0.7, 1.0)
+"""Of what the encoder would call a photograph, beside its activations at unit length."""
+CURVE_POINTS = 60
+ACTIVATIONS, NAMED, FIXED = "ours, any N, activations", "ours, any N, activations and named", "fixed labels, 1024 wide"
+ENCODERS = {"lite0": "EfficientNet-Lite0", "lite2": "EfficientNet-Lite2", "inception": "Inception-ResNet-v2"}
+
+
+@dataclass(frozen=True)
+class PhotoEpisodes:
+    """Episodes of one method, and whether the encoder itself named each photograph rightly."""
+
+    result: OnlineResult
+    named: Bool[Tensor, "episode time"]
+
+
+def any_n_learner(width: int) -> Learner:
+    """One for every number of classes, nothing of it trained: a memory that consolidates, and its readers."""
+    config = LearnerConfig(IdentityConfig(width), DecoderConfig(kind="kernel"), k=16, metric="cosine")
+    return Learner(config, ConsolidatingController()).eval()
+
+
+def watch_episodes(
+    learner: Learner,
+    keys: Float[Tensor, "photo embed"],
+    data: PhotoFeatures,
+    way: int,
+    episodes: int,
+    length: int | None = None,
+) -> PhotoEpisodes:
+    """Every photograph of the drawn classes, or `length` of them."""
+    sampler = EpisodeSampler(torch.from_numpy(data.labels), torch.Generator().manual_seed(SEED))
+    right = torch.from_numpy(data.named == data.labels)
+    results, named = [], []
+    for _ in range(episodes):
+        drawn = sampler.online(way, length, 1)
+        results.append(watch(learner, keys, drawn, BATCH.get(way, 16)))
+        named.append(right[drawn.example])
+    length = min(result.correct.shape[1] for result in results)
+    cut = [
+        OnlineResult(**{name: value[:, :length] for name, value in vars(result).items() if name != "way"}, way=way)
+        for result in results
+    ]
+    return PhotoEpisodes(OnlineResult.join(cut), torch.cat([part[:, :length] for part in named]))
+
+
+def row(method: str, encoder: str, data: PhotoFeatures, watched: PhotoEpisodes, **more: object) -> Row:
+    result, quarter = watched.result, watched.named.shape[1] // 4
+    accuracy, own = result.accuracy_last(quarter), Estimate.of(watched.named[:, -quarter:].float().mean(1))
+    return {
+        "method": method,
+        "encoder": ENCODERS[encoder],
+        "way": result.way,
+        "episodes": len(result.correct),
+        "photographs": result.correct.shape[1],
+        "batch": BATCH.get(result.way, 16),
+        "seed": SEED,
+        "split": "imagenet val",
+        "split_hash": data.identity,
+        "accuracy": accuracy.mean,
+        "ci95": accuracy.ci95,
+        "encoder_top1": own.mean,
+        "share_of_encoder": accuracy.mean / own.mean,
+        "stored": result.stored_at_end().mean,
+        "stored_per_class": result.stored_at_end().mean / result.way,
+        **more,
+        "curve": curve(result),
+    }
+
+
+def curve(result: OnlineResult) -> dict[str, list[float]]:
+    """Accuracy (running mean) and items written over the first five episodes, as in the paper's figure."""
+    correct, stored = result.correct[:5].mean(0), result.stored[:5].float().mean(0)
+    at = torch.linspace(0, len(correct) - 1, min(CURVE_POINTS, len(correct))).long()
+    accuracy = smooth(correct, max(10, len(correct) // 12))
+    values = {"photographs": at + 1, "accuracy": accuracy[at], "written": stored[at]}
+    return {name: [round(float(number), 4) for number in numbers] for name, numbers in values.items()}
+
+
+def chosen_weight(encoder: PhotoEncoder, data: PhotoFeatures, quick: bool) -> dict[str, Any]:
+    """The weight that is best on photographs of `train`, 100-way, about nine of each class."""
+    found = {}
+    for weight in WEIGHTS:
+        keys = torch.from_numpy(encoder.keys(data.features, weight))
+        watched = watch_episodes(any_n_learner(keys.shape[1]), keys, data, 100, 1 if quick else 3, length=900)
+        found[weight] = watched.result.accuracy_last(225).mean
+    return {"weight": max(found, key=found.__getitem__), "accuracy": list(found.values()), "weights": list(found)}
+
+
+def reproduce(quick: bool = False) -> None:
+    found = Measured(quick)
+    for encoder in ("lite0",) if quick else ENCODERS:
+        try:
+            measure_any_n(encoder, found)
+        except ImportError as error:
+            print(f"{ENCODERS[encoder]} is left out: {error}", file=sys.stderr)
+    measure_fixed_labels("lite0", found)
+    draw([row for row in found.rows if row["encoder"] == ENCODERS["lite0"]], quick)
+
+
+class Measured:
+    """The rows so far, saved as they come; those that this commit has already are not measured again."""
+
+    def __init__(self, quick: bool) -> None:
+        before = load_whole("imagenet", quick)
+        self.quick, self.rows, self._before = quick, [], before.get("rows", [])
+        self.key_weight = before.get("key_weight")
+
+    def weight(self) -> float:
+        """Chosen with the smaller encoder, for all of them."""
+        if not self.key_weight or self.key_weight["commit"] != current_commit():
+            choice = chosen_weight(photo_encoder("lite0"), photo_features("lite0", "train"), self.quick)
+            self.key_weight = {"commit": current_commit(), "split": "imagenet train", **choice}
+        return self.key_weight["weight"]
+
+    def add(self, encoder: str, way: int, method: str, learner: Learner, keys: Tensor, **more: object) -> None:
+        place = (ENCODERS[encoder], way, method)
+        known = [row for row in self._before if (row["encoder"], row["way"], row["method"]) == place]
+        if known and known[0]["commit"] == current_commit():
+            self.rows.append(known[0])
+        else:
+            data, count = photo_features(encoder, "val"), EPISODES[way]
+            watched = watch_episodes(learner, keys, data, way, max(1, count // 10) if self.quick else count)
+            self.rows.append(row(method, encoder, data, watched, **more))
+        self.save()
+
+    def keep(self, encoder: str, method: str) -> None:
+        """What was measured before, where it cannot be measured now."""
+        self.rows += [row for row in self._before if (row["encoder"], row["method"]) == (ENCODERS[encoder], method)]
+        self.save()
+
+    def save(self) -> None:
+        save_rows("imagenet", self.rows, self.quick, key_weight=self.key_weight)
+
+
+def measure_any_n(encoder: str, found: Measured) -> None:
+    """One model for every number of classes, with both keys."""
+    features, maker = photo_features(encoder, "val").features, photo_encoder(encoder)
+    if isinstance(maker, PhotoEncoder):
+        weight = found.weight()
+        keys = torch.from_numpy(maker.keys(features, weight))
+        for way in EPISODES:
+            found.add(encoder, way, NAMED, any_n_learner(keys.shape[1]), keys, key_weight=weight)
+    for way in EPISODES:
+        found.add(encoder, way, ACTIVATIONS, any_n_learner(features.shape[1]), torch.from_numpy(features))
+
+
+def measure_fixed_labels(encoder: str, found: Measured) -> None:
+    """The paper's form, trained here unless only a quick look is wanted. With one encoder: minutes of one core each."""
+    keys = torch.from_numpy(photo_features(encoder, "val").features)
+    if found.quick:
+        found.keep(encoder, FIXED)
+        return
+    train_decoders(encoder)
+    for way, learner, provenance in trained_decoders(encoder):
+        found.add(encoder, way, FIXED, learner, keys, trained=provenance)
+
+
+def train_decoders(encoder: str) -> None:
+    """Those that are not under runs/ yet."""
+    if missing := [config for config in trainings(encoder) if not (config.model / "model.json").is_file()]:
+        data = photo_features(encoder, "train")
+        for config in missing:
+            train(config, torch.from_numpy(data.features), torch.from_numpy(data.labels))
+
+
+def draw(rows: list[Row], quick: bool) -> None:
+    """Accuracy, and the share of photographs written, over an episode."""
+    with figure(figure_path("imagenet", quick), columns=3, width=3.6) as panels:
+        for axes, way in zip(panels, EPISODES, strict=True):
+            for found in (found for found in rows if found["way"] == way):
+                draw_episode(axes, found)
+            axes.set(xlabel="photographs seen", ylim=(0, 1.02), title=f"{way}-way")
+        panels[0].set_ylabel("accuracy (running mean)")
+        panels[0].plot([], color=QUIET, ls=":", label="written, of all shown")
+        panels[0].legend(frameon=False, fontsize=7, loc=(0.27, 0.27))
+
+
+def draw_episode(axes: plt.Axes, found: Row) -> None:
+    colour, shown = {NAMED: OURS, ACTIVATIONS: THIRD, FIXED: OTHER}[found["method"]], found["curve"]
+    axes.plot(shown["photographs"], shown["accuracy"], color=colour, label=found["method"])
+    axes.plot(
+        shown["photographs"], [stored / found["photographs"] for stored in shown["written"]], color=colour, ls=":"
+    )
+    if found["method"] == ACTIVATIONS:
+        axes.axhline(found["encoder_top1"], color=QUIET, ls="--", label="encoder, fixed labels")

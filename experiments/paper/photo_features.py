@@ -1,0 +1,63 @@
+"""ImageNet's photographs as a frozen encoder sees them, kept in the cache: embedding them takes minutes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from apl.data.files import cache_directory
+from apl.data.imagenet import ImagenetPart, Photographs, imagenet
+from apl.encoders.photo import PhotoEncoder
+from apl.progress import progress_bar
+from experiments.paper.inception import InceptionEncoder
+
+READ_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class PhotoFeatures:
+    """The activations before the classifier, the true class of each photograph, and the one the encoder names."""
+
+    features: Float[np.ndarray, "photo embed"]
+    labels: Int[np.ndarray, " photo"]
+    named: Int[np.ndarray, " photo"]
+    identity: str
+
+
+@cache
+def photo_encoder(model: str) -> PhotoEncoder | InceptionEncoder:
+    """ "lite0", "lite2" or, where timm and its weights can be had, "inception"."""
+    if model == "inception":
+        return InceptionEncoder()
+    return PhotoEncoder(model, naming=1.0)
+
+
+@cache
+def photo_features(model: str, part: ImagenetPart) -> PhotoFeatures:
+    encoder, photos = photo_encoder(model), imagenet(part)
+    path = cache_directory() / "features" / f"imagenet-{part}-{photos.identity()}-{encoder.fingerprint}.npy"
+    if path.is_file():
+        features = np.load(path, allow_pickle=False)
+    else:
+        features = _computed(encoder, photos)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part_file = path.with_suffix(".part.npy")
+        np.save(part_file, features)
+        part_file.replace(path)
+    return PhotoFeatures(features, photos.labels, encoder.imagenet_class(features), photos.identity())
+
+
+def _computed(encoder: PhotoEncoder | InceptionEncoder, photos: Photographs) -> Float[np.ndarray, "photo embed"]:
+    found, waiting = [], []
+    with progress_bar(transient=True) as progress:
+        task = progress.add_task("embedding photographs", total=len(photos))
+        for content in photos.contents():
+            waiting.append(encoder.read(content))
+            if len(waiting) == READ_AT_ONCE:
+                found.append(encoder.features(waiting))
+                progress.advance(task, len(waiting))
+                waiting = []
+    return np.concatenate([*found, encoder.features(waiting)])

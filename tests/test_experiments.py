@@ -1,0 +1,46 @@
+"""The command line of the experiments, and the way to it from `apl`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import apl.cli
+from experiments.__main__ import BENCHES, CLASSIFIER, PAPER, main
+
+NAMES = [*PAPER, *CLASSIFIER, *BENCHES]
+
+
+def test_the_makefile_has_a_target_for_every_experiment() -> None:
+    text = (Path(__file__).parents[1] / "Makefile").read_text()
+    (targets,) = re.findall(r"^EXPERIMENTS := ((?:.*\\\n)*.*)$", text, re.M)
+    assert targets.replace("\\", "").split() == NAMES
+
+
+def test_usage_names_every_experiment(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"  {name} " in out for name in NAMES)
+
+
+def test_an_unknown_experiment_is_an_error_that_lists_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["table9"]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and "no experiment 'table9'" in said.err and all(name in said.err for name in NAMES)
+
+
+@pytest.mark.parametrize("command", apl.cli.EXPERIMENTS)
+def test_apl_leads_to_the_experiments(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert apl.cli.main([command]) == 0
+    assert capsys.readouterr().out.startswith("usage: python -m experiments NAME")
+
+
+@pytest.mark.parametrize("command", apl.cli.EXPERIMENTS)
+def test_outside_a_checkout_the_door_says_what_is_missing(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(apl.cli, "__file__", str(tmp_path / "site-packages" / "apl" / "cli" / "__init__.py"))
+    assert apl.cli.main([command, "table1"]) == 2
+    assert capsys.readouterr().err == f"apl {command}: the experiments are not in the package: run this in a checkout\n"
