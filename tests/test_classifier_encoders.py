@@ -35,7 +35,7 @@ def test_any_callable_stands_in_front_of_the_same_verbs():
     assert clf.predict_one("suns") == "sun" and clf.predict_one("rains") == "rain"
     assert clf.predict(["suns", "rains"]).tolist() == ["sun", "rain"]
     assert sum(clf.predict_proba_one("suns").values()) == pytest.approx(1)
-    np.testing.assert_array_equal(clf.embed(["ab"]), letters(["ab"]))
+    np.testing.assert_array_equal(clf.embed(["ab"]).vectors, letters(["ab"]))
     clf.fit(["hail"], ["ice"])
     assert clf.classes_.tolist() == ["ice"]
 
@@ -109,7 +109,7 @@ def test_an_example_that_is_refused_leaves_the_memory_as_it_was(tmp_path):
     with OnlineClassifier.load(tmp_path / "m.apl") as again:
         assert again.predict_one(Image.new("RGB", (20, 5), (200, 30, 0))) == "red"
         payload = again.store.payload(next(iter(again.store.rows())).id)
-        np.testing.assert_allclose(again.embed_payloads([payload]), again.embed([red]), atol=0.05)
+        np.testing.assert_allclose(again.embed_payloads([payload]), again.embed([red]).vectors, atol=0.05)
     assert (tmp_path / "e.json").unlink() is None
     with pytest.raises(EncoderError, match="e.json"):
         OnlineClassifier.load(tmp_path / "m.apl")

@@ -80,8 +80,8 @@ def test_the_keys_of_kept_pictures_can_be_made_anew(place: Path) -> None:
     seen = [blot(colour, 40) for colour in COLOURS.values()]
     clf.learn_many(seen, list(COLOURS))
     kept = [clf.store.payload(row.id) for row in clf.store.rows()]
-    apart = np.linalg.norm(clf.embed_payloads(kept) - clf.embed(seen), axis=1)
-    between = np.linalg.norm(clf.embed(seen)[:, None] - clf.embed(seen)[None], axis=2)
+    apart = np.linalg.norm(clf.embed_payloads(kept) - clf.embed(seen).vectors, axis=1)
+    between = np.linalg.norm(clf.embed(seen).vectors[:, None] - clf.embed(seen).vectors[None], axis=2)
     assert apart.max() < between[between > 0].min()
     assert clf.input_kind == "photo"
 

@@ -48,7 +48,7 @@ def beside_the_encoder(model: str, directory: Path, rounds: int) -> list[dict[st
             keys = random.normal(size=(ROWS, width)).astype(np.float32)
             pictures = [drawing(random, size) for _ in range(16 if noise else CLASSES)]
             if not noise:
-                centres = classifier.embed(pictures)
+                centres = classifier.embed(pictures).vectors
                 keys = centres[np.arange(ROWS) % CLASSES] + BLUR * centres.std(0) * keys
             classifier.adopt([NewRow(f"class {n % CLASSES}", key) for n, key in enumerate(keys)])
             networks = classifier._current.learner.networks

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Num
 
+from apl.classifier.embedded import Embedded
 from apl.classifier.encoded import EncodedExamples
 from apl.pictures.drawings import fit, looks_like_a_photograph, read_image, read_images, to_png
 from apl.pictures.pixels import as_array, is_tensor
@@ -60,6 +61,24 @@ class Vectors:
 
 
 Examples = Pictures | Vectors | EncodedExamples
+"""Checked, and not yet embedded."""
+
+
+def joined(parts: Sequence[Examples]) -> Examples:
+    """One batch of several of the same kind, in their order."""
+    first = parts[0]
+    if isinstance(first, Pictures):
+        return Pictures([sheet for part in parts for sheet in part.sheets])
+    if isinstance(first, Vectors):
+        return Vectors(np.concatenate([part.values for part in parts]))
+    return EncodedExamples(first.encoder, [example for part in parts for example in part.examples])
+
+
+def one_embedded(x: Embedded) -> Embedded:
+    if len(x) != 1:
+        raise ValueError(f"expected one example, got {len(x)}: for many use the verbs without _one")
+    return x
+
 
 PICTURES_LOOKED_AT = 10
 """Whoever hands photographs to a model of drawings does so from the start: later pictures are not looked at for it."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -21,15 +22,19 @@ from typing import Any
 import numpy as np
 
 from apl.classifier.answers import Explanation, Forgotten, Probabilities, Receipt
-from apl.classifier.encoded import many_encoded, one_encoded
+from apl.classifier.embedded import Embedded
+from apl.classifier.encoded import EncodedExamples, many_encoded, one_encoded
 from apl.classifier.estimator import Estimator, not_fitted
 from apl.classifier.examples import (
     PICTURES_LOOKED_AT,
     Examples,
     Pictures,
+    Vectors,
+    joined,
     label_array,
     many_pictures,
     many_vectors,
+    one_embedded,
     one_picture,
     one_vector,
     plain_labels,
@@ -39,13 +44,14 @@ from apl.classifier.examples import (
 from apl.classifier.interleave import interleaved
 from apl.classifier.open_world import OpenWorld
 from apl.classifier.parameters import check_new_above
-from apl.classifier.session import Session, UnknownWidth, open_session, recorded_parameters
+from apl.classifier.session import Session, UnknownWidth, WrittenWith, open_session, recorded_parameters
 from apl.encoders import FrozenEncoder, open_encoder, plugged_encoder
 from apl.encoders.trained import trained_encoder
 from apl.learner import Learner
 from apl.pictures.drawings import Ink, from_png
 from apl.pictures.image_file import opened
-from apl.store import Label, NewRow, Store, StoreError, find_memory
+from apl.store import Label, NewRow, RowUpdate, Store, StoreError, find_memory
+from apl.store.transfer import Copied, Exported, import_memory
 
 _OPENING = threading.RLock()
 """Held while a classifier opens its memory: threads whose first examples come at once must find the same one."""
@@ -81,6 +87,8 @@ class OnlineClassifier(Estimator):
     _current: Session | None = None
     _ended = False
     """It lived in RAM, held something, and was closed: going on would be with an empty one."""
+    _loaded: Learner | None = None
+    """The open model of a sibling."""
     _opened_encoder: tuple[FrozenEncoder | None] | None = None
     _pictures_to_look_at = PICTURES_LOOKED_AT
 
@@ -202,20 +210,25 @@ class OnlineClassifier(Estimator):
         y: Iterable[Any],
         *,
         sources: Sequence[str | None] | None = None,
-        settings: dict[str, Any] | None = None,
+        settings: WrittenWith = None,
+        receipts: WrittenWith = None,
     ) -> list[Receipt]:
-        """Learn a batch in one transaction: all of it lasts (`settings` too), or nothing of it.
+        """Learn a batch in one transaction: all of it lasts, or nothing of it.
 
         Classes take turns (`apl.classifier.interleave`), so that a batch sorted by class is learnt as well as any other.
         Receipts come in the order of the examples.
+
+        `settings` and `receipts` (values by key, or a function that makes them of the receipts of these examples) are written
+        in the same transaction. A key of `receipts` can be written once: `AlreadyAnswered` says that it was, and nothing is
+        learnt. `store.receipt(key)` reads its value.
         """
         labels, examples = plain_labels(y), self._many(X)
         sources = [None] * len(labels) if sources is None else list(sources)
         if not len(examples) == len(labels) == len(sources):
             told = "" if len(sources) == len(labels) else f" and {len(sources)} sources"
             raise ValueError(f"{len(examples)} examples, {len(labels)} labels{told}")
-        session = self._session(examples)
-        return session.learn(examples, labels, sources, self.keep_images, settings, interleaved(labels))
+        order = interleaved(labels)
+        return self._session(examples).learn(examples, labels, sources, self.keep_images, settings, receipts, order)
 
     def fit(self, X: Any, y: Any) -> OnlineClassifier:
         """Start over and learn these examples; classes take turns, as in `learn_many`. Refuses to erase a memory that lasts."""
@@ -250,6 +263,18 @@ class OnlineClassifier(Estimator):
             known = [belief.known[:, order] for belief in world.beliefs(embeddings)]
             return np.concatenate([np.zeros((0, len(order))), *known])
 
+    def predict_proba_many(self, X: Any, *, top: int | None = None) -> list[Probabilities]:
+        """`predict_proba_one` of each; only the `top` most probable classes if that is given. Works on an empty memory too."""
+        embedded = self.embed(X)
+        session = self._session(embedded)
+        embeddings = session.embed(embedded)
+        with session.alone(asking=True) as world:
+            return [
+                world.probabilities(belief, query, top)
+                for belief in world.ask_many(embeddings)
+                for query in range(len(belief.log_probs))
+            ]
+
     def predict_new(self, X: Any) -> np.ndarray:
         """The probability of each to belong to no known class."""
         with self._asked(X) as (world, embeddings):
@@ -281,6 +306,17 @@ class OnlineClassifier(Estimator):
                 return world.forget_source(source)
             ids = [int(row)] if row is not None else world.memory.ids_of(plain_labels([label])[0])
             return world.forget(ids)
+
+    def rename(self, label: Any, to: Any) -> list[int]:
+        """Give a class another name. If there is a class of that name, the two become one. Returns the rows of `label`."""
+        label, to = plain_labels([label, to])
+        with self._session().alone() as world:
+            ids = world.memory.ids_of(label)
+            if not ids:
+                raise KeyError(f"there is no class {label!r}")
+            self.store.replace((), (), update=[RowUpdate(id, label=to) for id in ids])
+            world.reload()
+        return ids
 
     def counts(self) -> dict[Label, int]:
         """Rows of each known class."""
@@ -325,10 +361,37 @@ class OnlineClassifier(Estimator):
             return encoder.embed([encoder.from_payload(payload) for payload in payloads])
         return self._session().embed(Pictures([from_png(payload) for payload in payloads]))
 
-    def embed(self, X: Any) -> np.ndarray:
-        """The vectors of a batch of examples, as a memory would keep them."""
-        examples = self._many(X)
-        return self._session(examples).embed(examples)
+    def import_memory(self, exported: Exported) -> Copied:
+        """Copy an exported memory (`apl.store.transfer.read_exported`) into this one. Rows it has already are left out."""
+        session = self._session()
+        with session.alone() as world:
+            try:
+                return import_memory(exported, session.store)
+            finally:
+                world.reload()
+
+    def read(self, x: Any, *, ink: Ink | None = None) -> Examples:
+        """One example, checked, as `embed` takes it. `ink` replaces the classifier's own for this drawing."""
+        if (encoder := self._encoder()) is not None:
+            return one_encoded(encoder, x)
+        return one_vector(x) if self.model is None else one_picture(opened(x), ink or self.ink)
+
+    def embed(self, X: Any) -> Embedded:
+        """A batch of examples, or a list of what `read` returned, embedded once for any number of verbs."""
+        are_read = isinstance(X, list) and X and all(isinstance(x, (Pictures, Vectors, EncodedExamples)) for x in X)
+        examples = joined(X) if are_read else self._many(X)
+        if isinstance(examples, Embedded):
+            return examples
+        session = self._session(examples)
+        payloads = tuple(partial(examples.payload, number) for number in range(len(examples)))
+        return Embedded(session.embed(examples), payloads, session.store.fingerprint)
+
+    def sibling(self, **parameters: Any) -> OnlineClassifier:
+        """A classifier of another memory (`memory=`, `name=`, …) that shares this one's open model."""
+        other = type(self)(**{**self.get_params(deep=False), **parameters})
+        other._opened_encoder = (self._encoder(),)
+        other._loaded = self._session().learner
+        return other
 
     def calibrate_sigma(self, X: Any, y: Iterable[Any], *, rows: int) -> float:
         """Set `sigma` so that a stream like this one leaves at most `rows` rows. The memory itself is not touched."""
@@ -376,21 +439,26 @@ class OnlineClassifier(Estimator):
             self._session()
         return self._current
 
-    def _session(self, examples: Examples | None = None) -> Session:
+    def _session(self, examples: Examples | Embedded | None = None) -> Session:
         width = None if examples is None or isinstance(examples, Pictures) else examples.width
         session = self._current
         if session is None:
             if self._ended:
                 raise StoreError("this memory lived in RAM and ended when it was closed: open() begins a new one")
             with _OPENING:
-                opened = self._current or open_session(self.get_params(deep=False), width, self._encoder())
+                opened = self._current or self._open(width)
                 session = self._current = opened
         if width is not None and width != session.store.width:
             raise ValueError(f"expected vectors of {session.store.width} numbers, got {width}")
         session.adjust(max_rows=self.max_rows, max_rows_per_class=self.max_rows_per_class, sigma=self.sigma, k=self.k)
         return session
 
-    def _one(self, x: Any) -> Examples:
+    def _open(self, width: int | None) -> Session:
+        return open_session(self.get_params(deep=False), width, self._encoder(), self._loaded)
+
+    def _one(self, x: Any) -> Examples | Embedded:
+        if isinstance(x, Embedded):
+            return one_embedded(x)
         if (encoder := self._encoder()) is not None:
             return one_encoded(encoder, x)
         if self.model is None:
@@ -400,7 +468,9 @@ class OnlineClassifier(Estimator):
         self._look_at([x])
         return picture
 
-    def _many(self, x: Any) -> Examples:
+    def _many(self, x: Any) -> Examples | Embedded:
+        if isinstance(x, Embedded):
+            return x
         x = list(x) if isinstance(x, Iterator) else x
         if (encoder := self._encoder()) is not None:
             return many_encoded(encoder, x)
@@ -418,10 +488,10 @@ class OnlineClassifier(Estimator):
             some = pictures[: self._pictures_to_look_at]
             self._pictures_to_look_at = 0 if warn_of_photographs(some) else self._pictures_to_look_at - len(some)
 
-    def _told(self, X: Any, y: Any, reset: bool) -> tuple[Examples, list[Label]]:
+    def _told(self, X: Any, y: Any, reset: bool) -> tuple[Examples | Embedded, list[Label]]:
         if y is None:
             raise ValueError("learning requires y to be passed, but the target y is None")
-        if self._takes_vectors():
+        if self._takes_vectors() and not isinstance(X, Embedded):
             X, y = self._checked_vectors(X, y, reset=reset)
         labels, examples = plain_labels(y), self._many(X)
         if len(examples) != len(labels):
@@ -434,7 +504,7 @@ class OnlineClassifier(Estimator):
         be others a moment later."""
         if not self.__sklearn_is_fitted__():
             raise not_fitted("nothing is known yet: learn an example before asking for predictions")
-        if self._takes_vectors() and hasattr(self, "n_features_in_"):
+        if self._takes_vectors() and hasattr(self, "n_features_in_") and not isinstance(X, Embedded):
             X, _ = self._checked_vectors(X, reset=False)
         examples = self._many(X)
         session = self._session(examples)
@@ -450,6 +520,7 @@ class OnlineClassifier(Estimator):
         state = dict(vars(self))
         session = state.pop("_current", None)
         state.pop("_opened_encoder", None)
+        state.pop("_loaded", None)
         if session is not None and self._in_ram():
             rows = [vars(r.as_new(merged=tuple(session.store.merged(r.id)))) for r in session.store.rows()]
             state["_carried"] = (session.store.width, rows, session.store.settings())
@@ -460,5 +531,5 @@ class OnlineClassifier(Estimator):
         vars(self).update(state)
         if carried is not None:
             width, rows, settings = carried
-            self._current = open_session(self.get_params(deep=False), width, self._encoder())
+            self._current = self._open(width)
             self.adopt([NewRow(**row) for row in rows], settings)

@@ -147,6 +147,10 @@ class OpenWorld:
         """`believe`; anew, if it turns out that somebody else had written before."""
         return self._asked(lambda: self.believe(embedding))
 
+    def ask_many(self, embeddings: Float[np.ndarray, "query embed"]) -> list[Belief]:
+        """`ask` of many, all against the same memory."""
+        return self._asked(lambda: list(self.beliefs(embeddings)))
+
     def ask_best(self, embedding: Float[np.ndarray, " embed"]) -> Label | None:
         """The most probable known class alone, which takes less; as `ask`, of what is written by then."""
         return self._asked(lambda: self.best_class(embedding))
@@ -237,16 +241,16 @@ class OpenWorld:
         self._measure_unit()
         return gone
 
-    def probabilities(self, belief: Belief, query: int = 0) -> Probabilities:
-        return self._ordered(belief.known[query], float(belief.new[query]))
+    def probabilities(self, belief: Belief, query: int = 0, top: int | None = None) -> Probabilities:
+        return self._ordered(belief.known[query], float(belief.new[query]), top)
 
-    def _ordered(self, known: Float[np.ndarray, " known"], new_class: float) -> Probabilities:
+    def _ordered(self, known: Float[np.ndarray, " known"], new_class: float, top: int | None = None) -> Probabilities:
         names = self.memory.classes
         order = np.argsort(-known, kind="stable").tolist()
         if len(order) > 1 and known[order[0]] == known[order[1]]:
             order.remove(first := int(first_best(known[None], names)[0]))
             order.insert(0, first)
-        return Probabilities({names[i]: float(known[i]) for i in order}, new_class)
+        return Probabilities({names[i]: float(known[i]) for i in order[:top]}, new_class)
 
     def best(self, belief: Belief, query: int = 0) -> Label | None:
         """The most probable known class."""

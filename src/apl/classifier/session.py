@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from jaxtyping import Float
 from apl.checkpoint import BUNDLED
 from apl.classifier.answers import Receipt
 from apl.classifier.durable_memory import LOST, DurableMemory
+from apl.classifier.embedded import Embedded
 from apl.classifier.engine_memory import EngineMemory, engine_can_search
 from apl.classifier.examples import Examples
 from apl.classifier.features import feature_learner, trained_feature_learner
@@ -36,6 +37,8 @@ EXAMPLES_AT_ONCE = 256
 Recall = Literal["ram", "engine", "approximate"]
 """Where a memory is searched: in a copy in RAM, or on the server it lives on, exactly or through an index that misses
 some neighbours. By default where it lives."""
+WrittenWith = Mapping[str, Any] | Callable[[list[Receipt]], Mapping[str, Any]] | None
+"""What is written in the same transaction as the examples; a function makes it of their receipts."""
 ADJUSTABLE = ("max_rows", "max_rows_per_class", "sigma", "k")
 """Parameters that may change while a memory is open."""
 
@@ -85,7 +88,11 @@ class Session:
                 self.world.follow()
             yield self.world
 
-    def embed(self, examples: Examples) -> Float[np.ndarray, "example embed"]:
+    def embed(self, examples: Examples | Embedded) -> Float[np.ndarray, "example embed"]:
+        if isinstance(examples, Embedded):
+            if examples.fingerprint != self.store.fingerprint:
+                raise ValueError("these examples were embedded by another encoder than this memory's")
+            return examples.vectors
         size, networks = getattr(self.learner.config.encoder, "image_size", 0), self.learner.networks
         parts = []
         for start in range(0, len(examples), EXAMPLES_AT_ONCE):
@@ -97,11 +104,12 @@ class Session:
 
     def learn(
         self,
-        examples: Examples,
+        examples: Examples | Embedded,
         labels: Sequence[Label],
         sources: Sequence[str | None],
         keep_images: bool,
-        settings: dict[str, Any] | None = None,
+        settings: WrittenWith = None,
+        receipts: WrittenWith = None,
         order: Sequence[int] | None = None,
     ) -> list[Receipt]:
         """One after the other (in `order`, if given), made durable together. Receipts come in the order of the examples."""
@@ -116,12 +124,12 @@ class Session:
                     )
                     for i in (range(len(labels)) if order is None else order)
                 }
-                receipts = [still_there(learnt[i], world.memory.staged) for i in range(len(labels))]
-                world.commit(settings)
+                outcome = [still_there(learnt[i], world.memory.staged) for i in range(len(labels))]
+                world.commit(_made(settings, outcome), _made(receipts, outcome))
             except BaseException:
                 world.reload()
                 raise
-        return receipts
+        return outcome
 
     def save(self, path: Path, name: str) -> None:
         """Copy rows and settings into a new file, which appears only when complete."""
@@ -148,7 +156,9 @@ class Session:
             raise
 
 
-def open_session(parameters: dict[str, Any], width: int | None, encoder: FrozenEncoder | None = None) -> Session:
+def open_session(
+    parameters: dict[str, Any], width: int | None, encoder: FrozenEncoder | None = None, loaded: Learner | None = None
+) -> Session:
     """Find the model, open the memory, and see that the two belong together."""
     model = parameters["model"]
     check_parameters(**{name: parameters[name] for name in (*ADJUSTABLE, "metric", "ink")})
@@ -174,7 +184,7 @@ def open_session(parameters: dict[str, Any], width: int | None, encoder: FrozenE
         else:
             learner = trained_feature_learner(_model(decoder_of), width)
     else:
-        learner = encoder.learner if own else _model(model)
+        learner = encoder.learner if own else loaded or _model(model)
         if learner.config.decoder.labels == "fixed" and learner.config.decoder.kind not in WITHOUT_WEIGHTS:
             raise ValueError("this model's decoder knows a fixed number of classes: take one with neighbourhood labels")
         if own:
@@ -222,6 +232,11 @@ def consolidating(learner: Learner) -> Learner:
     if type(learner.controller) is not SurpriseController or len(learner.key_widths) > 1:
         return learner
     return Learner(learner.config, ConsolidatingController(), learner.networks)
+
+
+def _made(written_with: WrittenWith, learnt: list[Receipt]) -> dict[str, Any] | None:
+    values = written_with(learnt) if callable(written_with) else written_with
+    return None if values is None else dict(values)
 
 
 def still_there(receipt: Receipt, staged: set[int]) -> Receipt:
