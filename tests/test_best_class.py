@@ -10,7 +10,7 @@ import pytest
 import apl
 from apl.best_class import NOT_CLEAR, clear_best_class
 from apl.classifier import open_world
-from apl.readers import READERS, ClassStatistics, Pool, Scene, read
+from apl.reading.readers import READERS, ClassStatistics, Pool, Scene, read
 
 QUERIES, CLASSES, RECALLED, WIDTH = 60, 300, 6, 8
 

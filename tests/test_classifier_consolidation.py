@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from apl import OnlineClassifier
-from apl.readers import READERS
+from apl.reading.readers import READERS
 from apl.store import NewRow, open_store
 
 WIDTH, CLASSES = 6, 4

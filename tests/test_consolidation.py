@@ -11,7 +11,7 @@ from apl.consolidation import COUNT, ConsolidatingMemory
 from apl.controller import ConsolidatingController, SurpriseController
 from apl.learner import Learner, Observation, explaining_row
 from apl.memory import Column
-from apl.readers import READERS
+from apl.reading.readers import READERS
 
 WIDTH, WAY = 6, 5
 COLUMNS = {"embedding": Column((WIDTH,)), "label": Column((), np.int64)}

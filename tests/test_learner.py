@@ -14,7 +14,7 @@ from torch import Tensor
 
 from apl.checkpoint import read_json
 from apl.config import ConvConfig, DecoderConfig, DecoderKind, Group, IdentityConfig, LabelForm, LearnerConfig
-from apl.controller import Controller, SurpriseController, WriteAll, WriteNothing
+from apl.controller import Action, Controller, SurpriseController, WriteAll, WriteNothing
 from apl.learner import Learner, check_labels
 from apl.memory import RamMemory
 
@@ -93,7 +93,7 @@ def test_observing_writes_exactly_what_the_controller_chose(
     seen = learner.observe(memory, x, y, WAY)
     assert torch.equal(seen.prediction.log_probs, believed.log_probs), "the truth leaked into the prediction"
     torch.testing.assert_close(seen.surprise_nats, -believed.log_probs.gather(-1, y[..., None])[..., 0])
-    chosen = controller.choose(seen.surprise_nats.detach().numpy(), WAY)
+    chosen = controller.decide(seen.surprise_nats.detach().numpy(), WAY) == Action.WRITE
     assert np.array_equal(seen.written, chosen)
     assert np.array_equal(memory.counts, before["counts"] + chosen.sum(1))
     for episode in range(2):

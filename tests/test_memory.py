@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from apl.classifier import eviction
 from apl.config import Metric
 from apl.memory import Column, MemoryFull, Neighbours, RamMemory
-from apl.search_index import BLOCKS, SearchIndex
+from apl.memory.search import BLOCKS, SearchIndex
 
 WIDTH = 8
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apl.novelty import Novelty, log_odds_of_share
-from apl.readers import FLOOR, LOCAL_REGRESSION, ClassStatistics, LocalRegression, Readings, Scene, read
+from apl.reading.novelty import Novelty, log_odds_of_share
+from apl.reading.readers import FLOOR, LOCAL_REGRESSION, ClassStatistics, LocalRegression, Readings, Scene, read
 
 
 def readings(mean: list[float], share: list[float], examples: list[int] | None = None) -> Readings:

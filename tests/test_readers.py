@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apl import readers
-from apl.readers import ClassStatistics, Pool, Readings, Scene, read
+from apl.reading import readers
+from apl.reading.readers import ClassStatistics, Pool, Readings, Scene, read
 
 WIDTH, CLASSES = 8, 4
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from apl import OnlineClassifier
-from apl.readers import ClassStatistics
-from apl.spread import Spread
+from apl.reading.column_units import Spread
+from apl.reading.readers import ClassStatistics
 
 WIDTH, CLASSES = 5, 4
 UNITS = np.array([1.0, 1000.0, 1e-6, 3e7, 0.2])

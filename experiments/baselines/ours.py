@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from apl.learner import Learner, Prediction
-from apl.readers import unit
+from apl.reading.readers import unit
 from experiments.baselines.interface import (
     ContextLabels,
     Contexts,

@@ -1,6 +1,6 @@
 """The most probable of very many classes, without the probabilities of all the others.
 
-Of a class none of whose rows was recalled, two readers (`apl.readers`) say what they say of every such class, and the other
+Of a class none of whose rows was recalled, two readers (`apl.reading.readers`) say what they say of every such class, and the other
 two are linear in the product of the query with the sum of the class. So its log probability is, up to a number that is the
 same for all classes,
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int
 
-from apl.readers import CLEAR_BY, FLOOR, READERS, ClassStatistics, LocalRegression, Pool, Scene, unit
+from apl.reading.readers import CLEAR_BY, FLOOR, READERS, ClassStatistics, LocalRegression, Pool, Scene, unit
 
 NOT_CLEAR = -1
 PRODUCTS_AT_ONCE = 1 << 17
@@ -73,7 +73,7 @@ def _of_queries(query: np.ndarray, centre: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def _of_classes(classes: ClassStatistics, weight: dict[str, float], within: float) -> tuple[np.ndarray, np.ndarray]:
-    """`class_mean` and `class_density` of `apl.readers`, sorted by what they depend on."""
+    """`class_mean` and `class_density` of `apl.reading.readers`, sorted by what they depend on."""
     mean, density = weight["class mean"], weight["class density"]
     count, ratio = np.maximum(classes.examples[0], 1).astype(np.float64), (1 - within) / within
     centre = classes.centre[0].astype(np.float64)

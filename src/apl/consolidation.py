@@ -2,8 +2,8 @@
 
 A row is then the running mean of the examples behind it, with their count, so nothing that was shown is lost on the
 memory, and it hardly grows. Beside the rows stand a few numbers that are kept in step with them: the sum of all
-examples of each class, the weights of the readers (`apl.readers`), the rule for new classes (`apl.novelty`), and
-the units of the columns of positions (`apl.spread`). The sums follow from rows and counts at any time (`recount`).
+examples of each class, the weights of the readers (`apl.reading.readers`), the rule for new classes (`apl.reading.novelty`), and
+the units of the columns of positions (`apl.reading.column_units`). The sums follow from rows and counts at any time (`recount`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from jaxtyping import Bool, Float, Int
 
 from apl.memory import COUNT, Column, RamMemory, Rows
 from apl.metric import measured
-from apl.novelty import Novelty
-from apl.readers import DECODER, ClassStatistics, Pool, Readings
-from apl.spread import MOST_COLUMNS, Spread
+from apl.reading.column_units import MOST_COLUMNS, Spread
+from apl.reading.novelty import Novelty
+from apl.reading.readers import DECODER, ClassStatistics, Pool, Readings
 
 
 class ConsolidatingMemory(RamMemory):

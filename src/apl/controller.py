@@ -1,76 +1,87 @@
-"""The memory controller (paper, section 2.1): which of the examples just seen are written to memory, and what becomes
-of the others: they are ignored (the paper's rule), or merged into the row that explains them."""
+"""The memory controller (paper, section 2.1): what becomes of an example once its label is known.
+
+It is written as a new row, merged into the row that explains it, or ignored. The paper's rule is `SurpriseController`.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float, Int
+
+
+class Action(IntEnum):
+    """What becomes of an example."""
+
+    IGNORE = 0
+    MERGE = 1
+    """Into the nearest recalled row of its class. Where none was recalled, the example is written."""
+    WRITE = 2
 
 
 @runtime_checkable
 class Controller(Protocol):
-    """Chooses what to write from the surprise -ln p(y) of each example and the number of classes."""
+    """Decides from the surprise -ln p(y) of each example and the number of classes."""
 
-    def choose(
-        self, surprise_nats: Float[np.ndarray, "episode query"], way: int
-    ) -> Bool[np.ndarray, "episode query"]: ...
+    def decide(self, surprise_nats: Float[np.ndarray, "episode query"], way: int) -> Int[np.ndarray, "episode query"]:
+        """The `Action` for each example."""
+
+    def threshold_nats(self, way: int) -> float:
+        """An example is written if its surprise exceeds this."""
 
 
 @dataclass(frozen=True)
 class SurpriseController:
-    """Write what surprised: -ln p(y) > σ, with σ = ratio · ln N (or a σ given in nats).
-
-    At ratio 1 nothing is ever written: on an empty memory a calibrated learner is surprised by exactly ln N.
-    """
+    """Write what surprised: -ln p(y) > σ, with σ = ratio · ln N (or a σ given in nats). Ignore the rest."""
 
     ratio: float = 0.75
     sigma_nats: float | None = None
     """A fixed threshold instead of the one proportional to ln N."""
     most_nats: float = math.inf
-    """However many classes there are, σ is not higher than this."""
+    """An upper bound of σ, whatever the number of classes."""
 
     def threshold_nats(self, way: int) -> float:
         return min(self.ratio * math.log(way), self.most_nats) if self.sigma_nats is None else self.sigma_nats
 
-    def choose(self, surprise_nats: Float[np.ndarray, "episode query"], way: int) -> Bool[np.ndarray, "episode query"]:
-        return surprise_nats > self.threshold_nats(way)
+    def decide(self, surprise_nats: Float[np.ndarray, "episode query"], way: int) -> Int[np.ndarray, "episode query"]:
+        return np.where(surprise_nats > self.threshold_nats(way), Action.WRITE, Action.IGNORE)
 
 
 @dataclass(frozen=True)
 class ConsolidatingController(SurpriseController):
-    """Write what surprised, as above, and merge the rest: what does not surprise still teaches.
+    """Write what surprised and merge the rest.
 
-    Deviation: the paper throws it away. A memory that is written by this controller is a
-    `apl.consolidation.ConsolidatingMemory`, and is read by several readers (`apl.readers`).
+    Deviation: the paper ignores what does not surprise.
     """
 
     decoder_alone: bool = False
     """The decoder is the only reader, as in its training."""
 
-    def merge(
-        self,
-        written: Bool[np.ndarray, "episode query"],
-        explained: Bool[np.ndarray, "episode query"],
-    ) -> Bool[np.ndarray, "episode query"]:
-        """Of what is not written, that of which a row of the same class was recalled."""
-        return ~written & explained
+    def decide(self, surprise_nats: Float[np.ndarray, "episode query"], way: int) -> Int[np.ndarray, "episode query"]:
+        return np.where(surprise_nats > self.threshold_nats(way), Action.WRITE, Action.MERGE)
 
 
 @dataclass(frozen=True)
 class WriteAll:
-    """Ablation: keep everything (σ = 0)."""
+    """Ablation: write everything."""
 
-    def choose(self, surprise_nats: Float[np.ndarray, "episode query"], way: int) -> Bool[np.ndarray, "episode query"]:
-        return np.ones_like(surprise_nats, bool)
+    def threshold_nats(self, way: int) -> float:
+        return 0.0
+
+    def decide(self, surprise_nats: Float[np.ndarray, "episode query"], way: int) -> Int[np.ndarray, "episode query"]:
+        return np.full(surprise_nats.shape, Action.WRITE)
 
 
 @dataclass(frozen=True)
 class WriteNothing:
-    """Ablation and fixed-context evaluation: learn nothing."""
+    """Ablation, and evaluation on a fixed context: ignore everything."""
 
-    def choose(self, surprise_nats: Float[np.ndarray, "episode query"], way: int) -> Bool[np.ndarray, "episode query"]:
-        return np.zeros_like(surprise_nats, bool)
+    def threshold_nats(self, way: int) -> float:
+        return math.inf
+
+    def decide(self, surprise_nats: Float[np.ndarray, "episode query"], way: int) -> Int[np.ndarray, "episode query"]:
+        return np.full(surprise_nats.shape, Action.IGNORE)

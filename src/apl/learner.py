@@ -21,11 +21,11 @@ from apl.best_class import NOT_CLEAR, clear_best_class
 from apl.class_shares import Elsewhere, place
 from apl.config import WITHOUT_WEIGHTS, LearnerConfig
 from apl.consolidation import ConsolidatingMemory
-from apl.controller import ConsolidatingController, Controller, SurpriseController
+from apl.controller import Action, ConsolidatingController, Controller, SurpriseController
 from apl.memory import COUNT, Column, Memory, Neighbours, RamMemory
-from apl.novelty import log_odds_of_share
 from apl.posterior import Array, Posterior
-from apl.readers import DECODER, READERS, Readings, Scene, read
+from apl.reading.novelty import log_odds_of_share
+from apl.reading.readers import DECODER, READERS, Readings, Scene, read
 
 
 @runtime_checkable
@@ -291,30 +291,18 @@ class Learner:
     def learn(self, memory: Memory, prediction: Prediction, y: Any) -> Observation:
         """Steps 4 and 5 after a prediction from the same memory, which must not have changed since."""
         surprise = self.surprise(prediction, y)
-        chosen = self.controller.choose(self.networks.array(surprise), prediction.log_probs.shape[-1])
-        if isinstance(memory, ConsolidatingMemory):
-            return self.consolidate(memory, prediction, surprise, y, chosen)
-        row = self.write(memory, prediction.embedding, y, chosen)
-        return Observation(prediction, surprise, row)
-
-    def consolidate(
-        self,
-        memory: ConsolidatingMemory,
-        prediction: Prediction,
-        surprise: Array,
-        y: Any,
-        chosen: Bool[np.ndarray, "episode query"],
-    ) -> Observation:
-        """Steps 4 and 5 in a memory that consolidates: weigh the readers, write what surprised, merge the rest."""
-        truth = self.networks.array(y)
+        action = self.controller.decide(self.networks.array(surprise), prediction.log_probs.shape[-1])
+        if not isinstance(memory, ConsolidatingMemory):
+            return Observation(
+                prediction, surprise, self.write(memory, prediction.embedding, y, action != Action.IGNORE)
+            )
+        truth, embedding = self.networks.array(y), self.networks.array(prediction.embedding)
         if prediction.readings is not None:
-            memory.learn(prediction.readings, truth, self.networks.array(prediction.embedding))
+            memory.learn(prediction.readings, truth, embedding)
         explained = explaining_row(prediction.neighbours, truth)
-        merged = np.where(self.controller.merge(chosen, explained >= 0), explained, -1)
-        row = np.full(merged.shape, -1)
-        if (merged < 0).any():
-            row = self.write(memory, prediction.embedding, y, merged < 0)
-        memory.merge(self.networks.array(prediction.embedding), merged)
+        merged = np.where(action == Action.MERGE, explained, -1)
+        row = self.write(memory, prediction.embedding, y, (action != Action.IGNORE) & (merged < 0))
+        memory.merge(embedding, merged)
         return Observation(prediction, surprise, row, merged)
 
     def surprise(self, prediction: Prediction, y: Any) -> Array:

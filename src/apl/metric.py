@@ -14,7 +14,7 @@ FARTHEST = 1e16
 def measured(
     keys: Float[np.ndarray, "*any embed"], metric: Metric, scale: np.ndarray | None = None
 ) -> Float[np.ndarray, "*any embed"]:
-    """The cosine metric is the euclidean one between unit vectors. `scale`: of each column of positions (`apl.spread`)."""
+    """The cosine metric is the euclidean one between unit vectors. `scale`: of each column of positions (`apl.reading.column_units`)."""
     if scale is not None:
         return np.clip(keys * scale, -FARTHEST, FARTHEST).astype(np.float32)
     if metric != "cosine":

@@ -76,7 +76,7 @@ class RecalledRow:
 
 @dataclass(frozen=True)
 class ReaderOpinion:
-    """One of the readers that share the answer (see `apl.readers`)."""
+    """One of the readers that share the answer (see `apl.reading.readers`)."""
 
     reader: str
     weight: float

@@ -28,9 +28,9 @@ from apl.classifier.durable_memory import LOST, READERS_SETTING, TRIES, forget_s
 from apl.consolidation import ConsolidatingMemory
 from apl.learner import Learner
 from apl.memory import COUNT, Column, Neighbours
-from apl.novelty import Novelty
-from apl.readers import Pool
-from apl.spread import Spread
+from apl.reading.column_units import Spread
+from apl.reading.novelty import Novelty
+from apl.reading.readers import Pool
 from apl.store import (
     Label,
     MergedExample,

@@ -2,7 +2,7 @@
 
 The numbers of a stranger's embedding may be of any size, so the kernel measures distance in a unit taken from the
 memory itself: the usual distance of a row to its nearest row of the same class. The decision does not change when
-all features are multiplied by a constant. (It does when a single one is, unless the memory consolidates: `apl.spread`.)
+all features are multiplied by a constant. (It does when a single one is, unless the memory consolidates: `apl.reading.column_units`.)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from apl.posterior import IMPOSSIBLE, Posterior
 
 FEATURE_NEIGHBOURS = 16
 ROWS_READ = 32
-"""Neighbours recalled where the memory consolidates: local regression (`apl.readers`) gains up to here."""
+"""Neighbours recalled where the memory consolidates: local regression (`apl.reading.readers`) gains up to here."""
 CONSOLIDATING_RATIO = 0.1
 """Of σ to ln N for vectors, chosen on BANKING77's and ImageNet's training parts: sentences and photographs vary more within a
 class than drawings do, and more of them are worth a row."""

@@ -69,7 +69,7 @@ class OnlineClassifier(Estimator):
     memory: where the rows live: None (in RAM), a path, or a URL (see `apl.store`). `name` is the memory's name there.
     max_rows, max_rows_per_class: the budget; when it is reached, the row that matters least goes (`apl.classifier.eviction`).
     consolidate: merge what does not surprise, and let several readers share the answer by how well each foresaw the
-        lessons so far (`apl.readers`). False is the paper's plain rule: what does not surprise is thrown away.
+        lessons so far (`apl.reading.readers`). False is the paper's plain rule: what does not surprise is thrown away.
     sigma: the threshold of surprise in nats; None is σ = ratio · ln N, with a ratio chosen on validation data.
     k: neighbours recalled; None is the model's own.
     ink: "dark" or "light" drawings, or "auto" to find out for each picture.
@@ -77,7 +77,7 @@ class OnlineClassifier(Estimator):
     width, decoder_of: for vectors: how many numbers they have (None: as many as the first one), and a model whose
         trained decoder reads them, if it knows that width.
     metric: for vectors: "cosine" compares their directions, as most embeddings want it, "euclidean" their positions, each
-        column in its own unit (`apl.spread`). None: positions below 64 numbers, directions from there on.
+        column in its own unit (`apl.reading.column_units`). None: positions below 64 numbers, directions from there on.
     read_only: open the memory for predictions alone; somebody else may be writing it.
     recall: "ram" searches a copy of all rows here, "engine" leaves them on their server and fetches those that are recalled,
         so that several processes may learn at once; "approximate" does so through the server's index, which misses

@@ -26,10 +26,10 @@ from apl.classifier.durable_memory import DurableMemory
 from apl.classifier.engine_memory import EngineMemory
 from apl.classifier.examples import sort_key
 from apl.classifier.features import UnitKernelNetworks, gaussian_vote, measure_unit
-from apl.controller import SurpriseController
+from apl.controller import Action
 from apl.learner import Learner, explaining_row
 from apl.memory import Neighbours
-from apl.readers import Readings
+from apl.reading.readers import Readings
 from apl.store import Label, NewRow
 
 Answer = TypeVar("Answer")
@@ -187,20 +187,22 @@ class OpenWorld:
         surprise = belief.surprise_nats(number, way)
         row, merged_into, evicted, best = None, None, [], self.best(belief)
         probability = 0.0 if new_label else float(belief.known[0, number])
-        chosen = np.array([[new_label]]) | self.learner.controller.choose(np.array([[surprise]]), way)
+        action = int(self.learner.controller.decide(np.array([[surprise]]), way)[0, 0])
+        if new_label:
+            action = Action.WRITE
         explained = -1
         if belief.readings is not None:
-            explained = self._teach(belief, number, embedding, chosen)
+            explained = self._teach(belief, number, embedding, action)
         if explained >= 0:
             merged_into = memory.merge(embedding, explained, source)
-        elif chosen.any() or belief.readings is not None:
+        elif action != Action.IGNORE:
             told = NewRow(label, embedding, surprise, None, source, payload() if payload else None)
             row, evicted = memory.stage(embedding, told)
             self._measure_unit()
         return Receipt(
             label=label,
             surprise_nats=surprise,
-            threshold_nats=threshold_nats(self.learner, way),
+            threshold_nats=self.learner.controller.threshold_nats(way),
             written=row is not None,
             row=row,
             merged_into=merged_into,
@@ -211,13 +213,12 @@ class OpenWorld:
             new_label=new_label,
         )
 
-    def _teach(self, belief: Belief, number: int, embedding: np.ndarray, chosen: np.ndarray) -> int:
+    def _teach(self, belief: Belief, number: int, embedding: np.ndarray, action: int) -> int:
         """Weigh the readers by this lesson. Returns the row to merge the example into, -1 if it deserves its own."""
         truth = np.array([[number]])
         self.memory.ram.learn(belief.readings, truth, embedding[None, None])
         self.memory.taught()
-        explained = explaining_row(belief.neighbours, truth)
-        return int(np.where(self.learner.controller.merge(chosen, explained >= 0), explained, -1)[0, 0])
+        return int(explaining_row(belief.neighbours, truth)[0, 0]) if action == Action.MERGE else -1
 
     def commit(self, settings: dict | None = None, receipts: dict | None = None) -> None:
         """Make what was learnt last, and what is to be written with it."""
@@ -327,8 +328,3 @@ class OpenWorld:
             and not 0.75 * self._rows_measured <= rows <= 1.25 * self._rows_measured
         ):
             networks.unit, self._rows_measured = measure_unit(self.memory.compared(), self.memory.labels()), rows
-
-
-def threshold_nats(learner: Learner, way: int) -> float:
-    controller = learner.controller
-    return controller.threshold_nats(way) if isinstance(controller, SurpriseController) else 0.0

@@ -1,6 +1,6 @@
 """New or known: how likely a query belongs to no class in memory, calibrated by the memory itself as it grows.
 
-Two numbers tell best: how near the nearest class mean is, and the largest share that local regression (`apl.readers`)
+Two numbers tell best: how near the nearest class mean is, and the largest share that local regression (`apl.reading.readers`)
 gives to a class. The cosine is not centred, because the centre of a memory moves as it grows, and counts in units of how near
 the nearest class comes to an example that belongs to none: encoders differ in that. How the two are added is fixed; it was
 found to be the same for drawings, digits, sentences and photographs.
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from apl.readers import Readings, newton_step
+from apl.reading.readers import Readings, newton_step
 
 CONSTANT, PER_UNIT, PER_SHARE = 3.0, -0.6, -6.0
 """The sum of both numbers. Fitted on BANKING77's and ImageNet's training parts, Omniglot's validation characters and MNIST's

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from apl.readers import FORGETTING, ClassStatistics
+from apl.reading.readers import FORGETTING, ClassStatistics
 
 MOST_COLUMNS = 128
 """Longer vectors have one unit for all their numbers."""

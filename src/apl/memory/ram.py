@@ -2,7 +2,7 @@
 
 `Memory` is what the learner needs of a memory, wherever it lives: arrays in, arrays out, no network in sight.
 `RamMemory` holds the memories of several parallel episodes in preallocated arrays; its search is exact
-(`apl.search_index`).
+(`apl.memory.search`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from apl.config import Metric
+from apl.memory.search import BLOCKS, SearchIndex
 from apl.metric import measured
-from apl.search_index import BLOCKS, SearchIndex
 
 FIRST_CAPACITY = 64
 COUNT = "count"

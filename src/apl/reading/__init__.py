@@ -1,0 +1,1 @@
+"""How recalled rows become a posterior."""
