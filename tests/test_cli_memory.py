@@ -52,7 +52,7 @@ TO_WRONG_PLACES = {
     "explain none.png --memory letters.apl": "none.png: there is no such file",
     "learn letters --memory nowhere/x.apl": "the directory .*nowhere does not exist",
     "learn letters --memory dir.apl": "dir.apl is a directory",
-    "learn letters --memory letters.apl --model omniglot": "were made by encoder .* `apl memory reembed`",
+    "learn letters --memory letters.apl --model omniglot": "letters.apl was made with the model .*, not with omniglot: .* `apl memory reembed`",
     "learn nothing --memory n.apl": "nothing is not a directory",
     "learn dir.apl --memory n.apl": "no pictures in dir.apl",
 }
@@ -122,7 +122,7 @@ def test_a_memory_without_rows_may_still_become_another_model_s(pictures, model,
     with open_store(new, fingerprint="other", width=3), open_store(new, "kept", fingerprint="other", width=3):
         pass
     status, _, err = said(capsys, "predict", pictures, "--memory", new, "--model", model)
-    assert status == 2 and "were made by encoder" in err, "asking changes nothing"
+    assert status == 2 and "was made with the model other, not with" in err, "asking changes nothing"
     assert call(capsys, "learn", pictures, "--memory", new, "--model", model)["learnt"] == 6
     assert {one["name"]: one["rows"] > 0 for one in call(capsys, "memory", "list", new)} == {
         "default": True,

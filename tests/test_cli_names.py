@@ -100,6 +100,8 @@ def test_an_empty_name_is_no_picture(memory, capsys) -> None:
 def test_where_no_picture_can_be_written_the_explanation_is_told_all_the_same(pictures, memory, capsys) -> None:
     why = ("explain", pictures / "I" / "0.png", "--memory", memory, "--out", pictures)
     status, out, err = said(capsys, *why)
-    assert status == 1 and out.startswith("I  (") and "the picture was not written: say where with --out" in err
+    assert (
+        status == 1 and out.startswith("I  (") and "the picture was not written: choose another place with --out" in err
+    )
     status, out, _ = said(capsys, *why, "--json")
     assert status == 1 and json.loads(out)["predicted"] == "I" and json.loads(out)["picture"] is None

@@ -66,7 +66,7 @@ def test_a_payload_of_postscript_starts_no_program(pictures, memory, capsys, no_
     assert status == 0 and "not a picture" not in err
 
 
-def test_labels_of_any_kind_are_drawn(pictures, memory, capsys, tmp_path, monkeypatch) -> None:
+def test_labels_of_any_kind_are_explained(pictures, memory, capsys, tmp_path, monkeypatch) -> None:
     for label in ("日本", "x" * 190, "a\tb"):
         scribble(pictures / label / "0.png", len(label))
     call(capsys, "learn", pictures, "--memory", memory)

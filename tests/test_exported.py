@@ -162,9 +162,7 @@ print(clf.predict([[0.9, 0.1, 0]]))
 
 def test_the_demonstration_and_the_commands_need_no_torch(tmp_path: Path) -> None:
     code = APL
-    picture = tmp_path / "demo.png"
-    said = without_torch(code, "demo", "--way", "3", "--drawings", "3", "--picture", str(picture), "--json")
-    assert json.loads(said)["examples"] == 9 and picture.exists()
+    assert json.loads(without_torch(code, "demo", "--way", "3", "--drawings", "3", "--json"))["examples"] == 9
     folder = tmp_path / "signs"
     draw = """
 import numpy as np

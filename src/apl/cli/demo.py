@@ -1,11 +1,9 @@
-"""`apl demo`: an online episode on invented characters, live, with a picture at the end. Needs no data set."""
+"""`apl demo`: an online episode on invented characters. Needs no data set."""
 
 from __future__ import annotations
 
 import json as json_format
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,13 +13,12 @@ from apl.checkpoint import FOR_DRAWINGS
 from apl.cli.options import JsonOption, TrainedModel
 
 if TYPE_CHECKING:
-    from PIL import Image
-
     from apl.data.glyphs import Glyphs
 
 SIDE = 56
 """Pixels of a drawing."""
-OURS, OTHER = "#c8443c", "#33658a"
+LINES = 8
+"""Lines of the table."""
 
 
 @dataclass
@@ -35,8 +32,8 @@ class Command:
     """How often each is drawn."""
     seed: Annotated[int, tyro.conf.arg(metavar="NUMBER")] = 0
     """Another seed invents another alphabet."""
-    picture: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("apl-demo.png")
-    """Where the curve goes."""
+    picture: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Also draw the curve and the characters into this file (needs matplotlib)."""
     json: JsonOption = False
 
     def run(self) -> None:
@@ -44,108 +41,111 @@ class Command:
 
         from apl.classifier.online import OnlineClassifier
         from apl.data.glyphs import draw_glyphs
+        from apl.progress import progress
 
         if self.way < 2 or self.drawings < 2:
             raise ValueError(f"way and drawings must be at least 2, got {self.way} and {self.drawings}")
         if self.seed < 0:
             raise ValueError(f"seed must not be negative, got {self.seed}")
-        if not self.picture.resolve().parent.is_dir():
-            raise ValueError(f"there is no folder {self.picture.resolve().parent} to put the picture in")
+        if self.picture is not None:
+            _check_drawable(self.picture)
         generator = np.random.default_rng(1_000_000 + self.seed)
         glyphs = draw_glyphs(self.way, self.drawings, generator, SIDE)
-        right: list[bool] = []
-        stored: list[int] = []
-        met: set[int] = set()
-        on_known: list[bool] = []
+        course = Course()
         with (
             OnlineClassifier.from_pretrained(self.model, ink="light", keep_images=False) as classifier,
-            _Screen(self.way, len(glyphs)) as show,
+            progress("drawings", len(glyphs)) as done,
         ):
             for number in generator.permutation(len(glyphs)):
                 truth = int(glyphs.labels[number])
                 receipt = classifier.learn_one(glyphs.images[number, 0], truth)
-                right.append(receipt.predicted == truth)
-                stored.append(len(classifier))
-                if truth in met:
-                    on_known.append(right[-1])
-                met.add(truth)
-                show(right, stored, len(met))
-        summary = {
-            "way": self.way,
-            "examples": len(right),
-            "accuracy": sum(right) / len(right),
-            "accuracy_on_classes_met_before": sum(on_known) / len(on_known),
-            "accuracy_last_100": sum(right[-100:]) / len(right[-100:]),
-            "stored": stored[-1],
-            "stored_per_class": stored[-1] / self.way,
-            "picture": str(self.picture),
-        }
-        _drawn(glyphs, right, stored, self.way).save(self.picture, "PNG")
-        if self.json:
-            print(json_format.dumps(summary))
-            return
-        print(
-            f"\n{self.way} invented characters, {len(right)} drawings, no gradient step:\n"
-            f"  right on characters met before   {summary['accuracy_on_classes_met_before']:.1%}\n"
-            f"  right on the last 100            {summary['accuracy_last_100']:.1%}\n"
-            f"  kept in memory                   {stored[-1]} drawings, {stored[-1] / self.way:.1f} per character\n"
-            f"  the curve                        {self.picture}\n\n"
+                course.add(truth, receipt.predicted == truth, len(classifier))
+                done(len(course.right))
+        if self.picture is not None:
+            _draw(glyphs, course, self.way, self.picture)
+        print(json_format.dumps(course.summary(self.way)) if self.json else self._readable(course))
+
+    def _readable(self, course: Course) -> str:
+        summary = course.summary(self.way)
+        drawn = "" if self.picture is None else f"The curve is in {self.picture}.\n"
+        return (
+            f"{self.way} invented characters, {len(course.right)} drawings, no gradient step:\n\n{course.table()}\n\n"
+            f"It kept {course.stored[-1]} drawings, {summary['stored_per_class']:.1f} per character, and named "
+            f"{summary['accuracy_on_classes_met_before']:.1%} of the characters that it had met before.\n"
+            f"{drawn}\n"
             "Next: teach it your own labels from folders of images: apl learn DIR --memory letters.apl"
         )
 
 
-class _Screen:
-    """A live line on a terminal; a line now and then elsewhere."""
+@dataclass
+class Course:
+    """What happened at each drawing."""
 
-    def __init__(self, way: int, total: int) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
+    right: list[bool] = field(default_factory=list)
+    stored: list[int] = field(default_factory=list)
+    on_known: list[bool] = field(default_factory=list)
+    met: set[int] = field(default_factory=set)
 
-        console = Console(stderr=True)
-        self.way, self.total, self.live = way, total, console.is_terminal
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[figures]}"))
-        self.bar = Progress(*columns, console=console, disable=not self.live)
-        self.task = self.bar.add_task("drawings", total=total, figures="")
+    def add(self, truth: int, right: bool, stored: int) -> None:
+        self.right.append(right)
+        self.stored.append(stored)
+        if truth in self.met:
+            self.on_known.append(right)
+        self.met.add(truth)
 
-    def __enter__(self) -> Callable[[list[bool], list[int], int], None]:
-        self.bar.start()
-        return self.show
+    def summary(self, way: int) -> dict[str, int | float]:
+        return {
+            "way": way,
+            "examples": len(self.right),
+            "accuracy": _mean(self.right),
+            "accuracy_on_classes_met_before": _mean(self.on_known),
+            "accuracy_last_100": _mean(self.right[-100:]),
+            "stored": self.stored[-1],
+            "stored_per_class": self.stored[-1] / way,
+        }
 
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
+    def table(self) -> str:
+        from apl.cli.terminal import table
 
-    def show(self, right: list[bool], stored: list[int], met: int) -> None:
-        recent = right[-50:]
-        figures = (
-            f"{len(right):>4} seen  {met:>3} characters met  {sum(recent) / len(recent):>4.0%} right of the last 50  "
-            f"{stored[-1]:>3} in memory"
-        )
-        self.bar.update(self.task, completed=len(right), figures=figures)
-        if not self.live and (len(right) % 50 == 0 or len(right) == self.total):
-            print(figures, file=sys.stderr)
+        ends = sorted({max(1, len(self.right) * line // LINES) for line in range(1, LINES + 1)})
+        starts = [0, *ends[:-1]]
+        lines = [
+            (f"{start + 1} to {end}", f"{_mean(self.right[start:end]):.0%}", self.stored[end - 1])
+            for start, end in zip(starts, ends, strict=True)
+        ]
+        return table(("drawings", "named right", "kept in memory"), lines)
 
 
-def _drawn(glyphs: Glyphs, right: list[bool], stored: list[int], way: int) -> Image.Image:
+def _mean(values: list[bool]) -> float:
+    return sum(values) / max(1, len(values))
+
+
+def _check_drawable(picture: Path) -> None:
+    import importlib.util
+
+    if not picture.resolve().parent.is_dir():
+        raise ValueError(f"there is no folder {picture.resolve().parent} to put the picture in")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ImportError("--picture needs matplotlib, which is not installed: pip install matplotlib")
+
+
+def _draw(glyphs: Glyphs, course: Course, way: int, picture: Path) -> None:
     """The curve, and beside it a drawing of each character."""
-    from apl.cli.chart import Curve, beside, chart
+    from matplotlib.figure import Figure
 
-    recent = [sum(part) / len(part) for end in range(1, len(right) + 1) if (part := right[max(0, end - 25) : end])]
-    curve = chart(
-        f"{way} invented characters, online",
-        "drawings seen",
-        Curve(recent, 1.0, OURS, "right, of the last 25", percent=True),
-        Curve(stored, max(3 * way, stored[-1]), OTHER, "drawings in memory"),
-    )
-    return beside(curve, _alphabet(glyphs, min(way, 20)))
-
-
-def _alphabet(glyphs: Glyphs, shown: int) -> Image.Image:
-    from PIL import Image
-
-    columns, gap = 4, 10
-    sheet = Image.new("RGB", (columns * (SIDE + gap) + gap, -(-shown // columns) * (SIDE + gap) + gap), "white")
-    for label in range(shown):
-        first = int((glyphs.labels == label).argmax())
-        where = gap + label % columns * (SIDE + gap), gap + label // columns * (SIDE + gap)
-        sheet.paste(Image.fromarray(255 - glyphs.images[first, 0]), where)
-    return sheet
+    figure = Figure(figsize=(9.2, 4.8), layout="constrained")
+    grid = figure.add_gridspec(5, 12)
+    axes = figure.add_subplot(grid[:, :8])
+    recent = [_mean(course.right[max(0, end - 25) : end]) for end in range(1, len(course.right) + 1)]
+    axes.plot(recent, color="#c8443c", label="named right, of the last 25")
+    axes.set(title=f"{way} invented characters, online", xlabel="drawings seen", ylim=(0, 1.02))
+    axes.yaxis.set_major_formatter("{x:.0%}")
+    kept = axes.twinx()
+    kept.plot(course.stored, color="#33658a", label="drawings in memory")
+    kept.set_ylim(0, max(3 * way, course.stored[-1]))
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
+    for label in range(min(way, 20)):
+        place = figure.add_subplot(grid[label // 4, 8 + label % 4])
+        place.imshow(255 - glyphs.images[int((glyphs.labels == label).argmax()), 0], cmap="gray")
+        place.axis("off")
+    figure.savefig(picture, format="png", dpi=100)

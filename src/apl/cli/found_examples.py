@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from apl.classifier.examples import PhotographWarning
-from apl.cli.one_line import utf8
+from apl.cli.terminal import utf8
 from apl.cli.text_table import is_text_table, read_text_table
 from apl.pictures.drawings import looks_like_a_photograph
 from apl.pictures.image_file import SUFFIXES, open_image

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from apl.checkpoint import FOR_DRAWINGS
-from apl.cli.one_line import one_line
-from apl.cli.options import InkOption, JsonOption, MemoryOption, ModelOption, NameOption
+from apl.cli.options import InkOption, JsonOption, MemoryOption, ModelOption, NameOption, open_classifier
+from apl.cli.terminal import one_line
 
 if TYPE_CHECKING:
     from apl.classifier.online import OnlineClassifier
@@ -53,7 +53,6 @@ class Command:
         from apl.classifier.interleave import interleaved
         from apl.classifier.parameters import check_parameters
         from apl.cli.found_examples import PhotographCount, find_examples
-        from apl.cli.memory_option import open_classifier
         from apl.cli.seen_files import SeenFiles
         from apl.progress import progress
 

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import tyro
 
 from apl.checkpoint import FOR_DRAWINGS
-from apl.cli.one_line import one_line
 from apl.cli.options import JsonOption, MemoryPlace, NameOption, TrainedModel
+from apl.cli.terminal import one_line
 
 Source = Annotated[MemoryPlace, tyro.conf.arg(metavar="SOURCE", help="The memory to take from: a path, or a URL.")]
 Target = Annotated[MemoryPlace, tyro.conf.arg(metavar="TARGET", help="The memory to write to; made if needed.")]

@@ -1,12 +1,15 @@
-"""Options that several commands share, with their help."""
+"""Options that several commands share, with their help; and the classifier that `--memory` names."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from apl.checkpoint import FOR_DRAWINGS
+
+if TYPE_CHECKING:
+    from apl.classifier.online import OnlineClassifier
 
 arg = tyro.conf.arg
 
@@ -29,6 +32,39 @@ ModelOption = Annotated[
 ]
 TrainedModel = Annotated[str, arg(metavar="MODEL", help="A bundled model's name, or the directory of a saved one.")]
 InkOption = Annotated[
-    Literal["auto", "dark", "light"], arg(help="Whether drawings are dark or light; auto finds out for each picture.")
+    Literal["auto", "dark", "light"], arg(help="Whether drawings are dark or light; auto decides for each picture.")
 ]
 JsonOption = Annotated[bool, arg(help="Print JSON, for programs.")]
+
+
+def open_classifier(
+    memory: str, name: str, model: str | None, new_model: str = FOR_DRAWINGS, **parameters: Any
+) -> OnlineClassifier:
+    """The classifier of a memory, with the model the memory was made with. A new memory gets `new_model`."""
+    from apl.classifier.online import OnlineClassifier
+    from apl.store import FingerprintMismatch, NoSuchMemory, delete_memory, find_memory
+
+    read_only = parameters.get("read_only", False)
+    there = find_memory(memory, name)
+    if there is None and read_only:
+        raise NoSuchMemory(f"there is no memory named {name!r} in {memory}: make one with `apl learn`")
+    if there is not None:
+        try:
+            return OnlineClassifier.load(memory, model, name, **parameters)
+        except FingerprintMismatch:
+            if there.rows or read_only:
+                raise ValueError(_another_model(memory, name, model)) from None
+            delete_memory(memory, name)  # An attempt that failed left it empty.
+    return OnlineClassifier.from_pretrained(model or new_model, memory=memory, name=name, **parameters)
+
+
+def _another_model(memory: str, name: str, model: str | None) -> str:
+    from apl.store import open_store
+
+    with open_store(memory, name, read_only=True) as store:
+        recorded = store.setting("classifier") or {}
+        made_by = recorded.get("model") or recorded.get("encoder") or store.fingerprint
+    return (
+        f"{memory} was made with the model {made_by}, not with {model or 'the one that is installed'}: "
+        "leave --model out, or make its keys again with `apl memory reembed`"
+    )

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from apl.cli.one_line import one_line, utf8
-from apl.cli.options import InkOption, JsonOption, MemoryOption, ModelOption, NameOption
+from apl.cli.options import InkOption, JsonOption, MemoryOption, ModelOption, NameOption, open_classifier
+from apl.cli.terminal import one_line, utf8
 
 if TYPE_CHECKING:
     from apl.classifier.answers import Probabilities
@@ -46,7 +46,6 @@ class Command:
     def run(self) -> int:
         from apl.classifier.parameters import check_new_above
         from apl.cli.found_examples import PhotographCount
-        from apl.cli.memory_option import open_classifier
 
         check_new_above(self.new_above)
         if self.top < 1:
