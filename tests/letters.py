@@ -12,6 +12,7 @@ from PIL import Image
 
 from apl.cli import main
 from apl.config import ConvConfig, DecoderConfig, Group, LearnerConfig
+from apl.encoders.python_callable import CallableEncoder
 from apl.learner import Learner
 
 
@@ -42,6 +43,18 @@ def memory(pictures: Path, model: str, tmp_path: Path, capsys: pytest.CaptureFix
     result = call(capsys, "learn", pictures, "--memory", path, "--model", model)
     assert result["learnt"] == 6 and result["classes"] == 2 and result["rows"] == result["written"] >= 2
     return path
+
+
+@pytest.fixture
+def letters_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In place of the encoder for texts, one that counts letters."""
+
+    def counted(texts: list[str]) -> np.ndarray:
+        return np.array([[text.lower().count(chr(97 + i)) for i in range(26)] for text in texts], np.float32)
+
+    encoder = CallableEncoder(counted, fingerprint="letters", kind="text")
+    encoder.width = 26
+    monkeypatch.setattr("apl.classifier.online.open_encoder", lambda name: encoder)
 
 
 def call(capsys: pytest.CaptureFixture, *arguments: object) -> dict:

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from letters import call, memory, model, pictures, said, scribble  # noqa: F401
+from letters import call, letters_as_text, memory, model, pictures, said, scribble  # noqa: F401
 from PIL import Image
 from test_image_file import EPS, encoded, huge_png, no_other_program  # noqa: F401
 from test_images import clouds
 
-from apl.encoders.python_callable import CallableEncoder
 from apl.store import open_store
 
 
@@ -155,18 +154,6 @@ def test_photographs_for_a_model_of_drawings_are_remarked_on(pictures, memory, c
     status, _, err = said(capsys, "predict", pictures / "I" / "photo0.png", "--memory", memory)
     assert status == 0 and "1 of 1 pictures look like photographs" in err
     assert "photographs" not in said(capsys, "predict", pictures / "I" / "0.png", "--memory", memory)[2]
-
-
-@pytest.fixture
-def letters_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In place of the encoder for texts, one that counts letters."""
-
-    def counted(texts: list[str]) -> np.ndarray:
-        return np.array([[text.lower().count(chr(97 + i)) for i in range(26)] for text in texts], np.float32)
-
-    encoder = CallableEncoder(counted, fingerprint="letters", kind="text")
-    encoder.width = 26
-    monkeypatch.setattr("apl.classifier.online.open_encoder", lambda name: encoder)
 
 
 def test_texts_of_a_table_are_learnt_asked_about_and_explained(letters_as_text, capsys, tmp_path) -> None:

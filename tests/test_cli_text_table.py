@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from apl.cli.text_table import LabelledText, is_text_table, read_text_table
+from apl.cli.text_table import TextLine, is_text_table, read_text_table
 
 
 def _written(tmp_path, name, content):
@@ -14,7 +14,7 @@ def _written(tmp_path, name, content):
 
 
 def test_the_three_forms_say_the_same(tmp_path):
-    expected = [LabelledText(2, "where, oh where, is my card", "arrival"), LabelledText(3, "naïve", "7")]
+    expected = [TextLine(2, "where, oh where, is my card", "arrival"), TextLine(3, "naïve", "7")]
     comma = _written(tmp_path, "a.csv", 'text,label\n"where, oh where, is my card",arrival\nnaïve,7\n')
     tab = _written(tmp_path, "a.tsv", "label\ttext\narrival\twhere, oh where, is my card\n7\tnaïve\n")
     lines = [{}, {"text": "where, oh where, is my card", "label": "arrival"}, {"text": "naïve", "label": 7}]

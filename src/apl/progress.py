@@ -1,4 +1,4 @@
-"""Progress bars: on stderr, because stdout belongs to results, and only where somebody is looking."""
+"""Progress bars: on stderr, since results go to stdout, and only in a terminal."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ def progress_bar(*columns: ProgressColumn, transient: bool = False, shown: bool 
         *columns,
         TimeRemainingColumn(),
         console=console,
+        redirect_stdout=False,  # results go to stdout, the bar to stderr
         transient=transient,
         disable=not (shown and console.is_terminal),
     )
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+def progress(what: str, total: int, shown: bool = True) -> Iterator[Callable[[int], None]]:
     """A bar that counts; call what it yields with the count done so far."""
-    with progress_bar(MofNCompleteColumn()) as bar:
+    with progress_bar(MofNCompleteColumn(), shown=shown) as bar:
         task = bar.add_task(what, total=total)
         yield lambda done: bar.update(task, completed=done)

@@ -38,7 +38,7 @@ class Command:
     json: JsonOption = False
 
     def run(self) -> int:
-        from apl.cli.found_examples import open_picture
+        from apl.cli.examples import open_picture
 
         with open_classifier(self.memory, self.name, self.model, ink=self.ink, read_only=True) as classifier:
             kind = classifier.input_kind
@@ -115,7 +115,7 @@ def draw(pictures: Sequence[Image.Image | None], out: Path) -> None:
     from PIL import Image, ImageOps
     from PIL.PngImagePlugin import PngInfo
 
-    from apl.cli.found_examples import EXPLANATION_MARK
+    from apl.cli.examples import EXPLANATION_MARK
 
     columns = min(len(pictures), COLUMNS)
     step = TILE + GAP

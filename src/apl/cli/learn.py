@@ -16,7 +16,7 @@ from apl.cli.terminal import one_line
 
 if TYPE_CHECKING:
     from apl.classifier.online import OnlineClassifier
-    from apl.cli.found_examples import FoundExample, PhotographCount
+    from apl.cli.examples import FoundExample
     from apl.cli.seen_files import SeenFiles
 
 FILES_AT_ONCE = 64
@@ -52,7 +52,8 @@ class Command:
     def run(self) -> int:
         from apl.classifier.interleave import interleaved
         from apl.classifier.parameters import check_parameters
-        from apl.cli.found_examples import PhotographCount, find_examples
+        from apl.cli.batches import photograph_remark
+        from apl.cli.examples import find_examples
         from apl.cli.seen_files import SeenFiles
         from apl.progress import progress
 
@@ -67,7 +68,7 @@ class Command:
             if texts != (classifier.input_kind == "text"):
                 kinds = ("texts", "pictures") if texts else ("pictures", "texts")
                 raise ValueError(f"{self.directory} holds {kinds[0]}, and this memory knows {kinds[1]}")
-            photographs = PhotographCount(classifier)
+            self.photographs = 0
             seen = SeenFiles(classifier.store.settings(), self.directory)
             files = [(example, seen.source(example.source)) for example in found.examples]
             result = {"learnt": 0, "written": 0, "replaced": 0, "evicted": 0, "forgotten": 0, "unreadable": 0}
@@ -79,7 +80,7 @@ class Command:
             fresh = [fresh[i] for i in interleaved([example.label for example, _, _ in fresh])]
             with progress("examples", len(fresh)) as done:
                 for start in range(0, len(fresh), FILES_AT_ONCE):
-                    self._learn(classifier, seen, photographs, fresh[start : start + FILES_AT_ONCE], result)
+                    self._learn(classifier, seen, fresh[start : start + FILES_AT_ONCE], result)
                     done(min(start + FILES_AT_ONCE, len(fresh)))
             counts = classifier.counts()
             # A row may come and go within one transaction; what is there in the end settles how many went.
@@ -87,7 +88,7 @@ class Command:
             result |= {"evicted": kept - len(classifier), "rows": len(classifier), "classes": len(counts)}
             lost = sorted({example.label for example in found.examples} - set(counts))
             budget = classifier.max_rows
-        if (remark := photographs.remark()) is not None:
+        if (remark := photograph_remark(self.photographs, result["learnt"])) is not None:
             print(remark, file=sys.stderr)
         if lost and fresh and budget is not None and result["evicted"]:
             named = one_line(", ".join(lost[:LABELS_NAMED])) + (" …" if len(lost) > LABELS_NAMED else "")
@@ -137,31 +138,28 @@ class Command:
         self,
         classifier: OnlineClassifier,
         seen: SeenFiles,
-        photographs: PhotographCount,
         files: list[tuple[FoundExample, str, str]],
         result: dict[str, int],
     ) -> None:
-        examples, labels, marks = [], [], {}
-        for found, source, mark in files:
-            try:
-                example = found.open()
-                classifier.check(example)
-            except ValueError as error:
-                self._unreadable(found, error, result)
-                continue
-            photographs.add(example)
-            examples.append(example)
-            labels.append(found.label)
-            marks[source] = mark
-        if not marks:
+        from apl.cli.batches import embed_batch
+
+        named = {found.where: (source, mark) for found, source, mark in files}
+        batch = embed_batch(classifier, [found for found, _, _ in files])
+        for failure in batch.failures:
+            print(one_line(failure), file=sys.stderr)
+        result["unreadable"] += len(batch.failures)
+        self.photographs += batch.photographs
+        if batch.embedded is None:
             return
+        marks = dict(named[found.where] for found in batch.examples)
+        labels = [found.label for found in batch.examples]
         # What changed under its old name replaces what was learnt from it. It is noted as gone first: whoever is interrupted
         # in between has it learnt by the next run.
         if known := [source for source in marks if seen.is_known(source)]:
             classifier.store.update_settings(seen.entry(dict.fromkeys(known)))
         for source in marks:
             result["replaced"] += len(classifier.forget(source=source))
-        receipts = classifier.learn_many(examples, labels, sources=list(marks), settings=seen.entry(marks))
+        receipts = classifier.learn_many(batch.embedded, labels, sources=list(marks), settings=seen.entry(marks))
         result["learnt"] += len(receipts)
         result["written"] += sum(receipt.written for receipt in receipts)
 

@@ -1,14 +1,15 @@
-"""`apl predict`: what pictures show, by a memory."""
+"""`apl predict`: what pictures show, or what texts are about."""
 
 from __future__ import annotations
 
+import csv as csv_format
 import json as json_format
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -17,20 +18,22 @@ from apl.cli.terminal import one_line, utf8
 
 if TYPE_CHECKING:
     from apl.classifier.answers import Probabilities
-    from apl.cli.found_examples import FoundExample
+    from apl.cli.examples import FoundExample
+    from apl.cli.score import Score
     from apl.store import Label
 
 
 @dataclass
 class Command:
-    """Say what is on pictures, or what texts are about. One line each: which, label, its probability, that of a new
+    """Name what is on pictures, or what texts are about. One line each: which, label, its probability, that of a new
     class.
 
-    Of a directory, all pictures in it; where its folders are labels that the memory knows, also how many answers are
-    right. Likewise the texts of a table. A memory of texts (--model text) is asked with the text itself.
+    A directory stands for all pictures in it, a table for its texts, and - for standard input: a table, or one text (or
+    path of a picture) per line. Where folders or the column `label` name classes that the memory knows, a table per
+    class follows, and the commonest confusions.
     """
 
-    images: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE|DIR|TEXT|TABLE …")]
+    examples: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE|DIR|TEXT|TABLE|- …")]
     """Pictures or directories of pictures; texts or tables of texts (.csv, .tsv, .jsonl)."""
     memory: MemoryOption
     name: NameOption = "default"
@@ -39,68 +42,96 @@ class Command:
     new_above: Annotated[float | None, tyro.conf.arg(metavar="PROBABILITY")] = None
     """Answer "(new)" when the probability of a new class exceeds this, from 0 to 1."""
     top: Annotated[int, tyro.conf.arg(metavar="LABELS")] = 5
-    """With --json: so many of the most probable labels."""
+    """With --json: how many of the most probable labels to list."""
+    csv: bool = False
+    """Print CSV with a head; the accuracy goes to stderr."""
     json: JsonOption = False
-    """Print one JSON object per picture, and for directories one at the end with the accuracy."""
+    """Print one JSON object per example, and one at the end with the accuracy where labels are given."""
 
     def run(self) -> int:
         from apl.classifier.parameters import check_new_above
-        from apl.cli.found_examples import PhotographCount
 
         check_new_above(self.new_above)
         if self.top < 1:
             raise ValueError(f"top must be at least 1, got {self.top}")
-        if not self.images:
+        if self.csv and self.json:
+            raise ValueError("--csv and --json are two forms of the same output: give one of them")
+        if not self.examples:
             raise ValueError("name at least one picture, or give a text")
-        score = Score()
         with open_classifier(self.memory, self.name, self.model, ink=self.ink, read_only=True) as classifier:
             asked = list(self._texts() if classifier.input_kind == "text" else self._pictures())
-            photographs = PhotographCount(classifier)
-            known = classifier.counts()
-            for found in asked:
-                try:
-                    example = found.open()
-                    probabilities = classifier.predict_proba_one(example)
-                except ValueError as error:
-                    print(one_line(f"{found.where}: {error}"), file=sys.stderr)
-                    score.unreadable += 1
-                    continue
-                photographs.add(example)
-                self._tell(found, probabilities, known, score)
-        if (remark := photographs.remark()) is not None:
+            return self._answer(classifier, asked)
+
+    def _answer(self, classifier: Any, asked: list[FoundExample]) -> int:
+        from apl.cli.batches import batches, photograph_remark
+        from apl.cli.score import Score
+        from apl.progress import progress
+
+        score, known, top = Score(), classifier.counts(), self.top if self.json else 1
+        done = photographs = 0
+        interrupted = False
+        if self.csv:
+            print_csv(("example", "label", "probability", "probability_new", "expected"))
+        # In a terminal the answers themselves show how far it is.
+        with progress("examples", len(asked), shown=not sys.stdout.isatty()) as show:
+            try:
+                for batch in batches(classifier, asked):
+                    for failure in batch.failures:
+                        print(one_line(failure), file=sys.stderr)
+                    answers = [] if batch.embedded is None else classifier.predict_proba_many(batch.embedded, top=top)
+                    for found, probabilities in zip(batch.examples, answers, strict=True):
+                        self._tell(found, probabilities, known, score)
+                        done += 1
+                    score.unreadable += len(batch.failures)
+                    photographs += batch.photographs
+                    show(done + score.unreadable)
+            except KeyboardInterrupt:
+                interrupted = True
+        if interrupted:
+            print(f"interrupted: {done} of {len(asked)} examples are answered", file=sys.stderr)
+        if (remark := photograph_remark(photographs, done)) is not None:
             print(remark, file=sys.stderr)
         if any(found.label is not None for found in asked):
-            print(json_format.dumps(score.to_dict()) if self.json else score)
-        return 1 if score.unreadable else 0
+            self._sum_up(score)
+        return 130 if interrupted else 1 if score.unreadable else 0
+
+    def _sum_up(self, score: Score) -> None:
+        if self.json:
+            print(json_format.dumps(score.to_dict(), ensure_ascii=False))
+        elif self.csv:
+            print(score, file=sys.stderr)
+        else:
+            print(f"\n{score}")
 
     def _pictures(self) -> Iterator[FoundExample]:
         """Each picture, with the folder that may be its label if it was found in a directory."""
-        from apl.cli.found_examples import FoundExample, files_below, folder_label, is_picture
+        from apl.cli.examples import FoundExample
 
-        if "" in self.images:
-            raise ValueError("the name of a picture is empty")
-        for image in map(Path, self.images):
-            if not image.is_dir():
-                yield FoundExample(str(image), str(image), None, image)
-                continue
-            remarks: list[str] = []
-            found = [path for path in files_below(image, remarks) if is_picture(path)]
-            for remark in remarks:
-                print(one_line(remark), file=sys.stderr)
-            if not found:
-                raise ValueError(f"no pictures in {image}")
-            for path in found:
-                folders = path.relative_to(image).parts[:-1]
-                label = folder_label(folders[0] if folders else image.resolve().name)
-                yield FoundExample(str(path), str(path), label, path)
+        for name in self._names():
+            if not name:
+                raise ValueError("the name of a picture is empty")
+            if Path(name).is_dir():
+                yield from pictures_below(Path(name))
+            else:
+                yield FoundExample(name, name, None, Path(name))
+
+    def _names(self) -> Iterator[str]:
+        for name in self.examples:
+            if name == "-":
+                yield from filter(None, sys.stdin.read().splitlines())
+            else:
+                yield name
 
     def _texts(self) -> Iterator[FoundExample]:
-        from apl.cli.found_examples import FoundExample, table_examples
-        from apl.cli.text_table import is_text_table
+        from apl.cli.examples import FoundExample, table_examples, text_example
+        from apl.cli.text_table import is_text_table, read_texts
 
-        for text in self.images:
-            if is_text_table(Path(text)):
-                yield from table_examples(Path(text))
+        for text in self.examples:
+            if text == "-":
+                for line in read_texts(sys.stdin.buffer.read(), "standard input", ""):
+                    yield text_example(line, "standard input", "-")
+            elif is_text_table(Path(text)):
+                yield from table_examples(Path(text), labelled=False)
             else:
                 if Path(text).suffix and Path(text).is_file():
                     print(f"{text} is a file, and this memory takes text: its name is asked about", file=sys.stderr)
@@ -111,12 +142,23 @@ class Command:
         if self.new_above is not None and probabilities.new_class > self.new_above:
             label = None
         expected = None if found.label is None else as_label(found.label, known)
-        score.add(label, expected, found.label)
-        if not self.json:
+        if expected is not None:
+            score.add(expected, label)
+        elif found.label is not None:
+            score.unknown[found.label] += 1
+        if self.json:
+            self._print_json(found, label, expected, probabilities)
+        elif self.csv:
+            text = utf8(str(found.content))
+            print_csv((text, label, f"{probability:.4f}", f"{probabilities.new_class:.4f}", found.label))
+        else:
             answer = "(new)" if label is None else one_line(label)
             print(f"{one_line(found.where)}\t{answer}\t{probability:.3f}\tnew {probabilities.new_class:.3f}")
-            return
-        told = {
+
+    def _print_json(
+        self, found: FoundExample, label: Label | None, expected: Label | None, probabilities: Probabilities
+    ) -> None:
+        told: dict[str, Any] = {
             "text" if isinstance(found.content, str) else "image": utf8(str(found.content)),
             "label": label,
             "probabilities": [{"label": name, "probability": p} for name, p in islice(probabilities.items(), self.top)],
@@ -127,51 +169,31 @@ class Command:
         print(json_format.dumps(told, ensure_ascii=False))
 
 
-@dataclass
-class Score:
-    """How many pictures of directories were answered by the name of their folder."""
-
-    asked: int = 0
-    right: int = 0
-    unknown: int = 0
-    """Pictures whose folder is no label that the memory knows."""
-    unknown_folders: set[str] = field(default_factory=set)
-    unreadable: int = 0
-
-    def add(self, label: Label | None, expected: Label | None, folder: str | None) -> None:
-        if expected is not None:
-            self.asked += 1
-            self.right += label == expected
-        elif folder is not None:
-            self.unknown += 1
-            self.unknown_folders.add(folder)
-
-    def to_dict(self) -> dict[str, object]:
-        return {
-            "asked": self.asked,
-            "right": self.right,
-            "accuracy": self.right / self.asked if self.asked else None,
-            "of_unknown_labels": self.unknown,
-            "unreadable": self.unreadable,
-        }
-
-    def __str__(self) -> str:
-        parts = []
-        if self.asked:
-            parts.append(f"{self.right} of {self.asked} right ({self.right / self.asked:.1%})")
-        if self.unknown:
-            parts.append(f"{self.unknown} under {len(self.unknown_folders)} names that are no known labels")
-        if self.unreadable:
-            parts.append(f"{self.unreadable} unreadable")
-        return "; ".join(parts)
+def print_csv(values: Iterable[object]) -> None:
+    csv_format.writer(sys.stdout, lineterminator="\n").writerow(["" if value is None else value for value in values])
 
 
-def as_label(folder: str, known: dict[Label, int]) -> Label | None:
+def pictures_below(directory: Path) -> Iterator[FoundExample]:
+    from apl.cli.examples import FoundExample, files_below, is_picture, normal
+
+    remarks: list[str] = []
+    found = [path for path in files_below(directory, remarks) if is_picture(path)]
+    for remark in remarks:
+        print(one_line(remark), file=sys.stderr)
+    if not found:
+        raise ValueError(f"no pictures in {directory}")
+    for path in found:
+        folders = path.relative_to(directory).parts[:-1]
+        label = normal(folders[0] if folders else directory.resolve().name)
+        yield FoundExample(str(path), str(path), label, path)
+
+
+def as_label(name: str, known: dict[Label, int]) -> Label | None:
     """The known label that a folder's name means: itself, or the number it spells."""
-    if folder in known:
-        return folder
+    if name in known:
+        return name
     try:
-        number = int(folder)
+        number = int(name)
     except ValueError:
         return None
     return number if number in known else None

@@ -1,26 +1,20 @@
-"""Examples as people keep them: folders of pictures, one per label, and tables of texts; and things that are neither."""
+"""Examples as people keep them: folders of pictures, one per label, and tables of texts."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import unicodedata
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from PIL import Image
 
-from apl.classifier.examples import PhotographWarning
 from apl.cli.terminal import utf8
-from apl.cli.text_table import is_text_table, read_text_table
-from apl.pictures.drawings import looks_like_a_photograph
+from apl.cli.text_table import TextLine, is_text_table, read_text_table
 from apl.pictures.image_file import SUFFIXES, open_image
-
-if TYPE_CHECKING:
-    from apl.classifier.online import OnlineClassifier
 
 EXPLANATION_MARK = {"Software": "apl explain"}
 """The text that `apl explain` puts into its pictures, so that they are never learnt by mistake."""
@@ -45,7 +39,7 @@ class FoundExample:
         try:
             content = self.content.read_bytes() if isinstance(self.content, Path) else self.content.encode()
         except OSError as error:
-            raise ValueError(error.strerror.lower()) from None
+            raise ValueError((error.strerror or "cannot be read").lower()) from None
         return hashlib.sha256(f"{self.label}\0{source}\0".encode() + content).hexdigest()[:16]
 
 
@@ -67,11 +61,15 @@ def find_examples(place: Path) -> FoundExamples:
     return _find_pictures(place)
 
 
-def table_examples(table: Path) -> Iterator[FoundExample]:
-    for line in read_text_table(table):
-        # By its text, not by its line: lines may come in between.
-        source = f"{table.name}#{hashlib.sha256(line.text.encode()).hexdigest()[:12]}"
-        yield FoundExample(f"{table}, line {line.line}", source, folder_label(line.label), line.text)
+def table_examples(table: Path, labelled: bool = True) -> Iterator[FoundExample]:
+    for line in read_text_table(table, labelled):
+        yield text_example(line, str(table), table.name)
+
+
+def text_example(line: TextLine, where: str, name: str) -> FoundExample:
+    # By its text, not by its line: lines may come in between.
+    source = f"{name}#{hashlib.sha256(line.text.encode()).hexdigest()[:12]}"
+    return FoundExample(f"{where}, line {line.line}", source, normal(line.label), line.text)
 
 
 def _find_pictures(directory: Path) -> FoundExamples:
@@ -88,7 +86,7 @@ def _find_pictures(directory: Path) -> FoundExamples:
         files = files_below(folder, remarks)
         pictures = [path for path in files if is_picture(path)]
         found += [
-            FoundExample(str(path), utf8(path.relative_to(directory).as_posix()), folder_label(folder.name), path)
+            FoundExample(str(path), utf8(path.relative_to(directory).as_posix()), normal(folder.name), path)
             for path in pictures
         ]
         if len(pictures) < len(files):
@@ -100,27 +98,42 @@ def _find_pictures(directory: Path) -> FoundExamples:
     if loose:
         remarks.append(f"{directory}: {loose} pictures lie outside of a folder that would be their label: left out")
     if not found:
-        told = "".join(f"; {remark}" for remark in remarks)
-        raise ValueError(f"no pictures in {directory}: expected {directory}/LABEL/picture.png{told}")
+        why = "".join(f"; {remark}" for remark in remarks)
+        raise ValueError(f"no pictures in {directory}: expected {directory}/LABEL/picture.png{why}")
     return FoundExamples(tuple(found), tuple(remarks))
 
 
-def folder_label(name: str) -> str:
-    """A folder's name as a label. Some systems keep Ü as U and two dots: the same letter must be the same label."""
-    return unicodedata.normalize("NFC", name)
+def normal(label: str | None) -> str | None:
+    """A label in NFC. Some file systems keep Ü as U and two dots: the same letter must be the same label."""
+    return None if label is None else unicodedata.normalize("NFC", label)
 
 
 def files_below(folder: Path, remarks: list[str]) -> list[Path]:
-    """Every file in it and in its folders but hidden ones; what cannot be looked into, or leads nowhere, is remarked."""
+    """Every file in a folder and in its folders, linked ones included; hidden ones are left out.
+
+    Links that lead nowhere, or back to a folder that was entered before, are left out with a remark.
+    """
     found: list[Path] = []
-    for place, folders, names in os.walk(folder, onerror=lambda error: remarks.append(_told(error))):
-        folders[:] = [name for name in folders if not _hidden(name)]
+    entered = {folder.resolve()}
+    for place, folders, names in os.walk(
+        folder, onerror=lambda error: remarks.append(_failure(error)), followlinks=True
+    ):
+        inner = [Path(place, name) for name in sorted(folders) if not _hidden(name)]
+        back = [path for path in inner if path.is_symlink() and _leads_back(path, entered)]
+        remarks += [f"{path}: left out, a link back to a folder above or beside it" for path in back]
+        folders[:] = [path.name for path in inner if path not in back]
+        entered |= {path.resolve() for path in inner}
         for path in (Path(place, name) for name in names if not _hidden(name)):
             if path.is_file():
                 found.append(path)
             else:
                 remarks.append(f"{path}: left out, a link that leads nowhere or no file at all")
     return sorted(found)
+
+
+def _leads_back(link: Path, entered: set[Path]) -> bool:
+    target = link.resolve()
+    return target in entered or link.parent.resolve().is_relative_to(target)
 
 
 def is_picture(path: Path) -> bool:
@@ -135,32 +148,9 @@ def open_picture(path: Path) -> Image.Image:
     return image
 
 
-class PhotographCount:
-    """How many pictures for a model of drawings look like photographs."""
-
-    def __init__(self, classifier: OnlineClassifier) -> None:
-        self.asks = classifier.input_kind == "drawing"
-        self.seen = self.photographs = 0
-        warnings.simplefilter("ignore", PhotographWarning)  # counted here, and said once for all
-
-    def add(self, picture: Any) -> None:
-        if self.asks:
-            self.seen += 1
-            self.photographs += looks_like_a_photograph(picture)
-
-    def remark(self) -> str | None:
-        """Words, if it is more than one in ten."""
-        if self.photographs * 10 <= self.seen:
-            return None
-        return (
-            f"{self.photographs} of {self.seen} pictures look like photographs, and this model knows drawings: "
-            "make the memory with --model photo"
-        )
-
-
 def _hidden(name: str) -> bool:
     return name.startswith(".")
 
 
-def _told(error: OSError) -> str:
-    return f"{error.filename}: {error.strerror.lower()}"
+def _failure(error: OSError) -> str:
+    return f"{error.filename}: {(error.strerror or 'cannot be read').lower()}"
