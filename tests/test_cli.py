@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import builtins
+import importlib
 import json
 import re
 import shutil
+import subprocess
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+import tyro
 from letters import scribble
 
 from apl.checkpoint import write_json
@@ -113,10 +116,10 @@ def test_results_are_readable_by_people_too(capsys: pytest.CaptureFixture[str], 
         (("--protocol", "online", "--length", "0"), "length must be at least 1, got 0"),
         (("--model", "nowhere"), "no model 'nowhere': give the name of a bundled one"),
         (("--model", "paper-encoder"), "is an encoder alone, without a decoder: `apl train omniglot --encoder"),
-        (("--model", "analogy-fixed"), "answers no questions about pictures alone"),
-        (("--sigma", "0.1"), "--sigma and --length belong to --protocol online"),
-        (("--protocol", "online", "--shot", "2"), "--shot belongs to --protocol fixed"),
-        (("--split", "vinyals"), "--split is of Omniglot's characters"),
+        (("--model", "analogy-fixed"), "does not take single pictures"),
+        (("--sigma", "0.1"), "--sigma and --length are valid with --protocol online only"),
+        (("--protocol", "online", "--shot", "2"), "--shot is valid with --protocol fixed only"),
+        (("--split", "vinyals"), "--split is valid with --data omniglot only"),
     ],
 )
 def test_a_bad_request_is_one_sentence_and_a_failure(
@@ -153,7 +156,7 @@ def test_a_damaged_or_foreign_model_is_one_sentence_and_a_failure(
     [
         (("omnigloot",), "no preset 'omnigloot'; there are: "),
         (("omniglot",), "name a trained encoder with --encoder"),
-        (("glyphs-encoder", "--decoder", "lstm"), "--decoder means nothing here"),
+        (("glyphs-encoder", "--decoder", "lstm"), "--decoder is not valid with preset glyphs-encoder"),
         (("glyphs", "--encoder", "nowhere"), "no model 'nowhere'"),
         (("glyphs-encoder", "--resume"), "nothing to resume in runs/glyphs-encoder"),
         (("glyphs", "--resume"), "nothing to resume in runs/glyphs:"),
@@ -238,7 +241,7 @@ def test_an_encoder_and_a_decoder_are_trained_on_a_folder_of_ones_own(
     code, out, err = said(capsys, "train", "glyphs-encoder", "--data", "own", "--directory", "again")
     assert code == 2 and err.count("0.png: not a picture") == 4 and "._1" not in err and not Path("again").exists()
     code, out, err = said(capsys, "train", "omniglot-encoder-joint", "--data", "own")
-    assert code == 2 and "--data means nothing here" in err
+    assert code == 2 and "--data is not valid with preset omniglot-encoder-joint" in err
 
 
 def helped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
@@ -285,11 +288,35 @@ def test_an_unknown_command_is_an_error_that_lists_the_known_ones(capsys: pytest
 
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in ((), ("--help",)):
-        code, out, _ = said(capsys, *arguments)
-        assert code == 0 and all(name in out for name in COMMANDS)
+    code, out, _ = said(capsys, "--help")
+    assert code == 0 and all(f"\n  {name} " in out for name in COMMANDS)
     code, out, _ = said(capsys, "--version")
     assert code == 0 and out.startswith("apl ")
+
+
+def test_without_a_command_five_examples_are_shown_and_each_of_them_parses(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = said(capsys)
+    examples = re.findall(r"^  apl (\w+) ?(.*)$", out, re.M)
+    assert code == 0 and [name for name, _ in examples] == ["demo", "serve", "learn", "predict", "explain"]
+    for name, options in examples:
+        tyro.cli(importlib.import_module(f"apl.cli.{name}").Command, args=options.split())
+
+
+@pytest.mark.parametrize(("words", "completed"), [("lea", "learn"), ("learn --mem", "--memory"), ("memory sh", "show")])
+def test_the_shell_completes_commands_and_options(
+    words: str, completed: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("bash is not installed")
+    with pytest.raises(SystemExit) as ended:
+        main(["completion", "bash"])
+    assert not ended.value.code
+    (tmp_path / "apl.bash").write_text(capsys.readouterr().out)
+    asked = f"COMP_WORDS=(apl {words}); COMP_CWORD={len(words.split())}"
+    script = f'source apl.bash; {asked}; $(complete -p apl | sed "s/.*-F //; s/ .*//"); echo "${{COMPREPLY[@]}}"'
+    found = subprocess.run([bash, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert found.stdout.split() == [completed]
 
 
 @pytest.mark.parametrize("option", ["--protocol=sideways", "--way=five", "--telepathy"])

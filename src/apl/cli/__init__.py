@@ -13,19 +13,40 @@ from collections.abc import Callable
 from pathlib import Path
 
 COMMANDS = {
-    "learn": "a directory of pictures, one folder per label, into a memory",
-    "predict": "what pictures show",
-    "explain": "why: the rows an answer rests on, as a picture",
-    "forget": "a class, a row or a source",
-    "memory": "list, show, export, import, merge, backup, verify, reembed",
-    "demo": "watch it learn 20 invented characters, then look at the curve",
+    "learn": "learn folders of pictures, one per class, or a table of texts",
+    "predict": "name what is on pictures, or what texts are about",
+    "explain": "show the stored examples behind an answer",
+    "forget": "forget a class, a row or a source",
+    "memory": "list, show, export, import, merge, back up, verify or re-embed memories",
+    "serve": "a page to teach it in the browser, and the same over HTTP",
+    "demo": "watch it learn 20 invented characters",
     "train": "train an encoder or a learner from a named preset",
-    "export": "a trained model as ONNX graphs, for use without torch",
+    "export": "write a trained model as ONNX graphs, for use without torch",
     "evaluate": "measure a model: fixed context or online",
-    "serve": "HTTP, and a page where anybody can teach it by drawing",
-    "reproduce": "a table or figure of the paper, from one command",
+    "reproduce": "measure a table or figure of the paper again",
     "bench": "time it against the bare network and against other libraries",
+    "completion": "print the completion script for bash and zsh",
 }
+FIRST = """\
+It learns your classes from a few examples of each, and keeps only what surprised it.
+
+Watch it learn 20 characters that nobody has ever seen:
+  apl demo
+
+Teach it in the browser, by drawing:
+  apl serve
+
+Learn pictures from folders, one folder per class (photos/rose/1.jpg, photos/tulip/2.jpg, …):
+  apl learn photos/ --model photo --memory garden.apl
+
+Name what is on a new picture:
+  apl predict new.jpg --memory garden.apl
+
+See which stored examples the answer rests on:
+  apl explain new.jpg --memory garden.apl
+
+`apl --help` lists all commands, `apl COMMAND --help` the options of one."""
+"""What `apl` alone prints."""
 EXPERIMENTS = ("reproduce", "bench")
 """Commands that call `python -m experiments`, which only a checkout has."""
 
@@ -38,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")  # terminals that know few letters get an answer all the same
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(usage())
+        print(usage() if arguments else FIRST)
         return 0
     name, *rest = arguments
     if name == "--version":

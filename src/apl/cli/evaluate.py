@@ -18,7 +18,7 @@ class Command:
 
     model: TrainedModel = "omniglot"
     protocol: Literal["fixed", "online"] = "fixed"
-    """fixed: store SHOT examples of each class, then ask. online: predict, score, then learn, from nothing."""
+    """fixed: store SHOT examples of each class, then ask. online: predict, score, then learn, from an empty memory."""
     way: Annotated[int | None, arg(metavar="CLASSES")] = None
     """Number of classes; 20, or as many as there are."""
     shot: Annotated[int | None, arg(metavar="EXAMPLES")] = None
@@ -34,7 +34,7 @@ class Command:
     split: Split = "paper"
     """Which characters of Omniglot are the test characters."""
     part: Literal["test", "validation", "train"] = "test"
-    """Whose classes: those nobody trained or chose on, or others."""
+    """Which classes: the test classes, or those for validation or training."""
     rotations: bool | None = None
     """Count rotated characters as classes of their own; by default only when WAY needs them."""
     k: Annotated[int | None, arg(metavar="NEIGHBOURS")] = None
@@ -60,11 +60,11 @@ class Command:
             raise ValueError(f"episodes must be at least 1, got {self.episodes}")
         fixed, shot = self.protocol == "fixed", 1 if self.shot is None else self.shot
         if fixed and (self.sigma is not None or self.length is not None):
-            raise ValueError("--sigma and --length belong to --protocol online")
+            raise ValueError("--sigma and --length are valid with --protocol online only")
         if not fixed and self.shot is not None:
-            raise ValueError("--shot belongs to --protocol fixed")
+            raise ValueError("--shot is valid with --protocol fixed only")
         if self.split != "paper" and (self.folder is not None or self.data != "omniglot"):
-            raise ValueError("--split is of Omniglot's characters: it means nothing here")
+            raise ValueError("--split is valid with --data omniglot only")
         learner = variant(self.model, k=self.k, decoder=self.decoder, sigma_nats=self.sigma).to(
             find_device(self.device)
         )
@@ -72,7 +72,7 @@ class Command:
         size = getattr(encoder, "image_size", None)
         if size is None:
             raise ValueError(
-                f"{self.model} answers no questions about pictures alone: see `python -m experiments analogy`"
+                f"{self.model} does not take single pictures: see `python -m experiments analogy`"
             )
         source = DataSource(name=self.data, split=self.split, rotations=False)
         if self.folder is not None:

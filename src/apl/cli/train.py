@@ -40,10 +40,10 @@ class Command:
     directory: Annotated[Path | None, arg(metavar="DIR")] = None
     """Where checkpoints, log and the trained model go; runs/PRESET by default."""
     data: Annotated[Path | None, arg(metavar="DIR")] = None
-    """Train on your own pictures instead: one folder per class, at least six classes of six pictures; some classes are
-    held out. Taken as drawings, in grey, unless --colour is given."""
+    """Train on your own pictures: one folder per class, at least six classes of six pictures; some classes are held out.
+    They are taken as drawings, in grey, unless --colour is given."""
     colour: bool = False
-    """With --data: take the pictures as photographs, and let the encoder see their colours."""
+    """With --data: take the pictures as photographs, in colour."""
     resume: bool = False
     """Go on with the run in the directory."""
     minutes: Annotated[float | None, arg(metavar="MINUTES")] = None
@@ -73,7 +73,7 @@ class Command:
         from apl.device import find_device
         from apl.training.analogy import AnalogyConfig, train_analogy
         from apl.training.distil import DistilConfig, distil
-        from apl.training.episodic import train, with_encoder_of
+        from apl.training.episodic import train
         from apl.training.join import JoinConfig, join
         from apl.training.presets import preset
         from apl.training.pretrain import PretrainConfig, pretrain
@@ -93,42 +93,26 @@ class Command:
         directory = self.directory or Path("runs") / self.preset
         options = RunOptions(directory, self.resume, self.minutes, self.tensorboard, device, self.precision)
         with process_group(device):
-            if isinstance(config, PretrainConfig):
-                if self.decoder:
-                    raise ValueError(f"{self.preset} trains an encoder: --decoder means nothing here")
-                if self.encoder:
-                    config = replace(config, encoder_from=self.encoder)
-                pretrain(config, options)
-                saved = directory / "encoder"
-            elif isinstance(config, DistilConfig):
-                if self.decoder or self.encoder:
-                    raise ValueError(f"{self.preset} names its teacher: --decoder and --encoder mean nothing here")
-                distil(config, options)
-                saved = directory / "encoder"
-            elif isinstance(config, JoinConfig):
-                if self.decoder or self.encoder or self.steps:
-                    raise ValueError(
-                        f"{self.preset} joins trained encoders: --decoder, --encoder and --steps mean nothing here"
-                    )
-                join(config, options)
-                saved = directory / "encoder"
-            elif isinstance(config, AnalogyConfig):
-                if self.decoder or self.encoder:
-                    raise ValueError(f"{self.preset} names its own parts: --decoder and --encoder mean nothing here")
-                train_analogy(config, options)
-                saved = directory / "model"
-            else:
-                if self.decoder:
-                    decoder = replace(config.learner.decoder, kind=self.decoder)
-                    config = replace(config, learner=replace(config.learner, decoder=decoder))
-                if self.encoder:
-                    config = with_encoder_of(config, self.encoder)
-                elif self.preset in MADE_FIRST:
-                    config = with_encoder_of(config, self._made_first(directory, options))
-                elif config.freeze_encoder and config.encoder_from is None:
-                    raise ValueError(f"{self.preset} trains the decoder alone: name a trained encoder with --encoder")
-                train(config, options)
-                saved = directory / "model"
+            match config:
+                case PretrainConfig():
+                    self._refuse("decoder")
+                    pretrain(config if self.encoder is None else replace(config, encoder_from=self.encoder), options)
+                    saved = directory / "encoder"
+                case DistilConfig():
+                    self._refuse("decoder", "encoder")
+                    distil(config, options)
+                    saved = directory / "encoder"
+                case JoinConfig():
+                    self._refuse("decoder", "encoder", "steps")
+                    join(config, options)
+                    saved = directory / "encoder"
+                case AnalogyConfig():
+                    self._refuse("decoder", "encoder")
+                    train_analogy(config, options)
+                    saved = directory / "model"
+                case _:
+                    train(self._learner(config, directory, options), options)
+                    saved = directory / "model"
         if _is_first_process():
             provenance = read_json(saved / "model.json")["provenance"]
             result = {"saved": str(saved), **{n: provenance[n] for n in ("steps", "seconds", "split", "validation")}}
@@ -137,6 +121,26 @@ class Command:
             else:
                 for name, value in result.items():
                     print(f"{name}: {value}")
+
+    def _refuse(self, *options: str) -> None:
+        for option in options:
+            if getattr(self, option):
+                raise ValueError(f"--{option} is not valid with preset {self.preset}")
+
+    def _learner(self, config: Any, directory: Path, options: RunOptions) -> Any:
+        """A learner's training, with the decoder and the encoder that were asked for."""
+        from apl.training.episodic import with_encoder_of
+
+        if self.decoder:
+            decoder = replace(config.learner.decoder, kind=self.decoder)
+            config = replace(config, learner=replace(config.learner, decoder=decoder))
+        if self.encoder:
+            return with_encoder_of(config, self.encoder)
+        if self.preset in MADE_FIRST:
+            return with_encoder_of(config, self._made_first(directory, options))
+        if config.freeze_encoder and config.encoder_from is None:
+            raise ValueError(f"{self.preset} trains the decoder alone: name a trained encoder with --encoder")
+        return config
 
     def _on_own_pictures(self, config: Any) -> Any:
         """The same training on the pictures named with --data."""
@@ -147,10 +151,10 @@ class Command:
 
         if self.data is None:
             if self.colour:
-                raise ValueError("--colour belongs to pictures of your own: name their directory with --data")
+                raise ValueError("--colour is for your own pictures: name their directory with --data")
             return config
         if not hasattr(config, "data") or not hasattr(config, "steps"):
-            raise ValueError(f"{self.preset} names its own data: --data means nothing here")
+            raise ValueError(f"--data is not valid with preset {self.preset}")
         folder = str(self.data.resolve())
         classes = len(split_folder(folder).train)
         config = replace(config, data=DataSource(name="folder", folder=folder, rotations=False, colour=self.colour))
@@ -162,11 +166,11 @@ class Command:
                     learner = replace(config.learner, encoder=replace(config.learner.encoder, channels=3))
                     config = replace(config, learner=learner)
                 case _:
-                    raise ValueError(f"{self.preset} learns from a model of drawings: --colour means nothing here")
+                    raise ValueError(
+                        f"--colour is not valid with preset {self.preset}: it learns from a model of drawings"
+                    )
         elif _is_first_process() and has_colours(folder):
-            print(
-                "most of these pictures have colours, which are left out: --colour lets them be seen", file=sys.stderr
-            )
+            print("most of these pictures have colours, which are ignored: --colour uses them", file=sys.stderr)
         if hasattr(config, "ways"):
             config = replace(config, ways=tuple(sorted({min(way, classes) for way in config.ways})))
         return config
