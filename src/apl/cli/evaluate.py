@@ -71,9 +71,7 @@ class Command:
         encoder = learner.config.encoder
         size = getattr(encoder, "image_size", None)
         if size is None:
-            raise ValueError(
-                f"{self.model} does not take single pictures: see `python -m experiments analogy`"
-            )
+            raise ValueError(f"{self.model} does not take single pictures: see `python -m experiments analogy`")
         source = DataSource(name=self.data, split=self.split, rotations=False)
         if self.folder is not None:
             colour = getattr(encoder, "channels", 1) == 3
