@@ -9,9 +9,11 @@ import signal
 import subprocess
 import sys
 import threading
+import unicodedata
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from PIL import Image
@@ -207,8 +209,21 @@ def test_a_picture_may_be_given_as_its_file(classifier, pictures, tmp_path: Path
     for given in (place, str(place), place.read_bytes()):
         assert classifier.predict_proba_one(given) == known
         assert classifier.predict_proba([given]).tolist() == classifier.predict_proba([sheet]).tolist()
+    for many in ([place, place], np.array([str(place)] * 2), np.array([place, place]), pandas.Series([str(place)] * 2)):
+        assert classifier.predict_proba(many).tolist() == classifier.predict_proba([sheet, sheet]).tolist()
     with pytest.raises(ValueError, match=r"none\.png: there is no such file"):
         classifier.learn_one(tmp_path / "none.png", "corner")
+
+
+def test_a_label_is_one_class_in_both_forms_of_unicode_and_never_empty() -> None:
+    composed, decomposed = (unicodedata.normalize(form, "Über") for form in ("NFC", "NFD"))
+    classifier = OnlineClassifier()
+    classifier.learn_many([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]], [composed, decomposed, "other"])
+    assert classifier.classes_.tolist() == ["other", composed]
+    for learn in (classifier.learn_one, lambda x, y: classifier.learn_many([x], [y])):
+        with pytest.raises(ValueError, match="a label must not be empty"):
+            learn([1.0, 1.0], "")
+    assert classifier.forget(label=decomposed) and classifier.classes_.tolist() == ["other"]
 
 
 def test_a_row_is_named_by_a_whole_number(classifier) -> None:

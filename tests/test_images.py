@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from apl.pictures.drawings import SHEET_SIDE, fit, from_png, looks_like_a_photograph, read_image, read_images, to_png
+from apl.pictures.drawings import CANVAS_SIDE, fit, from_png, looks_like_a_photograph, read_image, read_images, to_png
 from apl.pictures.image_file import open_image
 
 
@@ -113,7 +113,7 @@ def test_a_batch_is_a_batch_and_one_is_one(drawing: np.ndarray) -> None:
 
 def test_large_pictures_are_reduced_and_sheets_survive_as_png(drawing: np.ndarray) -> None:
     sheet = read_image(np.kron(drawing, np.ones((10, 20), np.uint8)))
-    assert max(sheet.shape) == SHEET_SIDE and sheet.shape[0] * 2 == sheet.shape[1]
+    assert max(sheet.shape) == CANVAS_SIDE and sheet.shape[0] * 2 == sheet.shape[1]
     np.testing.assert_array_equal(from_png(to_png(sheet)), sheet)
 
 
@@ -253,7 +253,7 @@ def test_pictures_of_a_few_pixels_are_not_called_photographs() -> None:
 
 
 def test_the_brightest_within_reach_is_found() -> None:
-    from apl.pictures.drawings import _brightest
+    from apl.pictures.ink import _brightest
 
     grey = np.random.default_rng(0).random((9, 14), np.float32)
     for reach in (1, 2, 3, 5):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -163,7 +164,10 @@ def plain_labels(labels: Iterable[Any]) -> list[Label]:
             label = int(label)
         if not isinstance(label, (str, int)):
             raise TypeError(f"a label is text or an integer, got {type(label).__name__} {label!r}")
-        plain.append(checked_label(label))
+        if label == "":
+            raise ValueError("a label must not be empty")
+        # NFC: the same letters are the same class, however a system spells them.
+        plain.append(checked_label(unicodedata.normalize("NFC", label) if isinstance(label, str) else label))
     return plain
 
 

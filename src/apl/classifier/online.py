@@ -49,7 +49,7 @@ from apl.encoders import FrozenEncoder, open_encoder, plugged_encoder
 from apl.encoders.trained import trained_encoder
 from apl.learner import Learner
 from apl.pictures.drawings import Ink, from_png
-from apl.pictures.image_file import opened
+from apl.pictures.image_file import opened, opened_many
 from apl.store import Label, NewRow, RowUpdate, Store, StoreError, find_memory
 from apl.store.transfer import Copied, Exported, import_memory
 
@@ -476,8 +476,7 @@ class OnlineClassifier(Estimator):
             return many_encoded(encoder, x)
         if self.model is None:
             return many_vectors(x)
-        if isinstance(x, (list, tuple)):
-            x = [opened(one) for one in x]
+        x = opened_many(x)
         pictures = many_pictures(x, self.ink)
         self._look_at(x)
         return pictures

@@ -86,7 +86,7 @@ class Command:
         device = find_device(self.device)
         if self.threads:
             torch.set_num_threads(self.threads)
-        config = preset(self.preset)
+        config: Any = preset(self.preset)
         changes = {"steps": self.steps, "seed": self.seed}
         config = replace(config, **{n: v for n, v in changes.items() if v is not None and hasattr(config, n)})
         config = self._on_own_pictures(config)
@@ -160,11 +160,10 @@ class Command:
         config = replace(config, data=DataSource(name="folder", folder=folder, rotations=False, colour=self.colour))
         if self.colour:
             match config:
-                case PretrainConfig(encoder=ConvConfig()):
-                    config = replace(config, encoder=replace(config.encoder, channels=3))
-                case TrainConfig(learner=LearnerConfig(encoder=ConvConfig())):
-                    learner = replace(config.learner, encoder=replace(config.learner.encoder, channels=3))
-                    config = replace(config, learner=learner)
+                case PretrainConfig(encoder=ConvConfig() as encoder):
+                    config = replace(config, encoder=replace(encoder, channels=3))
+                case TrainConfig(learner=LearnerConfig(encoder=ConvConfig() as encoder) as learner):
+                    config = replace(config, learner=replace(learner, encoder=replace(encoder, channels=3)))
                 case _:
                     raise ValueError(
                         f"--colour is not valid with preset {self.preset}: it learns from a model of drawings"

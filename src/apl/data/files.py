@@ -136,7 +136,7 @@ def parsed_once(name: str, sources: Iterable[Path], parse: Callable[[], Labelled
 
 
 def _crc(data: LabelledImages) -> int:
-    return zlib.crc32(data.labels.numpy(), zlib.crc32(data.images.numpy()))
+    return zlib.crc32(data.labels.numpy().tobytes(), zlib.crc32(data.images.numpy().tobytes()))
 
 
 def _read_parsed(path: Path) -> LabelledImages | None:

@@ -128,7 +128,8 @@ def _candidates(count: int, generator: np.random.Generator) -> Programs:
 def _drawn(weights: Float[np.ndarray, "glyph kind"], generator: np.random.Generator) -> Int[np.ndarray, " glyph"]:
     """One number per row, each as likely as its weight says."""
     total = weights.cumsum(-1)
-    return (generator.random((len(weights), 1)) * total[:, -1:] >= total).sum(-1)
+    drawn: np.ndarray = (generator.random((len(weights), 1)) * total[:, -1:] >= total).sum(-1)
+    return drawn
 
 
 def _place(
@@ -159,7 +160,8 @@ def _fitted(
     shown = present[..., None, None]
     low = np.where(shown, control, math.inf).min((1, 2), keepdims=True)
     high = np.where(shown, control, -math.inf).max((1, 2), keepdims=True)
-    return (control - (low + high) / 2) / (high - low).max(-1, keepdims=True) * EXTENT
+    fitted: np.ndarray = (control - (low + high) / 2) / (high - low).max(-1, keepdims=True) * EXTENT
+    return fitted
 
 
 def _plain(programs: Programs) -> Float[np.ndarray, "glyph 1 28 28"]:
@@ -171,15 +173,17 @@ def _clear_of_itself(programs: Programs, images: Float[np.ndarray, "glyph 1 28 2
     """Characters whose strokes do not run over one another: the ink is nearly the sum of the strokes'."""
     steps = np.linalg.norm(np.diff(programs.control, axis=2), axis=-1).sum(-1)
     length_pixels = (steps * programs.present).sum(-1) * 28 / 2
-    return images.sum((1, 2, 3)) > CLEAR_OF_ITSELF * 2 * PEN * length_pixels
+    clear: np.ndarray = images.sum((1, 2, 3)) > CLEAR_OF_ITSELF * 2 * PEN * length_pixels
+    return clear
 
 
 def _looks(images: Float[np.ndarray, "glyph 1 28 28"]) -> Float[np.ndarray, "glyph look"]:
     """Blurred pictures as unit vectors, to be compared by their cosine: means of 3×3 pixels, at every other one."""
     padded = np.pad(images[:, 0], ((0, 0), (1, 1), (1, 1)))
-    blurred = sum(padded[:, down : down + 27 : 2, right : right + 27 : 2] for down in range(3) for right in range(3))
-    flat = blurred.reshape(len(images), LOOKS)
-    return flat / np.linalg.norm(flat, axis=1, keepdims=True).clip(min=1e-9)
+    shifts = [padded[:, down : down + 27 : 2, right : right + 27 : 2] for down in range(3) for right in range(3)]
+    flat = np.add.reduce(shifts).reshape(len(images), LOOKS)
+    looks: np.ndarray = flat / np.linalg.norm(flat, axis=1, keepdims=True).clip(min=1e-9)
+    return looks
 
 
 def _unlike(

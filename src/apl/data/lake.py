@@ -38,12 +38,20 @@ def lake_runs(data: LabelledImages) -> list[OneShotRun]:
     runs = []
     try:
         for pairs in json.loads(path.read_text()):
-            found = [[_DRAWING.fullmatch(name).groups() for name in pair] for pair in pairs]
+            found = [[_drawing(name) for name in pair] for pair in pairs]
             position = torch.tensor([[start[name] + int(drawer) - 1 for name, drawer in pair] for pair in found])
             runs.append(OneShotRun(found[0][0][0].split("/")[0], position[:, 1], position[:, 0]))
-    except (ValueError, KeyError, AttributeError, IndexError, TypeError) as error:
+    except (ValueError, KeyError, IndexError, TypeError) as error:
         raise damaged(path, f"it is no list of runs of pairs of drawings ({error})") from error
     return runs
+
+
+def _drawing(name: str) -> tuple[str, str]:
+    """Character and drawer."""
+    match = _DRAWING.fullmatch(name)
+    if match is None:
+        raise ValueError(f"{name} is no drawing of the evaluation set")
+    return match[1], match[2]
 
 
 def runs_like_lakes(data: LabelledImages, runs: int, generator: torch.Generator) -> list[OneShotRun]:

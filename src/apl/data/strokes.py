@@ -44,7 +44,8 @@ def stroke_shapes(
         return 1.0 - 2.0 * generator.integers(2, size=(count, 1))
 
     def around(radius: np.ndarray, angle: np.ndarray) -> Float[np.ndarray, "glyph point 2"]:
-        return radius[..., None] * np.stack([np.cos(angle), np.sin(angle)], -1)
+        points: np.ndarray = radius[..., None] * np.stack([np.cos(angle), np.sin(angle)], -1)
+        return points
 
     t = np.linspace(0, 1, POINTS)
     way = end - start
@@ -88,7 +89,8 @@ def stroke_shapes(
 
 def choice(points: Float[np.ndarray, "glyph point 2"], generator: np.random.Generator) -> Float[np.ndarray, "glyph 2"]:
     count, available = points.shape[:2]
-    return points[np.arange(count), generator.integers(available, size=count)]
+    chosen: np.ndarray = points[np.arange(count), generator.integers(available, size=count)]
+    return chosen
 
 
 def along(corners: Float[np.ndarray, "*some corner 2"]) -> Float[np.ndarray, "*some point 2"]:
@@ -97,7 +99,8 @@ def along(corners: Float[np.ndarray, "*some corner 2"]) -> Float[np.ndarray, "*s
     position = np.linspace(0, legs, POINTS)
     left = np.minimum(position.astype(int), legs - 1)
     share = (position - left)[:, None]
-    return (1 - share) * corners[..., left, :] + share * corners[..., left + 1, :]
+    points: np.ndarray = (1 - share) * corners[..., left, :] + share * corners[..., left + 1, :]
+    return points
 
 
 def render(

@@ -47,7 +47,7 @@ def open_image(source: str | os.PathLike[str] | bytes, most_pixels: int = LARGES
     except FileNotFoundError:
         raise ValueError("there is no such file") from None
     except (IsADirectoryError, PermissionError) as error:
-        raise ValueError(error.strerror.lower()) from None
+        raise ValueError((error.strerror or "it cannot be read").lower()) from None
     except Exception:
         # Decoders meet damaged files with errors of every kind; all of them mean the same here.
         raise ValueError("the picture is damaged") from None
@@ -65,6 +65,14 @@ def opened(picture: Any) -> Any:
         except ValueError as error:
             raise ValueError(f"{os.fspath(picture)}: {error}") from None
     return picture
+
+
+def opened_many(pictures: Any) -> Any:
+    """A list, an array or a Series of paths, files or pictures as a list of pictures; an array of pixels as it is."""
+    pixels = hasattr(pictures, "ndim") and getattr(pictures, "ndim", 1) != 1
+    if pixels or isinstance(pictures, (str, bytes, Image.Image)) or not hasattr(pictures, "__iter__"):
+        return pictures
+    return [opened(picture) for picture in pictures]
 
 
 def _read_smaller(

@@ -26,7 +26,8 @@ def as_array(tensor: Any) -> np.ndarray:
     """A torch tensor as an array; numpy does not know the short floats (bfloat16)."""
     tensor = tensor.detach().cpu()
     short = tensor.is_floating_point() and tensor.element_size() < 4
-    return (tensor.float() if short else tensor).numpy()
+    array: np.ndarray = (tensor.float() if short else tensor).numpy()
+    return array
 
 
 def channels_last(image: Any) -> Float[np.ndarray, "height width channels"]:
@@ -76,7 +77,8 @@ def _unit_range(image: np.ndarray) -> Float[np.ndarray, "..."]:
     if image.dtype == np.bool_:
         return image.astype(np.float32)
     if image.dtype == np.uint8:
-        return np.divide(image, np.float32(255), dtype=np.float32)
+        shares: np.ndarray = np.divide(image, np.float32(255), dtype=np.float32)
+        return shares
     if image.dtype.kind in "iu":
         top = 65535 if image.dtype == np.uint16 else 255
         if image.min() < 0 or image.max() > top:
