@@ -23,7 +23,6 @@ from apl.data.analogy import (
     digit_examples,
     symbol_examples,
 )
-from apl.data.analogy_solver import Differences, solve
 from apl.data.mnist import mnist_part
 from apl.encoder import PairEncoder
 from apl.episode import run_episode
@@ -33,6 +32,7 @@ from apl.training.analogy import AnalogyConfig, digits_shown, embedded_sampler, 
 from apl.training.analogy_hints import note_times, row_questions
 from apl.training.decoder_start import start_by_comparing
 from apl.training.run import RunOptions
+from experiments.data.analogy_solver import Differences, solve
 from experiments.paper.analogy_facts import watch_with_facts
 from experiments.paper.analogy_figures import shortest_proof
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from apl.data import LabelledImages, draw_glyphs
 from apl.data.compose import compose
+from apl.data.glyphs import draw_glyphs
+from apl.data.labelled import LabelledImages
 
 
 @pytest.fixture(scope="module")

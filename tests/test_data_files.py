@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from apl.data import DataError, LabelledImages
-from apl.data.files import PublishedFile, find_file, parsed_once
+from apl.data.files import DataError, PublishedFile, find_file, parsed_once
+from apl.data.labelled import LabelledImages
 
 CONTENT = b"drawings" * 100_000
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from apl.data import LabelledImages
+from apl.data.labelled import LabelledImages
 
 
 def three_classes() -> LabelledImages:

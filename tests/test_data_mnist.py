@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from apl.data import DataError, load_mnist
-from apl.data.files import PublishedFile
-from apl.data.mnist import MnistFiles, read_mnist
+from apl.data.files import DataError, PublishedFile
+from apl.data.mnist import MnistFiles, load_mnist, read_mnist
 
 COUNT = 6
 FILES = MnistFiles(

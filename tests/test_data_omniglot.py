@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from apl.data import DataError, SplitClasses, check_disjoint, load_omniglot, split_classes
-from apl.data.files import PublishedFile
-from apl.data.omniglot import OmniglotZip, omniglot
+from apl.data.files import DataError, PublishedFile
+from apl.data.omniglot import OmniglotZip, SplitClasses, check_disjoint, load_omniglot, omniglot, split_classes
 
 DRAWINGS = 3
 

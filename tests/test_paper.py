@@ -12,7 +12,8 @@ import torch
 
 from apl.checkpoint import is_named
 from apl.config import ConvConfig, Group
-from apl.data import LabelledImages, draw_glyphs
+from apl.data.glyphs import draw_glyphs
+from apl.data.labelled import LabelledImages
 from apl.encoder import build_encoder, embed_all
 from experiments.baselines.progressive import ProgressiveHead
 from experiments.paper.continual import WAY, progressive_accuracy, task_streams

@@ -13,9 +13,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from apl.data.files import DataError, cache_directory
-from apl.data.imagenet import imagenet
 from apl.encoders.photo import PhotoEncoder
 from apl.encoders.text import TextEncoder
+from experiments.data.imagenet import imagenet
 
 Intents = Literal["banking77", "clinc150"]
 AT_ONCE = 64

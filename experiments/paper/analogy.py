@@ -17,10 +17,10 @@ from torch import Tensor
 from apl.checkpoint import find_model, is_named, read_json
 from apl.controller import SurpriseController, WriteAll
 from apl.data.analogy import AnalogySampler, AnalogyTask
-from apl.data.analogy_solver import solve
 from apl.evaluate import Estimate, OnlineResult, watch
 from apl.learner import Learner
 from apl.training.analogy import around, embedded_sampler
+from experiments.data.analogy_solver import solve
 from experiments.paper.analogy_facts import watch_with_facts
 from experiments.paper.analogy_figures import draw_curves, draw_episode
 from experiments.paper.results import Row, figure_path, save_rows

@@ -15,12 +15,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from apl.config import DecoderConfig, IdentityConfig, LearnerConfig
-from apl.data.lake import OneShotRun, lake_runs, runs_like_lakes
 from apl.data.omniglot import load_omniglot, omniglot
 from apl.data.source import DataSource
 from apl.evaluate import Estimate
 from apl.learner import Learner
 from apl.training.saved_encoder import read_encoder
+from experiments.data.lake import OneShotRun, lake_runs, runs_like_lakes
 from experiments.paper.results import Row, load_rows, save_rows
 from experiments.paper.subjects import embed_views
 

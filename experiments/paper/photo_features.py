@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from apl.data.files import cache_directory
-from apl.data.imagenet import ImagenetPart, Photographs, imagenet
 from apl.encoders.photo import PhotoEncoder
 from apl.progress import progress_bar
+from experiments.data.imagenet import ImagenetPart, Photographs, imagenet
 from experiments.paper.inception import InceptionEncoder
 
 READ_AT_ONCE = 64

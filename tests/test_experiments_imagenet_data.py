@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from apl.data.files import DataError
-from apl.data.imagenet import imagenet
+from experiments.data.imagenet import imagenet
 
 
 def _photo(shade: int) -> bytes:

@@ -10,7 +10,7 @@ import torch
 
 from apl.data.files import DataError
 from apl.data.labelled import LabelledImages
-from apl.data.lake import lake_runs, runs_like_lakes
+from experiments.data.lake import lake_runs, runs_like_lakes
 from experiments.paper.lake import answered
 
 NAMES = tuple(f"{alphabet}/character{n:02}" for alphabet in ("Angelic", "Keble") for n in range(1, 23))
