@@ -67,13 +67,23 @@ def test_the_same_seed_measures_the_same_and_another_seed_something_else() -> No
     assert one == two != other
 
 
-def test_the_interval_is_1_96_standard_errors() -> None:
-    values = torch.tensor([0.2, 0.4, 0.6, 0.8])
-    estimate = Estimate.of(values)
+def test_the_interval_is_students() -> None:
+    estimate = Estimate.of(torch.tensor([0.2, 0.4, 0.6, 0.8]))
     spread = math.sqrt(sum((v - 0.5) ** 2 for v in (0.2, 0.4, 0.6, 0.8)) / 3)
     assert math.isclose(estimate.mean, 0.5, rel_tol=1e-6)
-    assert math.isclose(estimate.ci95, 1.96 * spread / 2, rel_tol=1e-6)
-    assert math.isnan(Estimate.of(torch.tensor([0.5])).ci95), "one episode has no interval"
+    assert math.isclose(estimate.ci95, 3.182446 * spread / 2, rel_tol=1e-6)
+    assert math.isclose(Estimate.of([0.0, 1.0]).ci95, 12.706205 * math.sqrt(0.5) / math.sqrt(2), rel_tol=1e-6)
+    assert math.isnan(Estimate.of([0.5]).ci95), "one episode has no interval"
+
+
+def test_a_difference_is_paired_and_excludes_zero_only_beyond_its_interval() -> None:
+    hard_and_easy = [0.1, 0.5, 0.9, 0.3]
+    better = [value + gain for value, gain in zip(hard_and_easy, (0.04, 0.05, 0.06, 0.05), strict=True)]
+    assert Estimate.of_difference(better, hard_and_easy).excludes_zero, "what all episodes share does not count"
+    assert not Estimate.of_difference([0.1, 0.9, 0.2, 0.6], hard_and_easy).excludes_zero
+    assert not Estimate.of_difference([0.5], [0.1]).excludes_zero, "one episode proves nothing"
+    with pytest.raises(ValueError, match="the same episodes, got 1 and 2"):
+        Estimate.of_difference([0.5], [0.1, 0.2])
 
 
 def test_online_separable_classes_cost_one_mistake_or_guess_and_one_row_each() -> None:

@@ -50,7 +50,8 @@ def reproduce(quick: bool = False) -> None:
     save_rows("continual", rows, quick, progressive_learning_rate=rate)
     with figure(figure_path("continual", quick)) as (axes,):
         for (method, accuracy, _), colour in zip((*methods[:2], methods[-1]), (OURS, OTHER, QUIET), strict=True):
-            mean, spread = accuracy.mean(0), 1.96 * accuracy.std(0) / runs**0.5
+            estimates = [Estimate.of(values) for values in accuracy.T]
+            mean, spread = (torch.tensor([getattr(e, part) for e in estimates]) for part in ("mean", "ci95"))
             time = torch.arange(1, tasks + 1)
             axes.plot(time, mean, color=colour, label=method)
             axes.fill_between(time, mean - spread, mean + spread, color=colour, alpha=0.2, lw=0)

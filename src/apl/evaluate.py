@@ -6,12 +6,13 @@ Inputs are embedded once; episodes then run on the embeddings, through the same 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from jaxtyping import Float, Int, Num
+from scipy.special import stdtrit
 from torch import Tensor
 
 from apl.config import WITHOUT_WEIGHTS, DecoderKind
@@ -31,11 +32,28 @@ class Estimate:
 
     mean: float
     ci95: float
+    """Half the width, by Student's t; NaN for a single episode."""
 
     @staticmethod
-    def of(values: Float[Tensor, " episode"]) -> Estimate:
-        spread = float(values.double().std()) if len(values) > 1 else math.nan
-        return Estimate(float(values.double().mean()), 1.96 * spread / math.sqrt(len(values)))
+    def of(values: Num[Tensor, " episode"] | Sequence[float]) -> Estimate:
+        x = torch.as_tensor(values, dtype=torch.float64)
+        if len(x) < 2:
+            return Estimate(float(x.mean()), math.nan)
+        return Estimate(float(x.mean()), float(stdtrit(len(x) - 1, 0.975) * x.std() / math.sqrt(len(x))))
+
+    @staticmethod
+    def of_difference(
+        ours: Num[Tensor, " episode"] | Sequence[float], theirs: Num[Tensor, " episode"] | Sequence[float]
+    ) -> Estimate:
+        """The mean of ours − theirs, paired: both were measured on the same episodes in the same order."""
+        a, b = (torch.as_tensor(values, dtype=torch.float64) for values in (ours, theirs))
+        if len(a) != len(b):
+            raise ValueError(f"a paired difference needs the same episodes, got {len(a)} and {len(b)}")
+        return Estimate.of(a - b)
+
+    @property
+    def excludes_zero(self) -> bool:
+        return abs(self.mean) > self.ci95
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ See which stored examples the answer rests on:
 EXPERIMENTS = ("reproduce", "bench")
 """Commands that call `python -m experiments`, which only a checkout has."""
 
-NEEDED_FOR_TRAINING = ("torch", "einops", "matplotlib", "sklearn", "onnx", "onnxscript")
+NEEDED_FOR_TRAINING = ("torch", "einops", "matplotlib", "scipy", "sklearn", "onnx", "onnxscript")
 INSTALL_TRAINING = "pip install 'apl-memory[train]'"
 
 
