@@ -26,21 +26,21 @@ class FoundExample:
 
     where: str
     """For people: a path, or a table and its line."""
-    source: str
-    """For the memory: stays the same wherever the folder or table is moved."""
+    place: str
+    """A picture's folder, as it was named, and its path inside; or a table's name."""
     label: str | None
     content: Path | str
 
     def open(self) -> Any:
         return open_picture(self.content) if isinstance(self.content, Path) else self.content
 
-    def mark(self, source: str) -> str:
-        """Changes when the content, its place or its label does."""
+    def source(self) -> str:
+        """Its place and a mark of its content. It stays the same wherever the folder or the table is moved to."""
         try:
             content = self.content.read_bytes() if isinstance(self.content, Path) else self.content.encode()
         except OSError as error:
             raise ValueError((error.strerror or "cannot be read").lower()) from None
-        return hashlib.sha256(f"{self.label}\0{source}\0".encode() + content).hexdigest()[:16]
+        return f"{self.place}#{hashlib.sha256(content).hexdigest()[:12]}"
 
 
 @dataclass(frozen=True)
@@ -67,13 +67,12 @@ def table_examples(table: Path, labelled: bool = True) -> Iterator[FoundExample]
 
 
 def text_example(line: TextLine, where: str, name: str) -> FoundExample:
-    # By its text, not by its line: lines may come in between.
-    source = f"{name}#{hashlib.sha256(line.text.encode()).hexdigest()[:12]}"
-    return FoundExample(f"{where}, line {line.line}", source, normal(line.label), line.text)
+    return FoundExample(f"{where}, line {line.line}", name, normal(line.label), line.text)
 
 
 def _find_pictures(directory: Path) -> FoundExamples:
     labels = sorted(path for path in directory.iterdir() if path.is_dir() and not _hidden(path.name))
+    name = directory.resolve().name
     found: list[FoundExample] = []
     remarks: list[str] = []
     for folder in labels:
@@ -86,7 +85,7 @@ def _find_pictures(directory: Path) -> FoundExamples:
         files = files_below(folder, remarks)
         pictures = [path for path in files if is_picture(path)]
         found += [
-            FoundExample(str(path), utf8(path.relative_to(directory).as_posix()), normal(folder.name), path)
+            FoundExample(str(path), utf8(f"{name}/{path.relative_to(directory).as_posix()}"), normal(folder.name), path)
             for path in pictures
         ]
         if len(pictures) < len(files):

@@ -3,50 +3,63 @@
 from __future__ import annotations
 
 import json as json_format
+import unicodedata
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from apl.cli.options import JsonOption, MemoryOption, NameOption
 
+if TYPE_CHECKING:
+    from apl.store import Store
+
 
 @dataclass
 class Command:
-    """Forget a class, a row, or what came from a source (say exactly one)."""
+    """Forget a class, a row, or what came from a source: exactly one of them."""
 
     memory: MemoryOption
     label: Annotated[str | None, tyro.conf.arg(metavar="LABEL")] = None
-    """A class. If there is none of this name but one with this number, that is meant."""
+    """A class. If no class has this name, the one with this number."""
     row: Annotated[int | None, tyro.conf.arg(metavar="ID")] = None
     """A row's id."""
-    source: Annotated[str | None, tyro.conf.arg(metavar="PICTURE")] = None
-    """A picture's path inside the directory it was learnt from."""
+    source: Annotated[str | None, tyro.conf.arg(metavar="SOURCE")] = None
+    """Where examples came from, as `apl memory show --rows` lists it; the mark after # may be left out. Of a picture it is
+    its path, beginning with the name of the directory that was learnt."""
     name: NameOption = "default"
     json: JsonOption = False
 
     def run(self) -> int:
-        from apl.classifier.durable_memory import forget_source
         from apl.store import open_store
 
-        rebuilt: list[int] = []
         if sum(what is not None for what in (self.label, self.row, self.source)) != 1:
-            raise ValueError("say what to forget: --label, --row or --source")
+            raise ValueError("choose what to forget: --label, --row or --source")
         with open_store(self.memory, self.name) as store:
-            if self.label is not None:
-                gone = store.delete_label(self.label)
-                if not gone and self.label.lstrip("-").isdecimal():
-                    gone = store.delete_label(int(self.label))
-            elif self.row is not None:
-                gone = store.delete([self.row])
-            else:
-                forgotten = forget_source(store, self.source)
-                gone, rebuilt = list(forgotten), list(forgotten.rebuilt)
+            gone, rebuilt = self._forget(store)
             left = store.count()
         if self.json:
             print(json_format.dumps({"forgotten": gone, "rebuilt": rebuilt, "rows": left}))
         else:
-            again = "; `apl learn DIR --again` learns them anew" if gone and self.row is None else ""
-            others = f", made {len(rebuilt)} anew without it" if rebuilt else ""
-            print(f"forgot {len(gone)} rows{others}, {left} are left{again}")
+            others = f", rebuilt {len(rebuilt)} without it" if rebuilt else ""
+            print(f"forgot {len(gone)} rows{others}, {left} are left")
         return 0 if gone or rebuilt else 1
+
+    def _forget(self, store: Store) -> tuple[list[int], list[int]]:
+        """Ids of the rows that went, and of those that were rebuilt."""
+        from apl.classifier.durable_memory import forget_source
+        from apl.cli.sources import place_of, sources_of
+
+        if self.label is not None:
+            gone = store.delete_label(unicodedata.normalize("NFC", self.label))
+            if not gone and self.label.lstrip("-").isdecimal():
+                gone = store.delete_label(int(self.label))
+            return gone, []
+        if self.row is not None:
+            return store.delete([self.row]), []
+        gone, rebuilt = [], set()
+        for source in sorted({one for one, _ in sources_of(store) if self.source in (one, place_of(one))}):
+            forgotten = forget_source(store, source)
+            gone += forgotten
+            rebuilt |= set(forgotten.rebuilt)
+        return gone, sorted(rebuilt - set(gone))

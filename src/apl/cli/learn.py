@@ -1,10 +1,10 @@
-"""`apl learn`: a directory of pictures, one folder per label, into a memory."""
+"""`apl learn`: a directory of pictures, one folder per label, or a table of texts, into a memory."""
 
 from __future__ import annotations
 
 import json as json_format
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,11 +17,28 @@ from apl.cli.terminal import one_line
 if TYPE_CHECKING:
     from apl.classifier.online import OnlineClassifier
     from apl.cli.examples import FoundExample
-    from apl.cli.seen_files import SeenFiles
+    from apl.cli.sources import Learnt, SourcedExample
 
-FILES_AT_ONCE = 64
-"""One transaction each: what an interrupted run has learnt so far stays learnt."""
 LABELS_NAMED = 10
+
+
+@dataclass
+class Counts:
+    """What became of the examples."""
+
+    learnt: int = 0
+    written: int = 0
+    replaced: int = 0
+    evicted: int = 0
+    forgotten: int = 0
+    unreadable: int = 0
+    already_known: int = 0
+    rows: int = 0
+    classes: int = 0
+
+    def fail(self, failure: str) -> None:
+        print(one_line(failure), file=sys.stderr)
+        self.unreadable += 1
 
 
 @dataclass
@@ -29,7 +46,8 @@ class Command:
     """Learn pictures from DIR/LABEL/picture.png, or texts from a table. Run again, it learns only what is new or has
     changed.
 
-    Drawings need no option; for photographs give --model photo.
+    Drawings need no option; for photographs give --model photo. Ctrl-C keeps what is learnt, and the same command goes on
+    from there.
     """
 
     directory: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR|TABLE")]
@@ -39,23 +57,21 @@ class Command:
     name: NameOption = "default"
     model: ModelOption = None
     max_rows: Annotated[int | None, tyro.conf.arg(metavar="ROWS")] = None
-    """Keep at most so many rows; when they are reached, the row that matters least goes. The memory remembers it."""
+    """Keep at most this many rows; beyond it, the row that matters least goes. The memory keeps this setting."""
     sigma: Annotated[float | None, tyro.conf.arg(metavar="NATS")] = None
-    """The threshold of surprise: an example that surprises less leaves no row."""
+    """The threshold of surprise: an example that surprises less gets no row of its own."""
     ink: InkOption = "auto"
     again: bool = False
-    """Learn every picture, also those that were learnt before (after `apl forget`, for example)."""
+    """Learn every example, also those that were learnt before."""
     forget_gone: bool = False
-    """Forget what was learnt from pictures of this directory that are not there any more."""
+    """Forget what was learnt from pictures or texts of this name that are not there any more."""
+    verbose: bool = False
+    """Print all counts."""
     json: JsonOption = False
 
     def run(self) -> int:
-        from apl.classifier.interleave import interleaved
         from apl.classifier.parameters import check_parameters
-        from apl.cli.batches import photograph_remark
         from apl.cli.examples import find_examples
-        from apl.cli.seen_files import SeenFiles
-        from apl.progress import progress
 
         found = find_examples(self.directory)
         texts = isinstance(found.examples[0].content, str)
@@ -68,110 +84,112 @@ class Command:
             if texts != (classifier.input_kind == "text"):
                 kinds = ("texts", "pictures") if texts else ("pictures", "texts")
                 raise ValueError(f"{self.directory} holds {kinds[0]}, and this memory knows {kinds[1]}")
-            self.photographs = 0
-            seen = SeenFiles(classifier.store.settings(), self.directory)
-            files = [(example, seen.source(example.source)) for example in found.examples]
-            result = {"learnt": 0, "written": 0, "replaced": 0, "evicted": 0, "forgotten": 0, "unreadable": 0}
-            self._forget_gone(classifier, seen, {source for _, source in files}, result)
-            before = len(classifier)
-            marked = once_each(self._marked(files, result))
-            fresh = [file for file in marked if self.again or not seen.knows(file[1], file[2])]
-            result["already_known"] = len(marked) - len(fresh)
-            fresh = [fresh[i] for i in interleaved([example.label for example, _, _ in fresh])]
-            with progress("examples", len(fresh)) as done:
-                for start in range(0, len(fresh), FILES_AT_ONCE):
-                    self._learn(classifier, seen, fresh[start : start + FILES_AT_ONCE], result)
-                    done(min(start + FILES_AT_ONCE, len(fresh)))
-            counts = classifier.counts()
-            # A row may come and go within one transaction; what is there in the end settles how many went.
-            kept = before + result["written"] - result["replaced"]
-            result |= {"evicted": kept - len(classifier), "rows": len(classifier), "classes": len(counts)}
-            lost = sorted({example.label for example in found.examples} - set(counts))
-            budget = classifier.max_rows
-        if (remark := photograph_remark(self.photographs, result["learnt"])) is not None:
-            print(remark, file=sys.stderr)
-        if lost and fresh and budget is not None and result["evicted"]:
-            named = one_line(", ".join(lost[:LABELS_NAMED])) + (" …" if len(lost) > LABELS_NAMED else "")
-            print(
-                f"{budget} rows are not enough: {len(lost)} labels of this directory have no row left ({named}); "
-                f"give --max-rows {result['classes'] + len(lost)} or more, and --again",
-                file=sys.stderr,
-            )
+            counts, interrupted = self._learn_new(classifier, found.examples)
+            lost = sorted({str(one.label) for one in found.examples} - set(map(str, classifier.counts())))
+            self._warn_of_budget(classifier.max_rows, counts, lost)
         if self.json:
-            print(json_format.dumps({**result, "labels_without_rows": lost}, ensure_ascii=False))
+            print(json_format.dumps({**asdict(counts), "labels_without_rows": lost}, ensure_ascii=False))
         else:
-            print(", ".join(f"{name.replace('_', ' ')} {count}" for name, count in result.items()))
-            if result["already_known"] and lost and not result["evicted"]:
-                print(f"{len(lost)} labels have no row: `apl learn --again` learns them anew", file=sys.stderr)
-        return 1 if result["unreadable"] else 0
+            self._sum_up(counts, texts)
+        return 130 if interrupted else 1 if counts.unreadable else 0
 
-    def _marked(
-        self, files: list[tuple[FoundExample, str]], result: dict[str, int]
-    ) -> list[tuple[FoundExample, str, str]]:
-        marked = []
-        for example, source in files:
-            try:
-                marked.append((example, source, example.mark(source)))
-            except ValueError as error:
-                self._unreadable(example, error, result)
-        return marked
+    def _learn_new(self, classifier: OnlineClassifier, found: tuple[FoundExample, ...]) -> tuple[Counts, bool]:
+        """Learn what the memory does not hold yet; True if Ctrl-C ended it."""
+        from apl.classifier.interleave import interleaved
+        from apl.cli.sources import Learnt
 
-    def _unreadable(self, found: FoundExample, error: ValueError, result: dict[str, int]) -> None:
-        print(one_line(f"{found.where}: {error}"), file=sys.stderr)
-        result["unreadable"] += 1
+        counts, learnt = Counts(), Learnt(classifier.store, found[0])
+        present = once_each(sourced(found, counts))
+        self._forget_gone(classifier, learnt.gone(present), counts)
+        fresh = [one for one in present if self.again or not learnt.holds(one)]
+        fresh = [fresh[i] for i in interleaved([one.example.label for one in fresh])]
+        counts.already_known = len(present) - len(fresh)
+        before, interrupted = len(classifier), False
+        try:
+            self._learn(classifier, learnt, fresh, counts)
+        except KeyboardInterrupt:
+            interrupted = True
+            left = len(fresh) - counts.learnt
+            print(f"interrupted: {left} examples are left, the same command goes on with them", file=sys.stderr)
+        # A row may come and go within one transaction; what is there in the end settles how many went.
+        counts.evicted = before + counts.written - counts.replaced - len(classifier)
+        counts.rows, counts.classes = len(classifier), len(classifier.counts())
+        return counts, interrupted
 
-    def _forget_gone(
-        self, classifier: OnlineClassifier, seen: SeenFiles, present: set[str], result: dict[str, int]
-    ) -> None:
-        gone = seen.gone(present)
-        if not gone:
-            return
-        if not self.forget_gone:
+    def _forget_gone(self, classifier: OnlineClassifier, gone: list[str], counts: Counts) -> None:
+        if gone and not self.forget_gone:
             print(f"{len(gone)} examples learnt from here are gone: --forget-gone forgets them", file=sys.stderr)
+        elif gone:
+            for source in gone:
+                classifier.forget(source=source)
+            counts.forgotten += len(gone)
+
+    def _learn(self, classifier: OnlineClassifier, learnt: Learnt, fresh: list[SourcedExample], counts: Counts) -> None:
+        """Batch by batch, each in one transaction: what an interrupted run has learnt so far stays learnt."""
+        from apl.cli.batches import batches, photograph_remark
+        from apl.progress import progress
+
+        sourced_as = {one.example.where: one for one in fresh}
+        photographs = 0
+        with progress("examples", len(fresh)) as done:
+            for batch in batches(classifier, [one.example for one in fresh]):
+                for failure in batch.failures:
+                    counts.fail(failure)
+                if batch.embedded is not None:
+                    these = [sourced_as[example.where] for example in batch.examples]
+                    # If it is interrupted between these two, the next run learns what is missing.
+                    counts.replaced += sum(len(classifier.forget(source=s)) for o in these for s in learnt.earlier(o))
+                    labels, sources = [one.example.label for one in these], [one.source for one in these]
+                    receipts = classifier.learn_many(batch.embedded, labels, sources=sources)
+                    counts.learnt += len(receipts)
+                    counts.written += sum(receipt.written for receipt in receipts)
+                photographs += batch.photographs
+                done(counts.learnt + counts.unreadable)
+        if (remark := photograph_remark(photographs, counts.learnt)) is not None:
+            print(remark, file=sys.stderr)
+
+    def _warn_of_budget(self, budget: int | None, counts: Counts, lost: list[str]) -> None:
+        if budget is None or not lost or not counts.evicted:
             return
-        for source in gone:
-            classifier.forget(source=source)
-        result["forgotten"] += len(gone)
-        classifier.store.update_settings(seen.entry(dict.fromkeys(gone)))
+        named = one_line(", ".join(lost[:LABELS_NAMED])) + (" …" if len(lost) > LABELS_NAMED else "")
+        print(
+            f"{budget} rows are not enough: {len(lost)} labels of this directory have no row left ({named}); "
+            f"give --max-rows {counts.classes + len(lost)} or more",
+            file=sys.stderr,
+        )
 
-    def _learn(
-        self,
-        classifier: OnlineClassifier,
-        seen: SeenFiles,
-        files: list[tuple[FoundExample, str, str]],
-        result: dict[str, int],
-    ) -> None:
-        from apl.cli.batches import embed_batch
-
-        named = {found.where: (source, mark) for found, source, mark in files}
-        batch = embed_batch(classifier, [found for found, _, _ in files])
-        for failure in batch.failures:
-            print(one_line(failure), file=sys.stderr)
-        result["unreadable"] += len(batch.failures)
-        self.photographs += batch.photographs
-        if batch.embedded is None:
-            return
-        marks = dict(named[found.where] for found in batch.examples)
-        labels = [found.label for found in batch.examples]
-        # What changed under its old name replaces what was learnt from it. It is noted as gone first: whoever is interrupted
-        # in between has it learnt by the next run.
-        if known := [source for source in marks if seen.is_known(source)]:
-            classifier.store.update_settings(seen.entry(dict.fromkeys(known)))
-        for source in marks:
-            result["replaced"] += len(classifier.forget(source=source))
-        receipts = classifier.learn_many(batch.embedded, labels, sources=list(marks), settings=seen.entry(marks))
-        result["learnt"] += len(receipts)
-        result["written"] += sum(receipt.written for receipt in receipts)
+    def _sum_up(self, counts: Counts, texts: bool) -> None:
+        memory = self.memory if self.name == "default" else f"{self.memory} ({self.name})"
+        holds = f"holds {counts.rows} rows of {counts.classes} classes"
+        if self.verbose:
+            print(", ".join(f"{name.replace('_', ' ')} {count}" for name, count in asdict(counts).items()))
+        if counts.learnt:
+            print(one_line(f"Learnt {counts.learnt} examples; {counts.written} of them surprised. {memory} {holds}."))
+        else:
+            print(one_line(f"Nothing new among {counts.already_known} examples. {memory} {holds}."))
+        name = "" if self.name == "default" else f" --name {self.name}"
+        print(one_line(f"Next: apl predict {'TEXT' if texts else 'IMAGE'} --memory {self.memory}{name}"))
 
 
-def once_each(files: list[tuple[FoundExample, str, str]]) -> list[tuple[FoundExample, str, str]]:
-    """A table may hold a text twice: the first line counts, and one that contradicts it is told."""
-    first: dict[str, tuple[FoundExample, str, str]] = {}
-    for file in files:
-        before = first.setdefault(file[1], file)[0]
-        if before.label != file[0].label:
-            told = (
-                f"{file[0].where}: left out, {before.where.rpartition(', ')[2]} says {before.label!r} of the same text"
-            )
-            print(one_line(told), file=sys.stderr)
+def sourced(found: tuple[FoundExample, ...], counts: Counts) -> list[SourcedExample]:
+    """The examples that can be read, with their sources."""
+    from apl.cli.sources import SourcedExample
+
+    readable = []
+    for example in found:
+        try:
+            readable.append(SourcedExample(example, example.source()))
+        except ValueError as error:
+            counts.fail(f"{example.where}: {error}")
+    return readable
+
+
+def once_each(examples: list[SourcedExample]) -> list[SourcedExample]:
+    """A table may hold a text twice: the first line counts, and one that contradicts it is reported."""
+    first: dict[str, SourcedExample] = {}
+    for one in examples:
+        before, now = first.setdefault(one.source, one).example, one.example
+        if before.label != now.label:
+            line = before.where.rpartition(", ")[2]
+            print(one_line(f"{now.where}: left out, {line} says {before.label!r} of the same text"), file=sys.stderr)
     return list(first.values())
