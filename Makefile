@@ -6,7 +6,7 @@ INSTALL := $(PIP) install --quiet --constraint constraints.txt
 EXPERIMENTS := table1 fixed-labels online posterior per-class thousand-way mnist pens decoders sigma continual lake imagenet analogy \
   baselines baselines-own report all classifier-speed peers calibration eviction order speed features service engine
 
-.PHONY: setup demo test clean $(EXPERIMENTS)
+.PHONY: setup demo test docs clean $(EXPERIMENTS)
 
 setup: .venv/.ready
 
@@ -25,6 +25,11 @@ setup: .venv/.ready
 
 demo: setup
 	.venv/bin/apl demo
+
+# The site, in build/site; a broken link or an undocumented name is an error.
+docs: .venv/.ready
+	$(INSTALL) --editable '.[docs]'
+	.venv/bin/mkdocs build --strict
 
 # `make table1 OPTIONS=--quick`
 $(EXPERIMENTS): .venv/.ready-test

