@@ -28,8 +28,12 @@ class Batch:
 
 def batches(classifier: OnlineClassifier, examples: Sequence[FoundExample]) -> Iterator[Batch]:
     """All examples in their order."""
-    for start in range(0, len(examples), AT_ONCE):
-        yield embed_batch(classifier, examples[start : start + AT_ONCE])
+    for part in split(examples):
+        yield embed_batch(classifier, part)
+
+
+def split(examples: Sequence[FoundExample]) -> Iterator[Sequence[FoundExample]]:
+    return (examples[start : start + AT_ONCE] for start in range(0, len(examples), AT_ONCE))
 
 
 def embed_batch(classifier: OnlineClassifier, examples: Sequence[FoundExample]) -> Batch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_format
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +17,7 @@ from apl.cli.terminal import one_line
 
 if TYPE_CHECKING:
     from apl.classifier.online import OnlineClassifier
+    from apl.cli.batches import Batch
     from apl.cli.examples import FoundExample
     from apl.cli.sources import Learnt, SourcedExample
 
@@ -65,6 +67,12 @@ class Command:
     """Learn every example, also those that were learnt before."""
     forget_gone: bool = False
     """Forget what was learnt from pictures or texts of this name that are not there any more."""
+    workers: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Read and embed in this many processes; with --ray, in this many actors. One process learns, in the same order, so
+    the memory is the same."""
+    ray: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None
+    """Read and embed on a Ray cluster: HOST:PORT, auto, or local for one on this machine. DIR must be at the same path on
+    every node."""
     verbose: bool = False
     """Print all counts."""
     json: JsonOption = False
@@ -73,6 +81,8 @@ class Command:
         from apl.classifier.parameters import check_parameters
         from apl.cli.examples import find_examples
 
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"workers must be at least 1, got {self.workers}")
         found = find_examples(self.directory)
         texts = isinstance(found.examples[0].content, str)
         parameters = {name: value for name in ("max_rows", "sigma") if (value := getattr(self, name)) is not None}
@@ -126,13 +136,13 @@ class Command:
 
     def _learn(self, classifier: OnlineClassifier, learnt: Learnt, fresh: list[SourcedExample], counts: Counts) -> None:
         """Batch by batch, each in one transaction: what an interrupted run has learnt so far stays learnt."""
-        from apl.cli.batches import batches, photograph_remark
+        from apl.cli.batches import photograph_remark
         from apl.progress import progress
 
         sourced_as = {one.example.where: one for one in fresh}
         photographs = 0
         with progress("examples", len(fresh)) as done:
-            for batch in batches(classifier, [one.example for one in fresh]):
+            for batch in self._batches(classifier, [one.example for one in fresh]):
                 for failure in batch.failures:
                     counts.fail(failure)
                 if batch.embedded is not None:
@@ -147,6 +157,20 @@ class Command:
                 done(counts.learnt + counts.unreadable)
         if (remark := photograph_remark(photographs, counts.learnt)) is not None:
             print(remark, file=sys.stderr)
+
+    def _batches(self, classifier: OnlineClassifier, examples: list[FoundExample]) -> Iterator[Batch]:
+        """The examples in their order, read and embedded where --workers and --ray say."""
+        if self.ray is not None:
+            from apl.cli.ray_workers import embed_with_ray
+
+            return embed_with_ray(classifier, examples, self.ray, self.workers)
+        if self.workers is not None and self.workers > 1:
+            from apl.cli.workers import embed_in_processes
+
+            return embed_in_processes(classifier, examples, self.workers)
+        from apl.cli.batches import batches
+
+        return batches(classifier, examples)
 
     def _warn_of_budget(self, budget: int | None, counts: Counts, lost: list[str]) -> None:
         if budget is None or not lost or not counts.evicted:

@@ -1,0 +1,109 @@
+"""Learning with several processes: the memory is the one that a single process makes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from letters import call, model, said, scribble  # noqa: F401
+
+from apl.classifier.online import OnlineClassifier
+from apl.cli.batches import Batch
+from apl.cli.examples import FoundExample
+from apl.cli.workers import embed_in_processes, in_order
+from apl.store import open_store
+
+
+class Deadly(FoundExample):
+    """Ends the process that opens it."""
+
+    def open(self) -> None:
+        os._exit(1)
+
+
+@pytest.fixture
+def scribbles(tmp_path: Path) -> Path:
+    for label in range(5):
+        for number in range(4):
+            scribble(tmp_path / "scribbles" / f"class {label}" / f"{number}.png", 10 * label + number // 2)
+    (tmp_path / "scribbles" / "class 1" / "broken.png").write_text("not a picture")
+    return tmp_path / "scribbles"
+
+
+def rows(memory: Path) -> tuple[list[object], list[str | None], list[int], np.ndarray, list[bytes | None]]:
+    with open_store(memory, read_only=True) as store:
+        found = store.load()
+        payloads = [store.payload(int(id)) for id in found.ids]
+        return found.labels, found.sources, found.counts.tolist(), found.keys, payloads
+
+
+def test_two_workers_make_the_memory_of_one_process_row_for_row(
+    scribbles: Path, model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apl.cli.batches.AT_ONCE", 3)
+    told = {}
+    for workers in (1, 2):
+        command = ("learn", scribbles, "--memory", tmp_path / f"{workers}.apl", "--model", model, "--workers", workers)
+        status, told[workers], err = said(capsys, *command, "--json")
+        assert status == 1 and "broken.png: not a picture" in err
+    assert told[1] == told[2]
+    one, two = rows(tmp_path / "1.apl"), rows(tmp_path / "2.apl")
+    assert one[:3] == two[:3] and one[4] == two[4] and len(one[0]) > 5
+    np.testing.assert_allclose(one[3], two[3], rtol=1e-5, atol=1e-6)
+    assert said(capsys, "learn", scribbles, "--memory", tmp_path / "2.apl", "--workers", 0)[0] == 2
+
+
+def test_a_worker_that_dies_is_one_sentence(scribbles: Path, model: str) -> None:
+    picture = scribbles / "class 0" / "0.png"
+    with OnlineClassifier.from_pretrained(model) as classifier:
+        with pytest.raises(RuntimeError, match="a worker process ended unexpectedly.*goes on from there"):
+            list(embed_in_processes(classifier, [Deadly(str(picture), "x", "x", picture)], 1))
+
+
+def test_results_keep_their_order_and_few_are_on_their_way() -> None:
+    waiting: set[str] = set()
+    most = 0
+
+    class Slow:
+        def __init__(self, part: Sequence[FoundExample]) -> None:
+            nonlocal most
+            self.batch = Batch(list(part))
+            waiting.add(part[0].where)
+            most = max(most, len(waiting))
+
+        def result(self) -> Batch:
+            waiting.remove(self.batch.examples[0].where)
+            return self.batch
+
+    parts = [[FoundExample(str(number), "", None, "")] for number in range(10)]
+    results = list(in_order(Slow, iter(parts), 3))
+    assert [batch.examples for batch in results] == parts and most == 3
+
+
+def apl(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "apl", *map(str, arguments)], capture_output=True, text=True)
+
+
+def test_ray_makes_the_memory_of_one_process_row_for_row(
+    scribbles: Path, model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    pytest.importorskip("ray")
+    command = ("learn", scribbles, "--model", model, "--memory")
+    said(capsys, *command, tmp_path / "1.apl")
+    done = apl(*command, tmp_path / "2.apl", "--ray", "local", "--workers", 1)
+    assert done.returncode == 1 and "broken.png: not a picture" in done.stderr, done.stderr
+    one, two = rows(tmp_path / "1.apl"), rows(tmp_path / "2.apl")
+    assert one[:3] == two[:3] and one[4] == two[4]
+    np.testing.assert_allclose(one[3], two[3], rtol=1e-5, atol=1e-6)
+
+
+def test_a_ray_address_that_does_not_answer_is_one_sentence(scribbles: Path, model: str, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    done = apl("learn", scribbles, "--model", model, "--memory", tmp_path / "new.apl", "--ray", "127.0.0.1:9")
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("apl learn: no Ray cluster answers at 127.0.0.1:9") and done.stderr.count("\n") == 1
