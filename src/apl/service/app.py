@@ -2,64 +2,56 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator
+import mimetypes
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.staticfiles import StaticFiles
+from starlette.responses import JSONResponse, Response
 
-from apl.learner import Learner
-from apl.service import responses
-from apl.service.guard import Guard, Refused
+from apl.service import learning, routes
+from apl.service.answers import Status
+from apl.service.guard import Activity, Guard
 from apl.service.memories import FIRST, away
-from apl.service.requests import MODELS
-from apl.service.routes import router
-from apl.service.served_model import ServedModel
-from apl.service.settings import Settings
-from apl.service.state import ServiceState
+from apl.service.refusal import Refused
+from apl.service.service import Service, client_of
+from apl.service.settings import LABEL_CHARACTERS, Settings
 from apl.service.telemetry import Metrics, log
 from apl.service.tokens import Tokens, make_token
 from apl.store import StoreAway, StoreError
 
-PAGE = Path(__file__).parent / "page"
+PAGE = {file.name: file.read_bytes() for file in (Path(__file__).parent / "page").iterdir()}
 ABOUT = (
     "A classifier that starts knowing nothing, learns from single examples and keeps only what surprised it. "
-    f"Each named memory is a classifier of its own; the memory `{FIRST}` is always there."
+    f"Each named memory is a classifier of its own; the memory `{FIRST}` is made at the start."
 )
 
 
-def create_app(settings: Settings, learner: Learner | None = None) -> FastAPI:
-    """The service as an ASGI application. What it opens, it opens when it is started."""
-    model = ServedModel.open(settings, learner)
+def create_app(settings: Settings) -> FastAPI:
+    """The service as an ASGI application. Memories are opened when it is started."""
     tokens = None if settings.tokens is None else Tokens.load(settings.tokens)
     owner_token = None
     if settings.share and tokens is None:
         tokens = Tokens({})
         owner_token, entry = make_token("owner", ["*=admin"])
         tokens.add(entry)
-    metrics = Metrics()
+    metrics, activity = Metrics(), Activity()
+    service = Service.make(settings, metrics, tokens, activity)
 
     @asynccontextmanager
     async def running(app: FastAPI) -> AsyncIterator[None]:
-        try:
-            app.state.parts = await ServiceState.open(settings, model, metrics, tokens)
-        except Refused as refusal:
-            app.state.failure = refusal.message
-            raise
-        log.info("ready", extra={"fields": {"model": settings.model, "memories": len(app.state.parts.memories.list())}})
+        await service.memories.open()
+        log.info("ready", extra={"fields": {"model": settings.model, "memories": len(service.memories.list())}})
         try:
             yield
         finally:
-            await app.state.parts.close()
+            await service.memories.close()
             log.info("stopped")
 
     app = FastAPI(
@@ -72,11 +64,11 @@ def create_app(settings: Settings, learner: Learner | None = None) -> FastAPI:
         redoc_url=None,
         exception_handlers=_HANDLERS,
     )
-    app.state.owner_token = owner_token
-    app.include_router(router)
-    _add_health(app, metrics)
-    app.mount("/", StaticFiles(directory=PAGE, html=True))
-    app.openapi = lambda: _openapi(app, settings)  # type: ignore[method-assign]
+    app.state.service, app.state.activity, app.state.owner_token = service, activity, owner_token
+    app.include_router(routes.router)
+    app.include_router(learning.router)
+    _add_health(app, service)
+    _add_page(app)
     if settings.allowed_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -84,32 +76,55 @@ def create_app(settings: Settings, learner: Learner | None = None) -> FastAPI:
             allow_methods=["*"],
             allow_headers=["authorization", "content-type", "idempotency-key"],
         )
-    app.add_middleware(Guard, settings=settings, tokens=tokens, metrics=metrics)
+    app.add_middleware(Guard, settings=settings, tokens=tokens, metrics=metrics, activity=activity)
     return app
 
 
-def _add_health(app: FastAPI, metrics: Metrics) -> None:
-    @app.get("/healthz", response_model=responses.Status, tags=["service"])
-    async def health() -> Response:
+def _add_health(app: FastAPI, service: Service) -> None:
+    @app.get("/healthz", tags=["service"])
+    async def health() -> Status:
         """The process answers."""
-        return _json({"status": "alive"}, 200)
+        return Status(status="alive")
 
-    @app.get("/readyz", response_model=responses.Status, responses={503: {"model": responses.Status}}, tags=["service"])
-    async def ready(request: Request) -> Response:
-        """The model is loaded, the memories answer, and no stop has been asked for."""
-        parts: ServiceState | None = getattr(request.app.state, "parts", None)
-        if parts is None or parts.stopping:
-            return _json({"status": "stopping"}, 503)
-        if not await parts.memories.are_there():
-            return _json({"status": "the memories do not answer"}, 503)
-        return _json({"status": "ready"}, 200)
+    @app.get("/readyz", tags=["service"], responses={503: {"model": Status}})
+    async def ready(response: Response) -> Status:
+        """The model is loaded, the memories answer, and the service is not stopping."""
+        problem = None
+        if service.activity.stopping:
+            problem = "stopping"
+        elif not await service.memories.answer():
+            problem = "the memories do not answer"
+        response.status_code = 503 if problem else 200
+        return Status(status=problem or "ready")
 
     @app.get("/metrics", response_class=Response, tags=["service"], responses={200: {"content": {"text/plain": {}}}})
     async def show_metrics(request: Request) -> Response:
         """For Prometheus. Scope: read for every memory."""
-        if not request.state.client.may("read", "*"):
+        if not client_of(request).may("read", "*"):
             raise Refused(403, "forbidden", "metrics need the scope read for every memory")
-        return Response(metrics.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(service.metrics.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _add_page(app: FastAPI) -> None:
+    """The page by routes of its own: a mount would answer for paths under /v1 that do not exist."""
+
+    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
+    async def page() -> Response:
+        return _file("index.html")
+
+    @app.api_route("/docs", methods=["GET", "HEAD"], include_in_schema=False)
+    async def docs() -> Response:
+        return _file("docs.html")
+
+    @app.api_route("/{name}", methods=["GET", "HEAD"], include_in_schema=False)
+    async def file(name: str) -> Response:
+        return _file(name)
+
+
+def _file(name: str) -> Response:
+    if name not in PAGE:
+        raise Refused(404, "not_found", "there is nothing here")
+    return Response(PAGE[name], media_type=mimetypes.guess_type(name)[0])
 
 
 async def _refused(request: Request, error: Any) -> Response:
@@ -118,13 +133,19 @@ async def _refused(request: Request, error: Any) -> Response:
 
 async def _invalid(request: Request, error: Any) -> Response:
     first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])[:200]
-    return _error(422, "invalid", f"{place}: {first['msg']}")
+    # pydantic names the alternatives of a union in the place of an error.
+    places = [str(part) for part in first["loc"] if part != "body" and "constrained-" not in str(part)]
+    message = first["msg"].removeprefix("Value error, ")
+    if places[-1:] in (["label"], ["to"]) and first["type"] == "string_type":
+        message = f"it must be text of 1 to {LABEL_CHARACTERS} characters, or an integer of 64 bits"
+    return _error(422, "invalid", ": ".join(filter(None, (".".join(places)[:200], message[:300]))))
 
 
 async def _http(request: Request, error: Any) -> Response:
-    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "refused")
-    return _error(error.status_code, code, str(error.detail), dict(error.headers or {}))
+    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid")
+    # FastAPI answers a broken form with 400.
+    status = 422 if error.status_code == 400 else error.status_code
+    return _error(status, code, str(error.detail), dict(error.headers or {}))
 
 
 async def _storage(request: Request, error: Any) -> Response:
@@ -134,28 +155,13 @@ async def _storage(request: Request, error: Any) -> Response:
     return _error(507, "storage", f"nothing was written: {error}")
 
 
-_HANDLERS = {Refused: _refused, RequestValidationError: _invalid, HTTPException: _http, StoreError: _storage}
+_HANDLERS: dict[int | type[Exception], Callable[..., Any]] = {
+    Refused: _refused,
+    RequestValidationError: _invalid,
+    HTTPException: _http,
+    StoreError: _storage,
+}
 
 
 def _error(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> Response:
-    return _json({"error": {"code": code, "message": message}}, status, headers)
-
-
-def _json(content: Any, status: int, headers: dict[str, str] | None = None) -> Response:
-    return Response(json.dumps(content), status, headers, media_type="application/json")
-
-
-def _openapi(app: FastAPI, settings: Settings) -> dict[str, Any]:
-    """FastAPI's description, with the bodies that routes read by themselves, and the tokens."""
-    if not app.openapi_schema:
-        document = FastAPI.openapi(app)
-        _, definitions = models_json_schema(
-            [(model, "validation") for model in MODELS], ref_template="#/components/schemas/{model}"
-        )
-        components = document.setdefault("components", {})
-        components.setdefault("schemas", {}).update(definitions["$defs"])
-        if settings.tokens is not None or settings.share:
-            components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-            document["security"] = [{"token": []}]
-        app.openapi_schema = document
-    return app.openapi_schema
+    return JSONResponse({"error": {"code": code, "message": message}}, status, headers)

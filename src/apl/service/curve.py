@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from apl.classifier.answers import Receipt
@@ -21,22 +21,31 @@ class LearningCurve:
     rows: tuple[int, ...] = ()
 
     @staticmethod
-    def read(settings: Mapping[str, Any]) -> LearningCurve:
-        kept = settings.get(CURVE_SETTING) or {}
-        return LearningCurve(kept.get("seen", 0), kept.get("outcomes", ""), tuple(kept.get("rows", ())))
+    def read(kept: Any) -> LearningCurve:
+        """The curve as a memory keeps it. A curve is no reason to refuse a memory: a damaged one starts over."""
+        if isinstance(kept, Mapping):
+            seen, outcomes, rows = kept.get("seen"), kept.get("outcomes"), kept.get("rows")
+            if (
+                isinstance(seen, int)
+                and isinstance(outcomes, str)
+                and isinstance(rows, list)
+                and set(outcomes) <= set("rwn")
+                and seen >= len(outcomes) == len(rows)
+                and all(isinstance(count, int) and count >= 0 for count in rows)
+            ):
+                return LearningCurve(seen, outcomes[-LESSONS_REMEMBERED:], tuple(rows[-LESSONS_REMEMBERED:]))
+        return LearningCurve()
 
-    def after(self, receipt: Receipt, rows: int) -> LearningCurve:
-        """The curve with one lesson more."""
-        right = receipt.predicted == receipt.label and type(receipt.predicted) is type(receipt.label)
-        letter = "n" if receipt.new_label else "r" if right else "w"
-        return LearningCurve(
-            self.seen + 1,
-            (self.outcomes + letter)[-LESSONS_REMEMBERED:],
-            (*self.rows, rows)[-LESSONS_REMEMBERED:],
-        )
+    def after(self, receipts: Sequence[Receipt], rows: int) -> LearningCurve:
+        """The curve after these lessons, which found `rows` rows."""
+        letters, counts = [], list(self.rows)
+        for receipt in receipts:
+            rows += (receipt.row is not None) - len(receipt.evicted)
+            counts.append(rows)
+            right = receipt.predicted == receipt.label and type(receipt.predicted) is type(receipt.label)
+            letters.append("n" if receipt.new_label else "r" if right else "w")
+        outcomes = (self.outcomes + "".join(letters))[-LESSONS_REMEMBERED:]
+        return LearningCurve(self.seen + len(receipts), outcomes, tuple(counts[-LESSONS_REMEMBERED:]))
 
-    def record(self) -> dict[str, Any]:
-        return {"seen": self.seen, "outcomes": self.outcomes, "rows": list(self.rows)}
-
-    def settings(self) -> dict[str, Any]:
-        return {CURVE_SETTING: self.record()}
+    def setting(self) -> dict[str, Any]:
+        return {CURVE_SETTING: asdict(self) | {"rows": list(self.rows)}}

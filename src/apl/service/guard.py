@@ -1,8 +1,7 @@
-"""What a request passes before anybody reads it, and what every answer carries.
+"""Checks before a request reaches the application: host, site, token, rate, and the size and time of its body.
 
-In order: the host it was sent to, the site it comes from, whose token it shows, how often that client asks, and
-the size of its body, counted while it arrives. Written as plain ASGI, because a framework's middleware would have
-read the body by then.
+Plain ASGI: a framework's middleware would have read the body by then. What comes before the request, heads, trailers and silent
+connections, is bounded by the server (`server.py`).
 """
 
 from __future__ import annotations
@@ -13,9 +12,12 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from apl.service.refusal import Refused, busy, invalid
 from apl.service.settings import Settings, is_loopback
 from apl.service.telemetry import Metrics, log
 from apl.service.tokens import ANYBODY, Client, Tokens
@@ -26,9 +28,14 @@ Send = Callable[[Message], Awaitable[None]]
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 CLIENTS_REMEMBERED = 10_000
-"""Buckets of the request rate that are kept; the longest unused goes first."""
+"""Buckets of the request rate; the longest unused goes first."""
 DRAINED_BYTES = 64_000_000
-"""A body too large is read and thrown away up to here, because a client that is still sending hears no answer."""
+"""A body too large is read and dropped up to here, because a client that is still sending does not read an answer."""
+MOST_SIGNS = {b"[": 20_000, b"{": 20_000, b":": 100_000}
+"""Counted before JSON is parsed: a megabyte of empty lists takes a second to become objects."""
+HEALTH = ("/healthz", "/readyz")
+CLIENT_LEFT = 499
+"""Logged when a client left before its answer."""
 
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
@@ -45,65 +52,87 @@ HEADERS = [
 ]
 
 
-class Refused(Exception):
-    """An answer to be given instead of the one asked for."""
+class ClientLeft(Exception):
+    """The client went away before its request was complete, or did not take its answer."""
 
-    def __init__(self, status: int, code: str, message: str, **headers: str) -> None:
-        super().__init__(message)
-        self.status, self.code, self.message, self.headers = status, code, message, headers
+
+@dataclass
+class Activity:
+    """What the server needs to know to stop: requests that are being answered, and that no more are wanted."""
+
+    under_way: int = 0
+    stopping: bool = False
 
 
 class Guard:
     """The outermost layer of the application."""
 
-    def __init__(self, app: Any, settings: Settings, tokens: Tokens | None, metrics: Metrics) -> None:
-        self.app, self.settings, self.tokens, self.metrics = app, settings, tokens, metrics
-        self.rate = RequestRate(settings.limits.rate_per_second, settings.limits.rate_burst)
+    def __init__(
+        self, app: Any, settings: Settings, tokens: Tokens | None, metrics: Metrics, activity: Activity
+    ) -> None:
+        self.app, self.settings, self.tokens, self.metrics, self.activity = app, settings, tokens, metrics, activity
+        self.rate = RequestRate(settings.rate_per_second)
+        self._held_bytes = 0
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            return await self.app(scope, receive, send)
-        started, answer = time.perf_counter(), _Answer(scope, send)
-        client = None
+            await self.app(scope, receive, send)
+            return
+        started, answer = time.perf_counter(), _Answer(scope, send, self.settings.limits.unread_seconds)
+        client, body = None, _Body(self, scope, receive)
+        self.activity.under_way += 1
         try:
+            if self.activity.stopping and scope["path"] not in HEALTH:
+                raise Refused(503, "stopping", "the service is stopping", connection="close", **{"retry-after": "1"})
             client = self._admit(scope)
-            body = await self._body(scope, receive, self._most_bytes(scope, client))
             scope.setdefault("state", {})["client"] = client
-            await self.app(scope, body, answer.send)
+            if _is_private(scope):
+                await body.read(self._most_bytes(scope, client))
+            await self.app(scope, body.receive, answer.send)
+        except ClientLeft:
+            answer.left = True
         except Refused as refusal:
             await answer.refuse(refusal)
         except Exception:
+            if answer.left:  # frameworks wrap what `send` raises
+                return
             log.exception("failed", extra={"fields": {"request": answer.id, "path": scope["path"]}})
-            await answer.refuse(Refused(500, "internal", "something went wrong here; the log tells what"))
+            await answer.refuse(Refused(500, "internal", "something went wrong; the log of the service says what"))
         finally:
+            self.activity.under_way -= 1
+            self._held_bytes -= body.held
             self._note(scope, answer, client, time.perf_counter() - started)
+
+    def hold(self, size: int) -> None:
+        """Count bytes of bodies in RAM."""
+        if self._held_bytes + size > self.settings.limits.bodies_bytes:
+            raise busy("too many large requests at once: try again later")
+        self._held_bytes += size
 
     def _admit(self, scope: Message) -> Client:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         self._check_host(headers.get("host", ""))
-        private = scope["path"].startswith(("/v1", "/metrics"))
+        private = _is_private(scope)
         allowed_site = self._check_site(headers, private)
         preflight = scope["method"] == "OPTIONS" and allowed_site
         address = (scope.get("client") or ["unknown"])[0]
+        client: Client | None
         if self.tokens is None or not private or preflight:
             client, who = ANYBODY, address
         else:
-            client = self._client(headers.get("authorization", ""))
+            kind, _, token = headers.get("authorization", "").partition(" ")
+            client = self.tokens.client(token.strip()) if kind.lower() == "bearer" else None
             who = f"token {client.name}" if client else address
         wait = self.rate.wait_seconds(who)
         if wait > 0:
             raise Refused(429, "too_many_requests", "too many requests, slow down", **{"retry-after": f"{wait:.0f}"})
         if client is None:
-            raise Refused(
-                401,
-                "unauthorized",
-                "this service needs a token: Authorization: Bearer …",
-                **{"www-authenticate": "Bearer"},
-            )
+            challenge = {"www-authenticate": "Bearer"}
+            raise Refused(401, "unauthorized", "this service needs a token: Authorization: Bearer …", **challenge)
         return client
 
     def _check_host(self, header: str) -> None:
-        """On the loopback interface a foreign name means that a page elsewhere had its name point here."""
+        """On the loopback interface a foreign host name means that a page elsewhere had its name point here."""
         loopback = is_loopback(self.settings.host)
         if not loopback and not self.settings.allowed_hosts:
             return
@@ -116,66 +145,33 @@ class Guard:
             raise Refused(421, "unknown_host", "this service does not answer under that host name: see --allow-host")
 
     def _check_site(self, headers: dict[str, str], private: bool) -> bool:
-        """Refuse what another site's page sends; True if it is a site that was allowed."""
+        """Refuse requests from pages of other sites; True for a site that was allowed."""
         origin = headers.get("origin")
-        if origin is not None:
-            if origin in self.settings.allowed_origins:
-                return True
-            try:
-                own = urlsplit(origin).netloc == headers.get("host", "") != ""
-            except ValueError:
-                own = False
-            if not own:
-                raise Refused(403, "foreign_origin", "pages of other sites may not call this service")
-        elif private and headers.get("sec-fetch-site", "none") in ("cross-site", "same-site"):
-            raise Refused(403, "foreign_origin", "pages of other sites may not call this service")
+        foreign = Refused(403, "foreign_origin", "pages of other sites may not call this service")
+        if origin is None:
+            if private and headers.get("sec-fetch-site", "none") in ("cross-site", "same-site"):
+                raise foreign
+            return False
+        if origin in self.settings.allowed_origins:
+            return True
+        try:
+            own = urlsplit(origin).netloc == headers.get("host", "") != ""
+        except ValueError:
+            own = False
+        if not own:
+            raise foreign
         return False
 
-    def _client(self, header: str) -> Client | None:
-        kind, _, token = header.partition(" ")
-        assert self.tokens is not None
-        return self.tokens.client(token.strip()) if kind.lower() == "bearer" else None
-
     def _most_bytes(self, scope: Message, client: Client) -> int:
-        """Only those who may import a memory may send one."""
+        """Only clients that may import a memory may send one."""
         match scope["path"].split("/"):
-            case ["", "v1", "memories", name, "import"] if client.may("admin", name):
+            case ["", "v1", "memories", name, "import"] if client.may("admin", name, client.identities.get(name)):
                 return self.settings.limits.import_bytes
         return self.settings.limits.body_bytes
 
-    async def _body(self, scope: Message, receive: Receive, most: int) -> Receive:
-        """The whole body, if it is small enough and arrives in time, to be received again by the application."""
-        limits = self.settings.limits
-        too_large = Refused(413, "too_large", f"the body must not exceed {most:,} bytes", connection="close")
-        declared = dict(scope["headers"]).get(b"content-length", b"0")
-        if declared.isdigit() and int(declared) > max(most, DRAINED_BYTES):
-            raise too_large
-        parts, size = [], 0
-        try:
-            async with asyncio.timeout(limits.body_seconds):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        return _given(message)
-                    part = message.get("body", b"")
-                    size += len(part)
-                    if size <= most:
-                        parts.append(part)
-                    elif size > max(most, DRAINED_BYTES):
-                        raise too_large
-                    if not message.get("more_body", False):
-                        break
-        except TimeoutError:
-            raise Refused(
-                408, "too_slow", f"the body took more than {limits.body_seconds:g} s", connection="close"
-            ) from None
-        if size > most:
-            raise too_large
-        return _given({"type": "http.request", "body": b"".join(parts), "more_body": False}, receive)
-
     def _note(self, scope: Message, answer: _Answer, client: Client | None, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "other")
-        status = answer.status or 499
+        status = CLIENT_LEFT if answer.left or answer.status is None else answer.status
         self.metrics.requests.labels(scope["method"] if route != "other" else "other", route, str(status)).inc()
         self.metrics.latency.labels(route).observe(seconds)
         fields = {
@@ -190,15 +186,109 @@ class Guard:
         log.info("request", extra={"fields": fields})
 
 
-class RequestRate:
-    """A bucket of requests per client, refilled steadily."""
+def _is_private(scope: Message) -> bool:
+    """Other paths need no token, and their bodies are never read."""
+    path: str = scope["path"]
+    return path.startswith(("/v1", "/metrics"))
 
-    def __init__(self, per_second: float, burst: float) -> None:
-        self.per_second, self.burst = per_second, max(1.0, burst)
+
+class _Body:
+    """A body that is read whole, if it is small enough and arrives in time, before the application sees the request."""
+
+    def __init__(self, guard: Guard, scope: Message, receive: Receive) -> None:
+        self.guard, self._receive = guard, receive
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.held = 0
+        self._content: bytes | None = b""
+
+    async def read(self, most: int) -> None:
+        limits = self.guard.settings.limits
+        try:
+            async with asyncio.timeout(limits.body_seconds):
+                self._content = await self._whole(most)
+        except TimeoutError:
+            message = f"the body took more than {limits.body_seconds:g} s"
+            raise Refused(408, "too_slow", message, connection="close") from None
+        if self.headers.get(b"content-type", b"").strip().lower().startswith(b"application/json"):
+            for sign, count in MOST_SIGNS.items():
+                if self._content.count(sign) > count:
+                    raise invalid(f"more than {count:,} times {sign.decode()!r}: no example needs so many")
+
+    async def _whole(self, most: int) -> bytes:
+        too_large = Refused(413, "too_large", f"the body must not exceed {most:,} bytes", connection="close")
+        declared = self.headers.get(b"content-length", b"0")
+        if declared.isdigit() and int(declared) > max(most, DRAINED_BYTES):
+            raise too_large
+        parts, size, more = [], 0, True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientLeft
+            part, more = message.get("body", b""), message.get("more_body", False)
+            size += len(part)
+            if size > max(most, DRAINED_BYTES):
+                raise too_large
+            if size <= most:
+                self.guard.hold(len(part))
+                self.held += len(part)
+                parts.append(part)
+        if size > most:
+            raise too_large
+        return b"".join(parts)
+
+    async def receive(self) -> Message:
+        """The body in one message; after it, what the server has to say (that the client has left)."""
+        if self._content is None:
+            return await self._receive()
+        message = {"type": "http.request", "body": self._content, "more_body": False}
+        self._content = None
+        return message
+
+
+class _Answer:
+    """Adds the headers of every answer, remembers the status, and gives up on clients that do not read."""
+
+    def __init__(self, scope: Message, send: Send, unread_seconds: float) -> None:
+        self._send, self._unread_seconds = send, unread_seconds
+        self.status: int | None = None
+        self.left = False
+        self.id = uuid.uuid4().hex[:16]
+        self._private = _is_private(scope)
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = [*message.get("headers", []), *HEADERS, (b"x-request-id", self.id.encode())]
+            if not any(name == b"cache-control" for name, _ in headers):
+                headers.append((b"cache-control", b"no-store" if self._private else b"no-cache"))
+            message = {**message, "headers": headers}
+        try:
+            async with asyncio.timeout(self._unread_seconds):
+                await self._send(message)
+        except TimeoutError:
+            self.left = True
+            raise ClientLeft from None
+
+    async def refuse(self, refusal: Refused) -> None:
+        if self.status is not None:
+            return  # too late: the answer has begun
+        body = json.dumps({"error": {"code": refusal.code, "message": refusal.message}}).encode()
+        headers = {"content-type": "application/json", "content-length": str(len(body)), **refusal.headers}
+        encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+        with suppress(ClientLeft):
+            await self.send({"type": "http.response.start", "status": refusal.status, "headers": encoded})
+            await self.send({"type": "http.response.body", "body": body})
+
+
+class RequestRate:
+    """A bucket of requests per client, refilled steadily; a full one holds those of two seconds."""
+
+    def __init__(self, per_second: float) -> None:
+        self.per_second, self.burst = per_second, max(1.0, 2 * per_second)
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait_seconds(self, who: str) -> float:
-        """0 if the client may go on, and then one request is taken; else how long until it may."""
+        """0 if the client may go on, and then one request is taken; else the time until it may."""
         if self.per_second <= 0:
             return 0.0
         now = time.monotonic()
@@ -209,44 +299,3 @@ class RequestRate:
         if len(self._buckets) > CLIENTS_REMEMBERED:
             self._buckets.popitem(last=False)
         return 0.0 if allowed else max(1.0, (1 - left) / self.per_second)
-
-
-class _Answer:
-    """Adds the headers every answer carries, and remembers the status."""
-
-    def __init__(self, scope: Message, send: Send) -> None:
-        self._send, self.status = send, None
-        self.id = uuid.uuid4().hex[:16]
-        self._private = scope["path"].startswith(("/v1", "/metrics"))
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            headers = [*message.get("headers", []), *HEADERS, (b"x-request-id", self.id.encode())]
-            if self._private and not any(name == b"cache-control" for name, _ in headers):
-                headers.append((b"cache-control", b"no-store"))
-            message = {**message, "headers": headers}
-        await self._send(message)
-
-    async def refuse(self, refusal: Refused) -> None:
-        if self.status is not None:
-            return
-        body = json.dumps({"error": {"code": refusal.code, "message": refusal.message}}).encode()
-        headers = {"content-type": "application/json", "content-length": str(len(body)), **refusal.headers}
-        encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
-        await self.send({"type": "http.response.start", "status": refusal.status, "headers": encoded})
-        await self.send({"type": "http.response.body", "body": body})
-
-
-def _given(first: Message, then: Receive | None = None) -> Receive:
-    """A `receive` that gives this message, and after it what the server has to say (that the client has gone)."""
-    given = False
-
-    async def receive() -> Message:
-        nonlocal given
-        if given and then is not None:
-            return await then()
-        given = True
-        return first
-
-    return receive

@@ -1,107 +1,113 @@
-"""The named memories of one home. Each is opened when first asked for, and stays open."""
+"""The named memories in one place. Each is opened when first asked for, and stays open."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from apl.classifier.session import Session, open_memory
-from apl.service.guard import Refused
-from apl.service.memory_worker import MemoryWorker
-from apl.service.served_model import ServedModel
+from apl.classifier.online import OnlineClassifier
+from apl.service.refusal import Refused, invalid
+from apl.service.served_memory import ServedMemory
 from apl.service.settings import Settings
 from apl.service.telemetry import Metrics
-from apl.store import FingerprintMismatch, StoreAway, StoreBusy, delete_memory, list_memories
-from apl.store.errors import StoreError
+from apl.store import FingerprintMismatch, StoreAway, StoreBusy, StoreError, delete_memory, find_memory, list_memories
 from apl.store.rows import checked_name
 
 THREADS = 4
-"""Memories that work at the same time; more wait for a thread, none for another memory."""
+"""Memories that work at the same time; others wait for a thread, none for another memory."""
 FIRST = "default"
-"""The memory that is always there."""
+"""The memory that is made at the start."""
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Listed:
-    """A memory of the home, open or not."""
+    """A memory, open or not."""
 
     name: str
     rows: int
     created: float
     usable: bool
+    identity: str
+    """Differs between two memories of the same name, one made after the other was deleted."""
 
 
-class OpenMemories:
+class Memories:
     """To be used from one event loop."""
 
-    def __init__(self, settings: Settings, model: ServedModel, metrics: Metrics) -> None:
-        self.settings, self.model, self.metrics = settings, model, metrics
-        self.fingerprint = model.fingerprint
+    def __init__(self, settings: Settings, template: OnlineClassifier, metrics: Metrics) -> None:
+        self.settings, self.template, self.metrics = settings, template, metrics
+        self.fingerprint: str = template.store.fingerprint
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="memory")
-        self._workers: dict[str, MemoryWorker] = {}
+        self._open: dict[str, ServedMemory] = {}
         self._known: dict[str, Listed] = {}
         self._changing = asyncio.Lock()
 
     async def open(self) -> None:
         """Find the memories that are there, and make the first one if there is none of its name."""
         try:
-            found = await self._in_thread(lambda: list_memories(self.settings.memory))
+            found = await self.in_thread(lambda: list_memories(self.settings.memory))
         except StoreAway as error:
             raise away(error) from None
         except StoreError:
             found = []  # a file that does not exist yet; if it is something worse, opening it says so
         for info in found:
             usable = info.fingerprint == self.fingerprint
-            self._known[info.name] = Listed(info.name, info.rows, info.created, usable)
+            self._known[info.name] = Listed(info.name, info.rows, info.created, usable, repr(info.created))
             self.metrics.rows.labels(info.name).set(info.rows)
         if FIRST not in self._known:
             await self.make(FIRST)
         elif self._known[FIRST].usable:
-            await self.worker(FIRST)
+            await self.get(FIRST)
         elif not any(known.usable for known in self._known.values()):
-            # The home of another model's memories, as when `apl serve` is tried with one model after the other.
+            # All memories here belong to other models, as when `apl serve` is tried with one model after the other.
             name = re.sub(r"[^A-Za-z0-9_-]", "-", Path(self.settings.model).name)[:64]
             await self.make(self.fingerprint[:64] if name in self._known else name)
 
     async def close(self) -> None:
         async with self._changing:
-            for worker in list(self._workers.values()):
-                await worker.close()
-            self._workers.clear()
+            for memory in list(self._open.values()):
+                await memory.close()
+            self._open.clear()
         self.threads.shutdown()
 
     def list(self) -> list[Listed]:
-        def current(known: Listed) -> Listed:
-            worker = self._workers.get(known.name)
-            rows = known.rows if worker is None else len(worker.world.memory)
-            return Listed(known.name, rows, known.created, known.usable)
+        return [self.listed(name) for name in sorted(self._known)]
 
-        return [current(self._known[name]) for name in sorted(self._known)]
+    def listed(self, name: str) -> Listed:
+        self._require(name)
+        known, memory = self._known[name], self._open.get(name)
+        return known if memory is None else replace(known, rows=memory.rows)
 
-    async def are_there(self) -> bool:
-        """Whether the home of the memories answers."""
+    def identity(self, name: str) -> str | None:
+        """Of the memory that has this name now."""
+        known = self._known.get(name)
+        return None if known is None else known.identity
+
+    async def answer(self) -> bool:
+        """True if the place of the memories answers."""
         try:
-            for worker in list(self._workers.values())[:1]:
-                await asyncio.wait_for(self._in_thread(worker.session.store.generation), 5)
+            for memory in list(self._open.values())[:1]:
+                await asyncio.wait_for(memory.run(lambda classifier: classifier.store.generation()), 5)
             return True
-        except (StoreError, TimeoutError):
+        except (StoreError, TimeoutError, Refused):
             return False
 
-    async def worker(self, name: str) -> MemoryWorker:
+    async def get(self, name: str) -> ServedMemory:
         """An existing memory, open."""
-        worker = self._workers.get(name)
-        if worker is not None:
-            return worker
+        memory = self._open.get(name)
+        if memory is not None:
+            return memory
         self._require(name)
         async with self._changing:
             self._require(name)
-            return await self._open(name)
+            return await self._opened(name)
 
     async def make(self, name: str) -> bool:
         """Make a memory; False if it was there already."""
@@ -112,62 +118,47 @@ class OpenMemories:
             if len(self._known) >= self.settings.limits.memories:
                 most = self.settings.limits.memories
                 raise Refused(409, "too_many_memories", f"there are {most} memories, and no more are allowed")
-            self._known[name] = Listed(name, 0, 0.0, True)
-            try:
-                worker = await self._open(name)
-            except BaseException:
-                del self._known[name]
-                raise
-            self._known[name] = Listed(name, 0, worker.session.store.created, True)
+            memory = await self._opened(name)
+            self._known[name] = Listed(name, memory.rows, memory.created, True, repr(memory.created))
             return True
 
     async def delete(self, name: str) -> None:
         self._require(name)
         async with self._changing:
             self._require(name)
-            worker = self._workers.pop(name, None)
-            if worker is not None:
-                await worker.close()
-            if self.settings.memory not in (None, "ram:"):
+            memory = self._open.pop(name, None)
+            if memory is not None:
+                await memory.close()
+            if not self.settings.in_ram:
                 with plain_refusals():
-                    await self._in_thread(lambda: delete_memory(self.settings.memory, name))
+                    await self.in_thread(lambda: _deleted(self.settings.memory, name))
             del self._known[name]
             self.metrics.forget_memory(name)
+
+    async def in_thread(self, work: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self.threads, work)
 
     def _require(self, name: str) -> None:
         valid_name(name)
         if name not in self._known:
             raise Refused(404, "no_such_memory", f"there is no memory {name!r}")
 
-    async def _open(self, name: str) -> MemoryWorker:
-        if name not in self._workers:
-            with plain_refusals():
-                session = await self._in_thread(lambda: self._open_memory(name))
-            self._workers[name] = MemoryWorker(
-                session, self.model, self.threads, self.settings.limits.rows, self.metrics
+    async def _opened(self, name: str) -> ServedMemory:
+        if name not in self._open:
+            settings = self.settings
+            classifier = self.template.sibling(
+                memory=settings.memory, name=name, recall=settings.recall, max_rows=settings.max_rows
             )
-        return self._workers[name]
+            with plain_refusals():
+                await self.in_thread(classifier.open)
+            self._open[name] = ServedMemory(name, classifier, self.threads, settings.limits, self.metrics)
+        return self._open[name]
 
-    def _open_memory(self, name: str) -> Session:
-        parameters = {
-            "model": self.settings.model,
-            "encoder": None,
-            "recall": self.settings.recall,
-            "memory": self.settings.memory,
-            "name": name,
-            "read_only": False,
-            "decoder_of": None,
-            "max_rows": self.settings.max_rows,
-            "max_rows_per_class": None,
-            "consolidate": True,
-            "sigma": None,
-            "k": None,
-            "ink": "auto",
-        }
-        return open_memory(parameters, self.model.learner, self.model.encoder)
 
-    async def _in_thread(self, work: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self.threads, work)
+def _deleted(place: str | None, name: str) -> None:
+    """A memory that somebody else deleted in the meantime is deleted too."""
+    if find_memory(place, name) is not None:
+        delete_memory(place, name)
 
 
 def away(error: Exception) -> Refused:
@@ -180,20 +171,19 @@ def valid_name(name: str) -> str:
             raise ValueError("a memory's name needs more than dots")
         return checked_name(name)
     except ValueError as error:
-        raise Refused(422, "invalid", str(error)[:200]) from None
+        raise invalid(str(error)[:200]) from None
 
 
-class plain_refusals:
-    """Errors of a home of memories, as answers."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if isinstance(error, FingerprintMismatch):
-            raise Refused(409, "other_model", str(error)) from error
-        if isinstance(error, StoreBusy):
-            raise Refused(409, "memory_busy", f"the memory is being written by another program: {error}") from error
-        if isinstance(error, StoreAway):
-            raise away(error) from error
-        if isinstance(error, StoreError):
-            raise Refused(507, "storage", f"the memory could not be used: {error}") from error
+@contextmanager
+def plain_refusals() -> Iterator[None]:
+    """Errors of a store, as answers."""
+    try:
+        yield
+    except FingerprintMismatch as error:
+        raise Refused(409, "other_model", str(error)) from error
+    except StoreBusy as error:
+        raise Refused(409, "memory_busy", f"the memory is being written by another program: {error}") from error
+    except StoreAway as error:
+        raise away(error) from error
+    except StoreError as error:
+        raise Refused(507, "storage", f"the memory could not be used: {error}") from error

@@ -1,361 +1,282 @@
-"""The paths under /v1: what can be done with a memory over HTTP."""
+"""Paths under /v1 for memories and their rows."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import time
-from collections.abc import Callable
-from functools import partial
+import base64
+import tempfile
+from pathlib import Path as FilePath
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, Path, Query
+from fastapi.security import HTTPBearer
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from apl.classifier.answers import Receipt
-from apl.service import bundle, responses, views
-from apl.service.episodes import as_events, play
-from apl.service.guard import Refused
-from apl.service.memories import valid_name
-from apl.service.memory_worker import MemoryWorker
-from apl.service.openapi import Anyway, Name, RetryKey, RowId, Top, body, errors
-from apl.service.pictures import unusable
-from apl.service.requests import (
-    Example,
-    Forgetting,
-    Lesson,
-    Lessons,
-    Question,
-    Questions,
-    Renaming,
-    Restoring,
-    Sharing,
-    check_text,
-    decode,
-    digest,
-    media_type,
-    read_examples,
-    read_json,
+from apl.classifier.online import OnlineClassifier
+from apl.service.answers import (
+    Counts,
+    Curve,
+    Forgotten,
+    Imported,
+    MemoryList,
+    MemoryRecord,
+    MemoryState,
+    Renamed,
+    RowRecord,
+    Rows,
+    ServiceInfo,
+    Shared,
+    class_counts,
+    errors,
 )
-from apl.service.settings import TOP
+from apl.service.bodies import Forgetting, Renaming, Sharing
+from apl.service.curve import CURVE_SETTING, LearningCurve
+from apl.service.live import EVENT_STREAM, changes
+from apl.service.refusal import Refused, invalid
+from apl.service.service import Service, allow, client_of, memory_of, scope_in, service_of
 from apl.service.sharing import invite
-from apl.service.state import ServiceState
+from apl.store import FingerprintMismatch, Row, StoreError
+from apl.store.archive import TooLarge
+from apl.store.transfer import export_memory, read_exported
+
+ZIP = "application/zip"
+ZIP_BODY = {"requestBody": {"required": True, "content": {ZIP: {"schema": {"type": "string", "format": "binary"}}}}}
+Name = Annotated[str, Path(description="The memory's name.", json_schema_extra={"pattern": "^[A-Za-z0-9._-]{1,64}$"})]
+RowId = Annotated[int, Path(ge=1, lt=2**63)]
 
 
-async def _only_known_parameters(request: Request) -> None:
-    """What is misspelt would else be ignored."""
+async def only_known_parameters(request: Request) -> None:
+    """A misspelt query parameter is an error."""
     known = {field.alias for field in request.scope["route"].dependant.query_params}
     if unknown := set(request.query_params) - known:
-        raise unusable(f"{min(unknown)[:100]}: no such query parameter is expected here")
+        raise invalid(f"{min(unknown)[:100]}: no such query parameter is expected here")
 
 
-router = APIRouter(prefix="/v1", responses=errors(), dependencies=[Depends(_only_known_parameters)])
+DEPENDENCIES = [Depends(only_known_parameters), Depends(HTTPBearer(auto_error=False))]
+"""The second one only tells readers of the description that tokens are bearer tokens; the guard checks them."""
+router = APIRouter(prefix="/v1", responses=errors(404, 409, 507), dependencies=DEPENDENCIES)
 
 
-def _post(verb: str, answer: type, tag: str, asked: type, **form: bool) -> Callable[..., Any]:
-    """A verb of a memory, with a body."""
-    return router.post(
-        f"/memories/{{name}}/{verb}",
-        response_model=answer,
-        openapi_extra=body(asked, **form),
-        responses=errors(404, 409, 415, 507),
-        tags=[tag],
-    )
+# --- memories -----------------------------------------------------------------------------------------------------
 
 
-# --- memories -------------------------------------------------------------------------------------
+@router.get("/service", tags=["service"])
+async def service(request: Request) -> ServiceInfo:
+    """What runs here, and the client's own rights."""
+    return service_of(request).info(client_of(request))
 
 
-@router.get("/service", response_model=responses.ServiceInfo, tags=["service"])
-async def service(request: Request) -> Response:
-    """What runs here, and who is asking."""
-    parts, client = _parts(request), request.state.client
-    return _json(
-        {
-            "version": parts.version,
-            "model": parts.model.name,
-            "takes": parts.model.takes,
-            "fingerprint": parts.memories.fingerprint,
-            "image_size": parts.model.image_size,
-            "client": client.name,
-            "admin": client.may("admin", "*"),
-        }
-    )
-
-
-@router.get("/memories", response_model=responses.MemoryList, tags=["memories"])
-async def list_memories(request: Request) -> Response:
+@router.get("/memories", tags=["memories"])
+async def list_memories(request: Request) -> MemoryList:
     """The memories this client may read."""
-    visible = [vars(m) for m in _parts(request).memories.list() if request.state.client.may("read", m.name)]
-    return _json({"memories": visible})
+    found = service_of(request).memories.list()
+    scopes = [scope_in(request, one.name) for one in found]
+    records = [vars(one) | {"scope": scope} for one, scope in zip(found, scopes, strict=True) if scope is not None]
+    return MemoryList(memories=[MemoryRecord.model_validate(record) for record in records])
 
 
-@router.put(
-    "/memories/{name}",
-    response_model=responses.MemoryState,
-    tags=["memories"],
-    responses={201: {"model": responses.MemoryState}, **errors(409, 507)},
-)
-async def make_memory(request: Request, name: Name) -> Response:
+@router.put("/memories/{name}", tags=["memories"], responses={201: {"model": MemoryState}})
+async def make_memory(request: Request, response: Response, name: Name) -> MemoryState:
     """Make a memory; one that is there already stays as it is. Scope: admin."""
-    _allow(request, "admin", name)
-    made = await _parts(request).memories.make(name)
-    worker = await _parts(request).memories.worker(name)
-    return _json(await worker.run(lambda: views.state(worker)), 201 if made else 200)
+    allow(request, "admin", name)
+    response.status_code = 201 if await service_of(request).memories.make(name) else 200
+    return await _state(request, name)
 
 
-@router.get(
-    "/memories/{name}", response_model=responses.MemoryState, responses=errors(404, 409, 507), tags=["memories"]
-)
-async def show_memory(request: Request, name: Name) -> Response:
+@router.get("/memories/{name}", tags=["memories"])
+async def show_memory(request: Request, name: Name) -> MemoryState:
     """Rows, classes, and how the latest lessons went. Scope: read."""
-    worker = await _worker(request, "read", name)
-    return _json(await worker.run(lambda: views.state(worker)))
+    return await _state(request, name)
 
 
-@router.delete("/memories/{name}", status_code=204, responses=errors(404, 409, 507), tags=["memories"])
-async def delete_memory(request: Request, name: Name) -> Response:
+@router.delete("/memories/{name}", status_code=204, tags=["memories"])
+async def delete_memory(request: Request, name: Name) -> None:
     """Delete a memory with all its rows. Scope: admin."""
-    _allow(request, "admin", name)
-    await _parts(request).memories.delete(name)
-    return Response(status_code=204)
+    allow(request, "admin", name)
+    await service_of(request).memories.delete(name)
 
 
-@_post("share", responses.Shared, "memories", Sharing, form=False)
-async def share(request: Request, name: Name) -> Response:
+@router.post("/memories/{name}/share", tags=["memories"])
+async def share(request: Request, name: Name, body: Sharing) -> Shared:
     """A link and a QR code for others on the local network, with a token for this memory alone. Scope: admin."""
-    await _worker(request, "admin", name)
-    what, parts = await read_json(request, Sharing), _parts(request)
-    port = request.scope["server"][1]
-    return _json(await asyncio.to_thread(invite, parts.tokens, parts.settings.host, port, name, what.scope))
+    await memory_of(request, "admin", name)
+    parts: Service = service_of(request)
+    identity = parts.memories.listed(name).identity
+    port = int(request.scope["server"][1])
+    return await asyncio.to_thread(invite, parts.tokens, parts.settings.host, port, name, identity, body.scope)
+
+
+@router.get("/memories/{name}/counts", tags=["memories"])
+async def counts(request: Request, name: Name) -> Counts:
+    """Rows of each class. Scope: read."""
+    memory = await memory_of(request, "read", name)
+    return await memory.run(lambda classifier: Counts.of(classifier.counts()))
 
 
 @router.get(
-    "/memories/{name}/counts", response_model=responses.Counts, responses=errors(404, 409, 507), tags=["memories"]
+    "/memories/{name}/events",
+    tags=["memories"],
+    response_class=Response,
+    responses={200: {"content": {EVENT_STREAM: {}}}},
 )
-async def counts(request: Request, name: Name) -> Response:
-    """Rows of each class. Scope: read."""
-    worker = await _worker(request, "read", name)
-    return _json(await worker.run(lambda: views.counts(worker.session)))
+async def events(request: Request, name: Name) -> Response:
+    """Server-sent events: `changed` at the start and after every change, `deleted` when the memory is. Scope: read."""
+    memory, parts = await memory_of(request, "read", name), service_of(request)
+    parts.streams.check()
+    return StreamingResponse(changes(memory, parts.streams, lambda: parts.activity.stopping), media_type=EVENT_STREAM)
 
 
-# --- asking and teaching --------------------------------------------------------------------------
+@router.get(
+    "/memories/{name}/export", tags=["memories"], response_class=Response, responses={200: {"content": {ZIP: {}}}}
+)
+async def export(request: Request, name: Name) -> Response:
+    """The whole memory as a zip archive of JSON and safetensors. Scope: read."""
+    memory = await memory_of(request, "read", name)
+    content = await memory.run(_packed)
+    return Response(content, media_type=ZIP, headers={"content-disposition": f'attachment; filename="{name}.zip"'})
 
 
-@_post("predict", responses.Answer, "examples", Question)
-async def predict(request: Request, name: Name, top: Top = TOP, anyway: Anyway = False) -> Response:
-    """What is this? Scope: read."""
-    worker = await _worker(request, "read", name)
-    _, embeddings = await _examples(request, many=False, labelled=False, anyway=anyway)
-    return _json((await worker.ask(embeddings, top))[0])
+@router.post("/memories/{name}/import", tags=["memories"], openapi_extra=ZIP_BODY, responses=errors(415))
+async def import_(request: Request, name: Name) -> Imported:
+    """Copy an exported memory into this one; rows it has already are left out. Scope: admin."""
+    memory, limits = await memory_of(request, "admin", name), service_of(request).settings.limits
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != ZIP:
+        raise Refused(415, "media_type", f"the body must be {ZIP}")
+    content = await request.body()
+    return await memory.run(
+        lambda classifier: _take_in(content, classifier, limits.import_bytes, limits.rows), changes=True
+    )
 
 
-@_post("predict/batch", responses.Answers, "examples", Questions, many=True)
-async def predict_batch(request: Request, name: Name, top: Top = TOP, anyway: Anyway = False) -> Response:
-    """The same for several pictures. Scope: read."""
-    worker = await _worker(request, "read", name)
-    _, embeddings = await _examples(request, many=True, labelled=False, anyway=anyway)
-    return _json({"answers": await worker.ask(embeddings, top)})
+# --- rows ---------------------------------------------------------------------------------------------------------
 
 
-@_post("explain", responses.ExplainedAnswer, "examples", Question)
-async def explain(request: Request, name: Name, top: Top = TOP, anyway: Anyway = False) -> Response:
-    """What is this, and what would simpler readers of the same neighbours say? Scope: read."""
-    worker = await _worker(request, "read", name)
-    _, embeddings = await _examples(request, many=False, labelled=False, anyway=anyway)
-    return _json(await worker.explain(embeddings[0], top))
+@router.post("/memories/{name}/forget", tags=["rows"])
+async def forget(request: Request, name: Name, body: Forgetting) -> Forgotten:
+    """Forget a class, a row, or everything from a source. Scope: learn."""
+    memory = await memory_of(request, "learn", name)
+
+    def forgotten(classifier: OnlineClassifier) -> Forgotten:
+        gone = classifier.forget(label=body.label, row=body.row, source=body.source)
+        return Forgotten(rows=list(gone), rebuilt=list(gone.rebuilt))
+
+    return await memory.run(forgotten, changes=True)
 
 
-@_post("learn", Receipt, "examples", Lesson, labelled=True)
-async def learn(request: Request, name: Name, key: RetryKey = None, anyway: Anyway = False) -> Response:
-    """This is a …: predict, be told, remember it if it was surprising. Once answered, it lasts. Scope: learn."""
-    return _json((await _learn(request, name, key, anyway=anyway, many=False))[0])
-
-
-@_post("learn/batch", responses.TaughtMany, "examples", Lessons, many=True, labelled=True)
-async def learn_batch(request: Request, name: Name, key: RetryKey = None, anyway: Anyway = False) -> Response:
-    """The same for several pictures in their order; all of them last, or none. Scope: learn."""
-    return _json({"receipts": await _learn(request, name, key, anyway=anyway, many=True)})
-
-
-async def _learn(request: Request, name: str, key: str | None, *, anyway: bool, many: bool) -> list[dict[str, Any]]:
-    worker = await _worker(request, "learn", name)
-    examples, embeddings = await _examples(request, many=many, labelled=True, anyway=anyway)
-    return await worker.teach(embeddings, examples, key, digest(examples))
-
-
-# --- rows -----------------------------------------------------------------------------------------
-
-
-@_post("forget", responses.ForgottenRows, "rows", Forgetting, form=False)
-async def forget(request: Request, name: Name) -> Response:
-    """Forget a class, a row, or what came from a source. Scope: learn."""
-    worker = await _worker(request, "learn", name)
-    what = await read_json(request, Forgetting)
-    return _json(await worker.run(lambda: worker.corrections.forget(what.label, what.row, what.source)))
-
-
-@_post("restore", responses.Restored, "rows", Restoring, form=False)
-async def restore(request: Request, name: Name) -> Response:
-    """Undo one of the latest forgettings, as long as the service has not been restarted. Scope: learn."""
-    worker = await _worker(request, "learn", name)
-    what = await read_json(request, Restoring)
-    return _json(await worker.run(lambda: worker.corrections.restore(what.undo)))
-
-
-@_post("rename", responses.Renamed, "rows", Renaming, form=False)
-async def rename(request: Request, name: Name) -> Response:
+@router.post("/memories/{name}/rename", tags=["rows"])
+async def rename(request: Request, name: Name, body: Renaming) -> Renamed:
     """Give a class another name. Scope: learn."""
-    worker = await _worker(request, "learn", name)
-    what = await read_json(request, Renaming)
-    check_text(what.to, "to")
-    return _json(await worker.run(lambda: worker.corrections.rename(what.label, what.to)))
+    memory = await memory_of(request, "learn", name)
+
+    def renamed(classifier: OnlineClassifier) -> Renamed:
+        joined = body.to != body.label and body.to in classifier.counts()
+        try:
+            return Renamed(rows=classifier.rename(body.label, body.to), joined=joined)
+        except KeyError:
+            raise Refused(404, "no_such_class", f"there is no class {body.label!r}") from None
+
+    return await memory.run(renamed, changes=True)
 
 
-@router.get("/memories/{name}/rows", response_model=responses.Rows, responses=errors(404, 409, 507), tags=["rows"])
+@router.get("/memories/{name}/rows", tags=["rows"])
 async def rows(
     request: Request,
     name: Name,
     after: Annotated[int, Query(ge=0, lt=2**63, description="Only rows with larger ids.")] = 0,
     limit: Annotated[int, Query(ge=1, le=500)] = 200,
     images: Annotated[bool, Query(description="Send the kept pictures along.")] = False,
-) -> Response:
+) -> Rows:
     """The rows, oldest first. Scope: read."""
-    worker = await _worker(request, "read", name)
-    return _json(await worker.run(lambda: views.rows(worker, after, limit, images)))
+    memory, text = await memory_of(request, "read", name), service_of(request).takes == "text"
+
+    def page(classifier: OnlineClassifier) -> Rows:
+        ids = classifier.store.ids(after, limit + 1)
+        found = classifier.store.some_rows(ids[:limit])
+        return Rows(
+            rows=[_record(row, text, images) for row in found], next=ids[limit - 1] if len(ids) > limit else None
+        )
+
+    return await memory.run(page)
 
 
-@router.get(
-    "/memories/{name}/rows/{row}", response_model=responses.RowRecord, responses=errors(404, 409, 507), tags=["rows"]
-)
-async def row(request: Request, name: Name, row: RowId) -> Response:
+@router.get("/memories/{name}/rows/{row}", tags=["rows"])
+async def row(request: Request, name: Name, row: RowId) -> RowRecord:
     """One row with its picture. Scope: read."""
-    worker = await _worker(request, "read", name)
-    return _json(await worker.run(lambda: views.row(worker, row, True)))
+    memory, text = await memory_of(request, "read", name), service_of(request).takes == "text"
+    return await memory.run(lambda classifier: _record(_row(classifier, row), text, True))
 
 
 @router.get(
     "/memories/{name}/rows/{row}/image",
-    response_class=Response,
     tags=["rows"],
-    responses={200: {"content": {"image/png": {}, "image/jpeg": {}}}, **errors(404, 409, 507)},
+    response_class=Response,
+    responses={200: {"content": {"image/png": {}, "image/jpeg": {}}}},
 )
 async def image(request: Request, name: Name, row: RowId) -> Response:
     """The kept picture of a row, ink bright on black. Scope: read."""
-    worker = await _worker(request, "read", name)
-    picture = await worker.run(lambda: views.picture(worker, row))
-    return Response(picture, media_type=views.media_type_of(picture))
+    memory, text = await memory_of(request, "read", name), service_of(request).takes == "text"
+    kept = (await memory.run(lambda classifier: _row(classifier, row))).payload
+    if kept is None or text:
+        raise Refused(404, "no_picture", f"row {row} was written without a picture")
+    return Response(kept, media_type="image/jpeg" if kept.startswith(b"\xff\xd8") else "image/png")
 
 
-@router.get(
-    "/memories/{name}/export",
-    response_class=Response,
-    tags=["memories"],
-    responses={200: {"content": {bundle.MEDIA_TYPE: {}}}, **errors(404, 409, 507)},
-)
-async def export(request: Request, name: Name) -> Response:
-    """The whole memory as a zip archive of JSON and safetensors. Scope: read."""
-    worker = await _worker(request, "read", name)
-    content = await worker.run(lambda: bundle.pack(worker.session.store))
-    headers = {"content-disposition": f'attachment; filename="{name}.zip"'}
-    return Response(content, media_type=bundle.MEDIA_TYPE, headers=headers)
+# --- inside -------------------------------------------------------------------------------------------------------
 
 
-@router.post(
-    "/memories/{name}/import",
-    response_model=responses.Imported,
-    tags=["memories"],
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {bundle.MEDIA_TYPE: {"schema": {"type": "string", "contentMediaType": bundle.MEDIA_TYPE}}},
-        }
-    },
-    responses=errors(404, 409, 415, 507),
-)
-async def import_(request: Request, name: Name) -> Response:
-    """Copy an exported memory into this one; rows it has already are left out. Scope: admin."""
-    worker = await _worker(request, "admin", name)
-    if media_type(request) != bundle.MEDIA_TYPE:
-        raise Refused(415, "media_type", f"the body must be {bundle.MEDIA_TYPE}")
-    content, limits = await request.body(), _parts(request).settings.limits
+async def _state(request: Request, name: str) -> MemoryState:
+    memory = await memory_of(request, "read", name)
+    listed, scope = service_of(request).memories.listed(name), scope_in(request, name)
 
-    def take_in() -> dict[str, Any]:
+    def state(classifier: OnlineClassifier) -> MemoryState:
+        per_class = classifier.counts()
+        curve = LearningCurve.read(classifier.store.setting(CURVE_SETTING))
+        return MemoryState.model_validate(
+            vars(listed)
+            | {"scope": scope, "rows": sum(per_class.values()), "classes": class_counts(per_class)}
+            | {"curve": Curve.model_validate(curve)}
+        )
+
+    return await memory.run(state)
+
+
+def _row(classifier: OnlineClassifier, id: int) -> Row:
+    found = classifier.store.some_rows([id])
+    if not found:
+        raise Refused(404, "no_such_row", f"there is no row {id}")
+    return found[0]
+
+
+def _record(row: Row, text: bool, images: bool) -> RowRecord:
+    """A row with what is kept of its example: a picture if asked for, a sentence in any case."""
+    kept: dict[str, Any] = {"image": None, "text": None}
+    if row.payload is not None and text:
+        kept["text"] = row.payload.decode(errors="replace")
+    elif row.payload is not None and images:
+        kept["image"] = base64.b64encode(row.payload).decode()
+    return RowRecord.model_validate(vars(row) | kept | {"row": row.id, "examples": row.count})
+
+
+def _packed(classifier: OnlineClassifier) -> bytes:
+    with tempfile.TemporaryDirectory() as scratch:
+        archive = FilePath(scratch) / "memory.zip"
+        export_memory(classifier.store, archive)
+        return archive.read_bytes()
+
+
+def _take_in(content: bytes, classifier: OnlineClassifier, most_bytes: int, most_rows: int) -> Imported:
+    with tempfile.TemporaryDirectory() as scratch:
+        archive = FilePath(scratch) / "memory.zip"
+        archive.write_bytes(content)
         try:
-            return bundle.take_in(content, worker.session.store, limits.import_bytes, limits.rows)
-        finally:
-            worker.world.reload()
-
-    return _json(await worker.run(take_in))
-
-
-# --- an episode -----------------------------------------------------------------------------------
-
-
-@router.get(
-    "/episode",
-    response_class=Response,
-    tags=["service"],
-    responses={200: {"content": {"text/event-stream": {}}}, **errors(409)},
-)
-async def episode(
-    request: Request,
-    way: Annotated[int, Query(ge=2, le=30, description="Characters to invent.")] = 10,
-    drawings: Annotated[int, Query(ge=2, le=30, description="How often each is drawn.")] = 12,
-    seed: Annotated[int, Query(ge=0, lt=2**31)] = 0,
-    pause_ms: Annotated[int, Query(ge=0, le=2000, description="Between two drawings.")] = 150,
-) -> Response:
-    """An online episode on invented characters as server-sent events: `alphabet`, a `step` per drawing, `end`."""
-    parts = _parts(request)
-    if parts.model.takes != "drawing":
-        raise Refused(409, "no_episode", "an episode needs a model of drawings")
-    if parts.episodes_running >= parts.settings.limits.episodes:
-        raise Refused(503, "busy", "enough episodes are running: try again in a minute", **{"retry-after": "10"})
-    parts.episodes_running += 1
-    end = time.monotonic() + parts.settings.limits.episode_seconds
-
-    def is_over() -> bool:
-        return parts.stopping or time.monotonic() > end
-
-    async def events() -> Any:
-        try:
-            steps = play(parts.model.learner, way, drawings, seed)
-            async for event in as_events(steps, pause_ms / 1000, parts.episode_thread, is_over):
-                yield event
-        finally:
-            parts.episodes_running -= 1
-
-    return StreamingResponse(events(), media_type="text/event-stream")
-
-
-# --- shared ---------------------------------------------------------------------------------------
-
-
-def _parts(request: Request) -> ServiceState:
-    return request.app.state.parts
-
-
-def _allow(request: Request, scope: str, name: str) -> None:
-    valid_name(name)
-    if not request.state.client.may(scope, name):
-        raise Refused(403, "forbidden", f"this token does not have the scope {scope} for memory {name!r}")
-
-
-async def _worker(request: Request, scope: str, name: str) -> MemoryWorker:
-    _allow(request, scope, name)
-    return await _parts(request).memories.worker(name)
-
-
-async def _examples(request: Request, *, many: bool, labelled: bool, anyway: bool) -> tuple[list[Example], Any]:
-    """The examples of a request, decoded beside the event loop and embedded with those of other requests."""
-    parts = _parts(request)
-    unread = await read_examples(request, many=many, labelled=labelled)
-
-    decoding = partial(decode, unread, parts.model, parts.settings.limits, anyway)
-    examples = await asyncio.get_running_loop().run_in_executor(parts.pictures, decoding)
-    return examples, await parts.encoder.embed([example.content for example in examples])
-
-
-def _json(content: Any, status: int = 200) -> Response:
-    return Response(json.dumps(content, ensure_ascii=False, allow_nan=False), status, media_type="application/json")
+            exported = read_exported(archive, most_bytes)
+            if len(exported.rows) + len(classifier) > most_rows:
+                raise Refused(409, "memory_full", f"a memory holds at most {most_rows:,} rows, and these do not fit")
+            return Imported.model_validate(classifier.import_memory(exported))
+        except FingerprintMismatch as error:
+            raise Refused(409, "other_model", str(error)) from None
+        except TooLarge as error:
+            raise Refused(413, "too_large", str(error)) from None
+        except (StoreError, ValueError, TypeError, KeyError, OverflowError) as error:
+            raise invalid(str(error).replace(str(archive), "the archive")[:500]) from None

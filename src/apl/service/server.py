@@ -1,99 +1,138 @@
-"""Running the application under uvicorn, and stopping it so that nothing is lost."""
+"""Running the application under granian, and stopping it so that nothing is lost.
+
+granian bounds what comes before a request: heads by size and time, trailers, pipelined requests, silent connections. What
+comes after, bodies and unread answers, is bounded by the guard.
+"""
 
 from __future__ import annotations
 
-import logging
+import asyncio
 import signal
 import socket
+from collections.abc import Callable
 from contextlib import suppress
-from types import FrameType
-from typing import Any
 
-import uvicorn
 from fastapi import FastAPI
+from granian.constants import HTTPModes, Interfaces
+from granian.http import HTTP1Settings
+from granian.server.embed import Server
 
 from apl.service.app import create_app
-from apl.service.connections import ACCEPTED_AT_ONCE, bounded_protocol
-from apl.service.settings import Settings
+from apl.service.refusal import Refused
+from apl.service.settings import Limits, Settings
 from apl.service.sharing import link
 from apl.service.telemetry import start_logging
 
-GRACE_SECONDS = 10
-"""How long requests that are being answered may take once a stop was asked for."""
-
-
-class Server(uvicorn.Server):
-    """Says where it listens once it is ready, and tells the application of a stop at once: live episodes end then."""
-
-    def __init__(self, app: FastAPI, config: uvicorn.Config, url: str) -> None:
-        super().__init__(config)
-        self.app, self.url = app, url
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            print(f"apl serve: {self.url}", flush=True)
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # Not uvicorn's own, which raises the signal again at the end: a stop that was asked for is no failure.
-        parts: Any = getattr(self.app.state, "parts", None)
-        if parts is not None:
-            parts.stopping = True
-        self.force_exit = self.should_exit and sig == signal.SIGINT
-        self.should_exit = True
+GRACE_SECONDS = 10.0
+"""Time for requests that are being answered once a stop was asked for."""
+OTHER_FILES = 128
+"""File descriptors left for memories, logs and connections that are being accepted."""
+BACKLOG = 128
 
 
 def serve(settings: Settings) -> int:
-    """Run until told to stop; returns the exit status."""
+    """Run until stopped by a signal; returns the exit status."""
+    port = free_port(settings)
     start_logging()
-    app = create_app(settings)
-    config = server_config(app, settings)
-    with _listening(settings) as listener:
-        server = Server(app, config, _own_link(app, *listener.getsockname()[:2]))
-        logging.getLogger("uvicorn.error").addFilter(lambda line: not hasattr(app.state, "failure"))
-        with suppress(SystemExit):  # uvicorn's way to say that it could not start
-            server.run(sockets=[listener])
-    if not server.started:
-        raise RuntimeError(getattr(app.state, "failure", "it could not start; the log tells why"))
+    asyncio.run(_serve(settings, port))
     return 0
 
 
-def server_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
-    return uvicorn.Config(
+async def _serve(settings: Settings, port: int) -> None:
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(name, stop.set)
+    try:
+        await run(create_app(settings), settings, port, lambda url: print(f"apl serve: {url}", flush=True), stop)
+    except Refused as refusal:
+        raise RuntimeError(refusal.message) from None
+
+
+async def run(app: FastAPI, settings: Settings, port: int, ready: Callable[[str], None], stop: asyncio.Event) -> None:
+    """Serve until `stop` is set. `ready` is called with the address once requests are answered."""
+    host, limits = settings.host.strip("[]"), settings.limits
+    server = Server(
         app,
-        host=settings.host,
-        port=settings.port,
-        http=bounded_protocol(settings.limits),
-        backlog=ACCEPTED_AT_ONCE,
-        ws="none",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=GRACE_SECONDS,
-        timeout_keep_alive=30,
-        proxy_headers=False,
-        lifespan="on",
+        host,
+        port,
+        interface=Interfaces.ASGINL,
+        http=HTTPModes.http1,
+        websockets=False,
+        backlog=BACKLOG,
+        backpressure=most_connections(limits),
+        http1_settings=HTTP1Settings(
+            header_read_timeout=round(1000 * limits.head_seconds), max_buffer_size=limits.head_bytes
+        ),
+        log_enabled=False,
     )
+    async with app.router.lifespan_context(app):
+        serving = asyncio.create_task(server.serve())
+        try:
+            await _listens(host, port, serving)
+            ready(_own_link(app, host, port))
+            stopped = asyncio.create_task(stop.wait())
+            await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+            await _finished(app)
+        finally:
+            server.stop()
+            await serving
+
+
+async def _finished(app: FastAPI) -> None:
+    """Refuse new requests, and wait for those that are being answered."""
+    activity, loop = app.state.activity, asyncio.get_running_loop()
+    activity.stopping = True
+    end = loop.time() + GRACE_SECONDS
+    while activity.under_way and loop.time() < end:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)  # the last answers are on their way
+
+
+async def _listens(host: str, port: int, serving: asyncio.Task[None]) -> None:
+    address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    while not serving.done():
+        with suppress(OSError):
+            _, writer = await asyncio.open_connection(address, port)
+            writer.close()
+            return
+        await asyncio.sleep(0.01)
+    raise OSError(f"cannot listen on {host}:{port}")
+
+
+def free_port(settings: Settings) -> int:
+    """The port to listen on, known to be free. granian would share a port with another process without a word."""
+    host = settings.host.strip("[]")
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        try:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, settings.port))
+        except (OSError, OverflowError) as error:
+            why = error.strerror if isinstance(error, OSError) else "a port is a number from 0 to 65535"
+            raise OSError(f"cannot listen on {settings.host}:{settings.port}: {why}") from None
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def most_connections(limits: Limits) -> int:
+    """As many as the limits and the system allow: a service without a free descriptor can answer nobody."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return limits.connections
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = limits.connections + OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError, OSError):
+            raised = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return max(8, min(limits.connections, soft - OTHER_FILES))
+    return limits.connections
 
 
 def _own_link(app: FastAPI, host: str, port: int) -> str:
-    """Where whoever started it finds it: with the token, if one was made for them."""
+    """The address for the person who started it, with their token if one was made."""
     if app.state.owner_token is not None:
         return link("127.0.0.1" if host == "0.0.0.0" else host, port, token=app.state.owner_token)
-    return link(host, port).removesuffix("#")
-
-
-def _listening(settings: Settings) -> socket.socket:
-    """Bound before anything is said, so that port 0 can be told as the port it became."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    # Told its protocol, asyncio turns Nagle's algorithm off on its connections; otherwise answers wait 40 ms.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((settings.host.strip("[]"), settings.port))
-        listener.listen(ACCEPTED_AT_ONCE)
-    except (OSError, OverflowError) as error:
-        listener.close()
-        why = error.strerror if isinstance(error, OSError) else "a port is a number from 0 to 65535"
-        raise OSError(f"cannot listen on {settings.host}:{settings.port}: {why}") from None
-    return listener
+    return link(host, port)

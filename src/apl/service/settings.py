@@ -1,4 +1,4 @@
-"""What the service can be told, and the limits that protect it."""
+"""Settings of one service, and every limit that protects it."""
 
 from __future__ import annotations
 
@@ -10,45 +10,46 @@ from apl.checkpoint import FOR_DRAWINGS
 BATCH = 64
 """Examples in one request."""
 TOP = 20
-"""Classes named in an answer, unless more are asked for."""
+"""Classes named in an answer by default."""
 MOST_TOP = 200
 LABEL_CHARACTERS = 200
 SOURCE_CHARACTERS = 1000
 TEXT_CHARACTERS = 20_000
+RATE_PER_SECOND = 100.0
+"""Requests per second and client, where clients show tokens."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Beyond these a request is refused, before it costs anything."""
+    """A request beyond one of these is refused before it costs anything."""
 
-    body_bytes: int = 4_000_000
-    import_bytes: int = 256_000_000
-    """An imported memory is larger than any other request, and needs the scope `admin`."""
-    body_seconds: float = 30.0
-    """How long a client may take to send its body."""
     head_bytes: int = 32_768
     """Request line and headers together."""
     head_seconds: float = 10.0
-    """How long a client may take to send them."""
-    unread_seconds: float = 10.0
-    """How long a client may leave an answer unread."""
+    """Time for a client to send them; also how long an idle connection is kept."""
     connections: int = 1000
-    """At the same time; fewer where the system allows fewer open files."""
+    """Open connections; fewer where the system allows fewer open files."""
+    body_bytes: int = 4_000_000
+    import_bytes: int = 256_000_000
+    """Size of an imported memory, which needs the scope `admin`."""
+    body_seconds: float = 30.0
+    """Time for a client to send its body."""
+    bodies_bytes: int = 512_000_000
+    """All bodies that are being received or handled, together."""
+    unread_seconds: float = 10.0
+    """Time for a client to take the next part of an answer."""
     image_pixels: int = 4_000_000
-    """Read from the header of a picture, before it is unpacked."""
+    """Read from the header of a picture, before it is decoded."""
     memories: int = 100
     rows: int = 100_000
     """Rows in one memory."""
     waiting: int = 1024
-    """Examples waiting for the encoder; more are told to come back later."""
-    rate_per_second: float = 100.0
-    """Requests per second and client, in the long run; 0 for no limit."""
-    rate_burst: float = 200.0
-    """Requests a client may make at once after a pause."""
+    """Examples waiting in one memory."""
+    streams: int = 200
+    """Open event streams: live updates and episodes together."""
     episodes: int = 16
-    """Live episodes at the same time."""
+    """Episodes at the same time."""
     episode_seconds: float = 600.0
-    """A live episode that takes longer is ended."""
 
 
 @dataclass(frozen=True)
@@ -60,33 +61,44 @@ class Settings:
     """A path or URL where the memories live; None or `ram:` for memories that end with the process."""
     host: str = "127.0.0.1"
     port: int = 8000
-    workers: int = 1
-    """Threads that embed side by side. Memories have one writer, so there is always one process."""
     recall: str | None = None
-    """Where memories are searched: in a copy here ("ram"), or by the server they live on ("engine", "approximate"), which
-    several services may share. By default where they live."""
+    """Where memories are searched: in a copy in RAM ("ram"), or by the database server ("engine", "approximate"), so that
+    several services can share a memory. By default where they live."""
     max_rows: int | None = None
-    """A budget of rows per memory: beyond it, the row that matters least goes."""
+    """A budget of rows per memory; beyond it, the least important row is evicted."""
     tokens: str | None = None
-    """The file with the tokens."""
+    """The token file."""
     share: bool = False
-    """Open to the local network; without a file of tokens, one is made for whoever started it."""
+    """Open to the local network; without a token file, one token is made for the person who started the service."""
     allowed_hosts: tuple[str, ...] = ()
-    """Names by which the service may be called, besides those of the loopback interface."""
+    """Host names under which the service may be called, besides those of the loopback interface."""
     allowed_origins: tuple[str, ...] = ()
     """Other sites whose pages may call this service from a browser."""
+    rate: float | None = None
+    """Requests per second and client; 0 for no limit. None: no limit on the loopback interface without tokens, else
+    `RATE_PER_SECOND`."""
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
-        if self.workers < 1:
-            raise ValueError(f"workers must be at least 1, got {self.workers}")
+        if self.rate is not None and not 0 <= self.rate < float("inf"):
+            raise ValueError(f"rate must be at least 0 requests per second, got {self.rate}")
         if self.share and is_loopback(self.host):
-            raise ValueError(f"{self.host} cannot be reached by others: leave --host out, or give an address that can")
+            raise ValueError(f"{self.host} cannot be reached by others: omit --host, or give an address that can")
         if not is_loopback(self.host) and self.tokens is None and not self.share:
             raise ValueError(
                 f"{self.host} can be reached by others, so clients must show tokens: add --share, or make one with "
                 "`apl serve --make-token --tokens tokens.json` and add --tokens tokens.json"
             )
+
+    @property
+    def in_ram(self) -> bool:
+        return self.memory in (None, "ram:")
+
+    @property
+    def rate_per_second(self) -> float:
+        if self.rate is not None:
+            return self.rate
+        return 0.0 if self.tokens is None and is_loopback(self.host) else RATE_PER_SECOND
 
 
 def is_loopback(host: str) -> bool:

@@ -1,6 +1,6 @@
 """A link for others on the local network: an address they can reach, a token of their own, and both as a QR code.
 
-The token stands behind the `#`, where browsers keep it to themselves: it reaches no log and no other site.
+The token is behind the `#`, which browsers send to no server: it is in no log.
 """
 
 from __future__ import annotations
@@ -8,21 +8,21 @@ from __future__ import annotations
 import ipaddress
 import secrets
 import socket
-from typing import Any
 from urllib.parse import urlencode
 
 import segno
 
-from apl.service.guard import Refused
+from apl.service.answers import Shared
+from apl.service.refusal import Refused
 from apl.service.settings import is_loopback
 from apl.service.tokens import Tokens, make_token
 
 ELSEWHERE = "192.0.2.1"
-"""An address kept for documentation: asking the way there sends nothing, and tells which address is ours."""
+"""An address reserved for documentation. Connecting a datagram socket to it sends nothing, and shows our own address."""
 
 
 def local_addresses() -> list[str]:
-    """Under which others on the network may reach this machine, the likeliest first."""
+    """Addresses under which others on the network may reach this machine, the likeliest first."""
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -39,11 +39,11 @@ def local_addresses() -> list[str]:
 
 def link(address: str, port: int, **fragment: str) -> str:
     host = f"[{address}]" if ":" in address else address
-    return f"http://{host}:{port}/#{urlencode(fragment)}"
+    return f"http://{host}:{port}/" + (f"#{urlencode(fragment)}" if fragment else "")
 
 
-def invite(tokens: Tokens | None, host: str, port: int, memory: str, scope: str) -> dict[str, Any]:
-    """A new token that may do so much in one memory, and the links that carry it."""
+def invite(tokens: Tokens | None, host: str, port: int, memory: str, identity: str, scope: str) -> Shared:
+    """A new token with this scope in one memory, and the links that carry it."""
     if tokens is None or is_loopback(host):
         raise Refused(
             409, "not_shared", "this service can be reached from this machine only: start it with `apl serve --share`"
@@ -51,10 +51,13 @@ def invite(tokens: Tokens | None, host: str, port: int, memory: str, scope: str)
     addresses = local_addresses() if ipaddress.ip_address(host.strip("[]")).is_unspecified else [host]
     if not addresses:
         raise Refused(409, "no_network", "this machine has no address that others could reach")
-    token, entry = make_token(f"guest {secrets.token_hex(3)}", [f"{memory}={scope}"])
-    tokens.add(entry)
+    token, entry = make_token(f"guest {secrets.token_hex(3)}", [f"{memory}={scope}"], {memory: identity})
+    try:
+        tokens.add(entry)
+    except (OSError, ValueError) as error:
+        raise Refused(409, "not_shared", f"the token file could not be written: {error}") from None
     links = [link(address, port, memory=memory, token=token) for address in addresses]
-    return {"links": links, "qr": qr_code(links[0]), "token_name": entry["name"]}
+    return Shared(links=links, qr=qr_code(links[0]), token_name=entry["name"])
 
 
 def qr_code(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What an operator sees: Prometheus metrics and one JSON line per event."""
+"""Metrics for Prometheus, and one JSON line per event."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _drop(metric: Any, *labels: str) -> None:
     try:
         metric.remove(*labels)
     except KeyError:
-        pass  # nothing was ever counted under this name
+        pass  # nothing was counted under this name
 
 
 class JsonLines(logging.Formatter):
@@ -74,16 +74,16 @@ class JsonLines(logging.Formatter):
 
 
 class FewAlike(logging.Filter):
-    """Of the lines that tell of trouble, a few of each kind in a while; the next one tells how many were left out.
+    """Of warnings and refused requests, a few of each kind in a while; the next line says how many were left out.
 
-    Otherwise somebody who makes trouble fills the disk with what is written about it.
+    Otherwise a hostile client fills the disk with log lines.
     """
 
     def __init__(self, most: int = 20, seconds: float = 10.0) -> None:
         super().__init__()
         self.most, self.seconds = most, seconds
-        self._since: dict[tuple, float] = {}
-        self._count: dict[tuple, int] = {}
+        self._since: dict[tuple[str, int, int], float] = {}
+        self._count: dict[tuple[str, int, int], int] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         fields = getattr(record, "fields", {})
@@ -101,13 +101,11 @@ class FewAlike(logging.Filter):
 
 
 def start_logging() -> None:
-    """JSON lines on stderr for the service and for uvicorn; uvicorn's own access log is off, ours says more."""
+    """JSON lines on stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     handler.addFilter(FewAlike())
-    for name in ("apl.service", "uvicorn", "uvicorn.error", "asyncio"):
+    for name in ("apl", "asyncio"):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(logging.INFO)
-    logging.getLogger("uvicorn.error").handlers = []
-    logging.getLogger("uvicorn.error").propagate = True

@@ -47,7 +47,7 @@ function askSoon() {
     const asked = drawing;
     try {
       if (!sheet.empty) {
-        const found = await call(memoryPath(memory, `/predict${going()}`), { method: "POST", json: sheet.example() });
+        const found = await call(memoryPath(memory, `/explain${going()}`), { method: "POST", json: sheet.example() });
         if (asked === drawing && !sheet.empty) await showAnswer(found);
       }
     } catch (error) {
@@ -114,10 +114,10 @@ async function showNeighbours(neighbours) {
 
 async function teach(label) {
   if (sheet.empty || sheet.done) { say(sheet.done ? "You have taught this one: take another." : "There is nothing to teach yet."); return; }
-  const example = sheet.example();
+  const example = sheet.example(), key = newKey(), source = `page ${key}`;
   try {
     const receipt = await call(memoryPath(memory, `/learn${going()}`), {
-      method: "POST", json: { ...example, label, source: "page" }, headers: { "Idempotency-Key": newKey() },
+      method: "POST", json: { ...example, label, source }, headers: { "Idempotency-Key": key },
     });
     sheet.taught();
     find("judge").hidden = true;
@@ -126,8 +126,10 @@ async function teach(label) {
     await refresh();
     askSoon();
     guide.lesson(label, example.image);
-    if (receipt.written) say(`Learnt “${label}”, row ${receipt.row}.`, "Undo", () => forget({ row: receipt.row }, `row ${receipt.row}`));
-    else say(`No surprise: it knew “${label}” (${percent(receipt.probability)}), ${receipt.merged_into ? `merged into row ${receipt.merged_into}` : "nothing was written"}.`);
+    const undo = () => forget({ source }, "the last lesson");
+    if (receipt.written) say(`Learnt “${label}”, row ${receipt.row}.`, "Undo", undo);
+    else if (receipt.merged_into) say(`It knew “${label}”: merged into row ${receipt.merged_into}.`, "Undo", undo);
+    else say(`It knew “${label}”: nothing was written.`);
   } catch (error) { failed(error); }
 }
 
@@ -227,15 +229,9 @@ async function changed() {
 
 async function forget(what, name) {
   try {
-    const { rows, undo } = await call(memoryPath(memory, "/forget"), { method: "POST", json: what });
+    const { rows, rebuilt } = await call(memoryPath(memory, "/forget"), { method: "POST", json: what });
     await changed();
-    if (!rows.length) return say("It was gone already.");
-    say(`Forgot ${name}.`, undo && "Undo", async () => {
-      try {
-        await call(memoryPath(memory, "/restore"), { method: "POST", json: { undo } });
-        await changed();
-      } catch (error) { failed(error); }
-    });
+    say(rows.length || rebuilt.length ? `Forgot ${name}.` : "It was gone already.");
   } catch (error) { failed(error); }
 }
 

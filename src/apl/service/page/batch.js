@@ -19,13 +19,12 @@ export class Batch {
       else find("batch").close();
     });
     find("batch-cancel").addEventListener("click", () => find("batch").close());
-    find("batch").addEventListener("close", () => { this.stopped = true; });
   }
 
   show(collected) {
     const { groups, skipped } = sorted(collected);
     this.skipped = skipped;
-    this.stopped = false;
+    this.run = null; // ends a run that is still under way
     find("batch-progress").hidden = true;
     find("batch-title").textContent = groups.size ? "Teach these pictures" : "Nothing to teach";
     find("batch-text").textContent = groups.size ? "What is in each? A name left empty leaves its pictures out." : "";
@@ -66,12 +65,16 @@ export class Batch {
     const progress = find("batch-progress");
     Object.assign(progress, { hidden: false, max: Math.max(1, queue.length), value: 0 });
     const sum = { seen: 0, written: 0 };
+    const run = this.run = {};
+    // Asked of the dialog itself: the event that it was closed may come after it was opened again.
+    const stopped = () => this.run !== run || !find("batch").open;
     try {
-      for (let i = 0; i < queue.length && !this.stopped; i += AT_ONCE) {
+      for (let i = 0; i < queue.length && !stopped(); i += AT_ONCE) {
         await this.send(queue.slice(i, i + AT_ONCE), sum);
         progress.value = Math.min(queue.length, i + AT_ONCE);
       }
-      find("batch-text").textContent = this.stopped ? "Stopped." : "";
+      if (this.run !== run) return;
+      find("batch-text").textContent = stopped() ? "Stopped." : "";
     } catch (error) { find("batch-text").textContent = `It stopped: ${error.message}`; }
     const summary = `Taught ${count(sum.seen, "picture")}: ${sum.written} written down, ${sum.seen - sum.written} did not surprise.`;
     find("batch-title").textContent = summary;

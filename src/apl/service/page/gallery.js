@@ -2,7 +2,7 @@
 
 import { call, memoryPath } from "./api.js";
 import { accuracySoFar, chart } from "./chart.js";
-import { count, el } from "./elements.js";
+import { ask, count, el } from "./elements.js";
 
 const SHOWN = 400; // pictures; larger memories say how many more there are
 const CLASSES_SHOWN = 100;
@@ -53,7 +53,7 @@ export class Gallery {
     const head = el("div", { class: "class-head" },
       el("h3", {}, String(label)), el("span", { class: "count" }, count(inAll, "row")),
       el("button", { class: "quiet rename", "aria-label": `Rename ${label}`, onclick: () => this.rename(label) }, "Rename"),
-      el("button", { class: "quiet", "aria-label": `Forget everything about ${label}`, onclick: () => this.forget({ label }, `“${label}”`) }, "Forget"));
+      el("button", { class: "quiet", "aria-label": `Forget everything about ${label}`, onclick: () => this.forgetClass(label, inAll) }, "Forget"));
     const pictures = rows.map((row) => el("li", { class: row.text ? "sentence" : "" }, picture(this.kept.get(row.row), `${label}, row ${row.row}`),
       ...badge(row.examples),
       el("button", {
@@ -63,6 +63,11 @@ export class Gallery {
       }, "×")));
     if (rows.length < inAll) pictures.push(el("li", { class: "more" }, `+${inAll - rows.length}`));
     return el("section", { class: "class", "data-label": String(label) }, head, el("ul", {}, ...pictures));
+  }
+
+  async forgetClass(label, rows) {
+    const sure = await ask({ title: `Forget “${label}”?`, text: `${count(rows, "row")} will be deleted. This cannot be undone.`, input: false });
+    if (sure) this.forget({ label }, `“${label}”`);
   }
 
   async of(memory, row) {

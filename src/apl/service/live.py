@@ -1,0 +1,131 @@
+"""Event streams: changes of a memory for every page that shows it, and an online episode as it happens."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from apl.classifier.online import OnlineClassifier
+from apl.data.glyphs import draw_glyphs
+from apl.pictures.drawings import to_png
+from apl.service.answers import INFINITE_NATS
+from apl.service.refusal import busy
+from apl.service.served_memory import ServedMemory
+
+EVENT_STREAM = "text/event-stream"
+HEARTBEAT_SECONDS = 15.0
+"""A stream without news sends a comment this often, so that a client that has left is noticed."""
+SHOWN = 8
+"""Classes of the posterior that are sent with each step of an episode."""
+SIDE = 56
+"""Pixels of an invented character."""
+
+
+class Streams:
+    """Counts open streams, so that there are only so many."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.open = most, 0
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        self.open += 1
+        try:
+            yield
+        finally:
+            self.open -= 1
+
+    def check(self) -> None:
+        if self.open >= self.most:
+            raise busy("too many event streams are open: try again in a minute", 10)
+
+
+def event(name: str, content: dict[str, Any]) -> bytes:
+    return f"event: {name}\ndata: {json.dumps(content)}\n\n".encode()
+
+
+async def changes(memory: ServedMemory, streams: Streams, stopping: Callable[[], bool]) -> AsyncIterator[bytes]:
+    """`changed` at the start and after every change, `deleted` at the end of the memory."""
+    with streams.one():
+        seen = memory.changes
+        yield event("changed", {"event": "changed", "rows": memory.rows})
+        since = time.monotonic()
+        while not stopping() and not memory.closed:
+            # Short waits, so that a stop of the service is noticed.
+            now = await memory.changed(seen, 1.0)
+            if now != seen and not memory.closed:
+                seen, since = now, time.monotonic()
+                yield event("changed", {"event": "changed", "rows": memory.rows})
+            elif time.monotonic() - since > HEARTBEAT_SECONDS:
+                since = time.monotonic()
+                yield b": still here\n\n"
+        if memory.closed and not stopping():
+            yield event("deleted", {"event": "deleted"})
+
+
+def play(classifier: OnlineClassifier, way: int, drawings: int, seed: int) -> Iterator[dict[str, Any]]:
+    """An episode on invented characters: the alphabet, a record for each drawing shown, a summary."""
+    chance = np.random.default_rng(seed)
+    glyphs = draw_glyphs(way, drawings, chance, SIDE)
+    alphabet = [_picture(glyphs.images[(glyphs.labels == label).argmax(), 0]) for label in range(way)]
+    order = chance.permutation(len(glyphs.labels))
+    yield {"event": "alphabet", "way": way, "length": len(order), "images": alphabet}
+    right = known = known_right = 0
+    for seen, example in enumerate(order):
+        truth, drawing = int(glyphs.labels[example]), glyphs.images[example, 0]
+        embedded = classifier.embed([classifier.read(drawing, ink="light")])
+        posterior = classifier.predict_proba_one(embedded)
+        receipt = classifier.learn_one(embedded, truth)
+        is_right = receipt.predicted == truth
+        right += is_right
+        known += not receipt.new_label
+        known_right += is_right and not receipt.new_label
+        yield {
+            "event": "step",
+            "seen": seen,
+            "truth": truth,
+            "right": is_right,
+            "posterior": [{"label": label, "probability": p} for label, p in list(posterior.items())[:SHOWN]],
+            "surprise_nats": min(receipt.surprise_nats, INFINITE_NATS),
+            "written": receipt.written,
+            "stored": len(classifier),
+            "image": _picture(drawing),
+        }
+    yield {
+        "event": "end",
+        "accuracy": right / len(order),
+        "accuracy_on_known": known_right / max(known, 1),
+        "stored": len(classifier),
+        "way": way,
+        "length": len(order),
+    }
+
+
+async def episode(
+    records: Iterator[dict[str, Any]],
+    threads: Executor,
+    pause_seconds: float,
+    over: Callable[[], bool],
+    streams: Streams,
+) -> AsyncIterator[bytes]:
+    """One record at a time, so that a client that leaves ends the episode."""
+    loop = asyncio.get_running_loop()
+    with streams.one():
+        while not over():
+            record = await loop.run_in_executor(threads, next, records, None)
+            if record is None:
+                return
+            yield event(record["event"], record)
+            await asyncio.sleep(pause_seconds)
+
+
+def _picture(image: np.ndarray) -> str:
+    return "data:image/png;base64," + base64.b64encode(to_png(image)).decode()
