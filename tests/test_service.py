@@ -22,7 +22,7 @@ from apl.classifier.online import OnlineClassifier
 from apl.cli import main
 from apl.service.served_memory import ServedMemory
 from apl.service.settings import Limits
-from apl.store import NewRow, StoreAway, open_store
+from apl.store import NewRow, StoreAway, StoreError, open_store
 from apl.store.ram import RamStore
 
 HOME = "/v1/memories/default"
@@ -236,6 +236,58 @@ def test_lessons_in_one_memory_take_turns(service: httpx.Client, home: str) -> N
         ids = [r["row"] for r in service.get(f"{home}/rows").json()["rows"]]
         assert ids == list(range(1, len(ids) + 1))
     assert sum(r["written"] for r in receipts) == sum(service.get(f"{home}/counts").json()["rows"] for home in homes)
+
+
+def test_a_lesson_that_fails_fails_alone(service: httpx.Client, home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lessons that wait together share a transaction, which one of them spoils."""
+    learn_many, together, serve, busy = OnlineClassifier.learn_many, [], ServedMemory._serve, threading.Event()
+
+    def spoilt(self: OnlineClassifier, X: object, y: list, **more: object) -> list:
+        together.append(len(y))
+        if "bad" in y:
+            raise StoreError("this one cannot be written")
+        return learn_many(self, X, y, **more)
+
+    def slow(self: ServedMemory, group: list) -> bool:
+        busy.wait(10)
+        return serve(self, group)
+
+    monkeypatch.setattr(OnlineClassifier, "learn_many", spoilt)
+    monkeypatch.setattr(ServedMemory, "_serve", slow)
+    labels = [f"good {number}" for number in range(6)] + ["bad", "bad"]
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        sent = {threads.submit(service.post, f"{home}/learn", json=lesson(0, label=label)): label for label in labels}
+        time.sleep(0.3)
+        busy.set()
+    for answer, label in sent.items():
+        assert answer.result().status_code == (507 if label == "bad" else 200)
+    assert max(together) > 1, "some of them were tried together"
+    counts = service.get(f"{home}/counts").json()["classes"]
+    assert sorted(one["label"] for one in counts) == labels[:6]
+
+
+def test_every_page_hears_of_changes_and_of_the_end(service: httpx.Client) -> None:
+    home = "/v1/memories/watched"
+    service.put(home).raise_for_status()
+    with service.stream("GET", f"{home}/events") as stream:
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        lines = (line for line in stream.iter_lines() if line.startswith("data: "))
+        found = [json.loads(next(lines)[6:])]
+        for sent in (
+            lambda: teach(service, 0, home=home),
+            lambda: service.post(f"{home}/rename", json={"label": "sign 0", "to": "ring"}),
+            lambda: service.post(f"{home}/forget", json={"label": "ring"}),
+            lambda: service.delete(home),
+        ):
+            sent()
+            found.append(json.loads(next(lines)[6:]))
+    assert [(one["event"], one.get("rows")) for one in found] == [
+        ("changed", 0),
+        ("changed", 1),
+        ("changed", 1),
+        ("changed", 0),
+        ("deleted", None),
+    ]
 
 
 def test_a_budget_of_rows_evicts_and_a_limit_refuses(model: Path) -> None:
