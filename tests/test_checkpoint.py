@@ -210,3 +210,10 @@ def test_a_checkpoint_is_on_the_disk_before_it_gets_its_name(tmp_path: Path, mon
         done.clear()
         write(tmp_path / name, {})
         assert done == [str(tmp_path / f"{name}.part"), "renamed", str(tmp_path)]
+
+
+def test_a_saved_decoder_without_the_field_sees_the_query_in_its_rows_as_it_did_when_saved() -> None:
+    saved = to_json(DecoderConfig("lstm", "fixed", 5))
+    assert saved["rows_see_query"] is False and from_json(DecoderConfig, saved) == DecoderConfig("lstm", "fixed", 5)
+    del saved["rows_see_query"]
+    assert from_json(DecoderConfig, saved) == DecoderConfig("lstm", "fixed", 5, rows_see_query=True)

@@ -7,7 +7,7 @@ from torch import nn
 from apl.config import ConvConfig, Group, IdentityConfig
 from apl.encoder import ConvEncoder, IdentityEncoder, build_encoder, embed_all, scale_bytes
 
-SMALL = ConvConfig(image_size=12, stem_channels=4, groups=(Group(4, 2), Group(6, 2)))
+SMALL = ConvConfig(image_size=12, stem_channels=4, groups=(Group(4, 2), Group(6, 2)), skip=True)
 
 
 def strides(encoder: ConvEncoder) -> list[int]:
@@ -35,8 +35,8 @@ def test_the_stride_sits_on_the_first_or_the_last_block_of_each_group() -> None:
 
 
 def test_skip_connections_join_the_blocks_that_keep_their_shape_and_can_be_switched_off() -> None:
-    assert [block.skip for block in ConvEncoder(ConvConfig()).blocks] == [False, True, True] * 4
-    assert not any(block.skip for block in ConvEncoder(ConvConfig(skip=False)).blocks)
+    assert [block.skip for block in ConvEncoder(ConvConfig(skip=True)).blocks] == [False, True, True] * 4
+    assert not any(block.skip for block in ConvEncoder(ConvConfig()).blocks)
     assert [block.skip for block in ConvEncoder(SMALL).blocks] == [False, True, False, True]
 
 

@@ -120,7 +120,7 @@ def test_from_an_empty_memory_on_the_answer_is_a_finite_distribution(kind: Decod
 
 @every_decoder
 def test_no_gradient_reaches_the_memory_or_flows_through_it(kind: DecoderKind, form: LabelForm) -> None:
-    learner = learner_of(kind, form, WriteAll()).train()
+    learner = learner_of(kind, form, WriteAll(), distance_gradient=True).train()
     memory = learner.new_memory(2)
     first = learner.observe(memory, *examples(1), WAY)
     second = learner.observe(memory, *examples(2), WAY)
@@ -319,7 +319,9 @@ def test_a_memory_with_more_classes_than_announced_is_an_error() -> None:
 @pytest.mark.parametrize("rows", [2, 40])
 def test_the_distance_pulls_the_query_away_from_its_neighbour(rows: int) -> None:
     torch.manual_seed(0)
-    learner = Learner(LearnerConfig(IdentityConfig(8), DecoderConfig("kernel"), k=1), WriteAll())
+    learner = Learner(
+        LearnerConfig(IdentityConfig(8), DecoderConfig("kernel"), k=1, distance_gradient=True), WriteAll()
+    )
     memory, keys = learner.new_memory(), torch.randn(1, rows, 8)
     learner.write(memory, keys, torch.zeros(1, rows, dtype=torch.int64), np.ones((1, rows), bool))
     query = torch.randn(1, 8, requires_grad=True)
@@ -330,7 +332,9 @@ def test_the_distance_pulls_the_query_away_from_its_neighbour(rows: int) -> None
 
 
 def test_the_gradient_is_finite_where_query_and_neighbour_coincide() -> None:
-    learner = Learner(LearnerConfig(IdentityConfig(8), DecoderConfig("kernel"), k=4), WriteAll())
+    learner = Learner(
+        LearnerConfig(IdentityConfig(8), DecoderConfig("kernel"), k=4, distance_gradient=True), WriteAll()
+    )
     memory, query = learner.new_memory(), torch.ones(1, 8, requires_grad=True)
     learner.write(memory, torch.ones(1, 2, 8), torch.zeros(1, 2, dtype=torch.int64), np.ones((1, 2), bool))
     found = learner.recall(memory, query[None])

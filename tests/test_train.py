@@ -368,7 +368,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(
 
 
 def test_an_encoder_can_be_trained_through_the_kernel_decoder(tmp_path: Path) -> None:
-    config = replace(TRAIN, learner=replace(TRAIN.learner, decoder=DecoderConfig("kernel")))
+    config = replace(TRAIN, learner=replace(TRAIN.learner, decoder=DecoderConfig("kernel"), distance_gradient=True))
     torch.manual_seed(config.seed)
     start = Learner(config.learner).encoder.stem.weight.clone()
     assert not torch.equal(train(config, RunOptions(tmp_path)).encoder.stem.weight, start)

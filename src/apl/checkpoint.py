@@ -1,8 +1,8 @@
 """Models on disk: configuration and provenance as JSON, and where models are found.
 
-A model is a directory with `model.safetensors` and `model.json`. The bundled ones live in `apl/weights/NAME`, those
-that only the paper's experiments need in `models/NAME` of a checkout; both are loaded by name. A model whose
-model.json names another one under "encoder" holds its decoder alone: the encoder is the other one's.
+A model is a directory with `model.safetensors` and `model.json`. Bundled models are in `apl/weights/NAME`, those that only
+the experiments need in `models/NAME` of a checkout; both are loaded by name. A model whose model.json names
+another one under "encoder" holds a decoder only, and shares that model's encoder.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from apl.config import LearnerConfig
+from apl.config import WHEN_ABSENT, LearnerConfig
 from apl.durable_file import replace_durably
 
 BUNDLED = Path(__file__).parent / "weights"
 FOR_DRAWINGS = "drawings"
-"""The bundled model that commands take for pictures unless told otherwise."""
+"""The default model of the commands for pictures."""
 IN_CHECKOUT = Path(__file__).parents[2] / "models"
 """Models that only the experiments need: not part of the wheel."""
 
@@ -78,19 +78,8 @@ def from_json(kind: Any, value: Any) -> Any:
         if not named and not plain:
             raise CheckpointError(f"expected one of {', '.join(o.__name__ for o in options)}, found {value!r}")
         return from_json((named or plain)[0], value)
-    if dataclasses.is_dataclass(kind):
-        if not isinstance(value, dict) or value.get("type") != kind.__name__:
-            raise CheckpointError(f"expected a {kind.__name__}, found {value!r}")
-        hints = typing.get_type_hints(kind)
-        unknown = set(value) - set(hints) - {"type"}
-        if unknown:
-            raise CheckpointError(
-                f"{kind.__name__} has no field {min(unknown)!r}: the checkpoint is of another version"
-            )
-        needed = {f.name for f in dataclasses.fields(kind) if f.default is f.default_factory is dataclasses.MISSING}
-        if needed - set(value):
-            raise CheckpointError(f"a {kind.__name__} needs the field {min(needed - set(value))!r}, which is missing")
-        return kind(**{name: from_json(hints[name], v) for name, v in value.items() if name != "type"})
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        return _dataclass_from_json(kind, value)
     if typing.get_origin(kind) is tuple:
         if not isinstance(value, list):
             raise CheckpointError(f"expected a list, found {value!r}")
@@ -98,10 +87,25 @@ def from_json(kind: Any, value: Any) -> Any:
         return tuple(from_json(item, v) for v in value)
     if typing.get_origin(kind) is typing.Literal and value not in typing.get_args(kind):
         raise CheckpointError(f"expected one of {', '.join(map(str, typing.get_args(kind)))}, found {value!r}")
-    plain = {bool: (bool,), int: (int,), float: (int, float), str: (str,)}.get(kind)
-    if plain is not None and type(value) not in plain:
+    accepted = {bool: (bool,), int: (int,), float: (int, float), str: (str,)}.get(kind)
+    if accepted is not None and type(value) not in accepted:
         raise CheckpointError(f"expected a value of type {kind.__name__}, found {value!r}")
     return value
+
+
+def _dataclass_from_json(kind: type, value: Any) -> Any:
+    if not isinstance(value, dict) or value.get("type") != kind.__name__:
+        raise CheckpointError(f"expected a {kind.__name__}, found {value!r}")
+    hints, fields = typing.get_type_hints(kind), dataclasses.fields(kind)
+    unknown = set(value) - set(hints) - {"type"}
+    if unknown:
+        raise CheckpointError(f"{kind.__name__} has no field {min(unknown)!r}: the checkpoint is of another version")
+    needed = {f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING}
+    if needed - set(value):
+        raise CheckpointError(f"a {kind.__name__} needs the field {min(needed - set(value))!r}, which is missing")
+    absent = {f.name: f.metadata[WHEN_ABSENT] for f in fields if WHEN_ABSENT in f.metadata}
+    given = {name: from_json(hints[name], v) for name, v in value.items() if name != "type"}
+    return kind(**absent | given)
 
 
 def find_model(name_or_dir: str | Path) -> Path:
@@ -117,13 +121,13 @@ def find_model(name_or_dir: str | Path) -> Path:
 
 
 def is_named(name_or_dir: str | Path | None) -> bool:
-    """Whether this is the name of a model that comes with the project, and not a place on this machine."""
+    """True for the name of a model that comes with the project, False for a path."""
     name = str(name_or_dir)
     return Path(name).name == name and any((place / name / "model.json").is_file() for place in (BUNDLED, IN_CHECKOUT))
 
 
 def read_description(directory: Path) -> dict[str, Any]:
-    """What model.json says: the model's configuration under "config", where it came from under "provenance"."""
+    """The content of model.json: the configuration under "config", the origin under "provenance"."""
     described = read_json(directory / "model.json")
     if not isinstance(described, dict) or not isinstance(described.get("config"), dict):
         raise CheckpointError(f'{directory / "model.json"} does not describe a model: it has no "config"')
@@ -137,12 +141,13 @@ def learner_config(directory: Path) -> LearnerConfig:
         raise CheckpointError(
             f"{directory} is an encoder alone, without a decoder: `apl train omniglot --encoder {directory}` trains one"
         )
-    return from_json(LearnerConfig, described)
+    config: LearnerConfig = from_json(LearnerConfig, described)
+    return config
 
 
 def current_commit() -> str:
-    """The commit of the source tree, with a mark if the source was changed since (result files may have been: an
-    experiment writes them as it goes); "unknown" outside a checkout."""
+    """The commit of the source tree, marked "-dirty" if the source differs from it (result files may differ: an experiment
+    writes them); "unknown" outside a checkout."""
     here = Path(__file__).parents[2]
 
     def git(*words: str) -> str:

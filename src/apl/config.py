@@ -1,6 +1,8 @@
-"""What defines a learner but its weights: frozen dataclasses that are saved as JSON beside every model.
+"""Learner configuration: frozen dataclasses, saved as JSON beside every model.
 
-They are read by whoever trains a model and by whoever only uses one, so nothing here needs torch.
+The defaults are the paper's form. A field marked `Deviation:` is an addition of this project, one marked `Release:`
+follows the authors' code (github.com/cogentlabs/apl) where the paper is silent; docs/DEPARTURES.md lists all of them.
+Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -15,6 +17,9 @@ DecoderKind = Literal["relational", "working_memory", "lstm", "kernel", "class_m
 WITHOUT_WEIGHTS: tuple[DecoderKind, ...] = ("kernel", "class_mean", "nearest")
 LabelForm = Literal["fixed", "neighbourhood"]
 
+WHEN_ABSENT = "when_absent"
+"""Metadata key: the value that a saved configuration without this field stands for."""
+
 
 @dataclass(frozen=True)
 class Group:
@@ -27,7 +32,7 @@ class Group:
 
 @dataclass(frozen=True)
 class ConvConfig:
-    """A residual convolutional encoder. The defaults are the paper's: 12 blocks of 64, 28×28 → 256."""
+    """A convolutional encoder. The defaults are the paper's: 12 blocks of 64 channels, 28×28 pixels to 256 numbers."""
 
     image_size: int = 28
     stem_channels: int = 64
@@ -35,16 +40,17 @@ class ConvConfig:
     stem_stride: int = 1
     groups: tuple[Group, ...] = (Group(64, 3), Group(64, 3), Group(64, 3), Group(64, 3))
     stride_on: Literal["first", "last"] = "first"
-    """Which block of a group carries the stride. The paper does not say; "last" costs about twice as much."""
-    skip: bool = True
-    """Add the input of a block to its output wherever the two have the same shape."""
+    """Release: the first block of each group carries the stride. The paper says "every three blocks"; "last" costs
+    about twice as much."""
+    skip: bool = False
+    """Release: add the input of a block to its output where the two have the same shape."""
     channels: int = field(default=1, repr=False)
-    """1 sees grey, 3 sees colours. Not part of the name a fingerprint is made of: the weights tell the two apart."""
+    """1 for grey images, 3 for colour. Not part of a fingerprint's name: the weights differ anyway."""
 
 
 @dataclass(frozen=True)
 class JointConfig:
-    """Several encoders that look at the same image, and one representation made of theirs."""
+    """Several encoders of the same image, projected to one representation."""
 
     parts: tuple[ConvConfig, ...]
     width: int = 256
@@ -81,44 +87,48 @@ EncoderConfig = ImageConfig | IdentityConfig | PairConfig
 
 @dataclass(frozen=True)
 class DecoderConfig:
-    """Which decoder, and how large."""
+    """Kind and size of a decoder."""
 
     kind: DecoderKind = "relational"
     labels: LabelForm = "neighbourhood"
+    """Deviation: `neighbourhood` labels are numbered inside each neighbourhood; the paper's are `fixed`."""
     way: int | None = None
-    """The number of classes; needed by fixed labels, meaningless for neighbourhood labels."""
+    """Number of classes. Required by fixed labels, ignored by neighbourhood labels."""
     hidden: int = 512
     blocks: int = 8
-    """Residual blocks of the relational decoder; how often the deduction decoder applies its only one."""
+    """Residual blocks of the relational decoder; applications of the deduction decoder's only block."""
     unroll: int = 5
-    """How often the working memory is fed the query."""
+    """Number of times the working memory is fed the query."""
     heads: int = 8
     label_width: int = 32
+    rows_see_query: bool = field(default=False, metadata={WHEN_ABSENT: True})
+    """Deviation: slots of the working memory and steps of the LSTM also hold the query, the LSTM's the distance too, and the
+    LSTM ends with the "none" state. In the paper slots are {e_m, l_m, d_m} and steps [e_m, l_m]."""
     compare: bool = False
-    """Deviation: also show the decoder |e_t - e_m|, feature by feature."""
+    """Deviation: input |e_t - e_m| for each neighbour."""
     class_means: bool = False
-    """Deviation: show the decoder how far the query is from the mean of the recalled rows of each row's class."""
+    """Deviation: input the query's distance from the mean of the recalled rows of each neighbour's class."""
     counts: bool = False
-    """Deviation: show the decoder how many examples stand behind each row, in memories that consolidate."""
+    """Deviation: input the number of examples merged into each row."""
     key_distances: bool = False
-    """Show the decoder how far each row is by every key column, not only by the one that recalled it."""
+    """Deviation: input each neighbour's distance by every key column, not only by the one that recalled it."""
     content: bool = True
-    """Show the deduction decoder the embeddings themselves, beside which of them are alike."""
+    """The deduction decoder reads the embeddings themselves, not only which of them are alike."""
 
 
 @dataclass(frozen=True)
 class LearnerConfig:
-    """Everything that defines a learner but its weights."""
+    """Everything about a learner except its weights."""
 
     encoder: EncoderConfig = field(default_factory=ConvConfig)
     decoder: DecoderConfig = field(default_factory=DecoderConfig)
     k: int = 5
-    """Neighbours recalled by each key column. May be changed after training."""
+    """Release: 5 neighbours for Omniglot, which the paper does not say. By each key column; may be changed after training."""
     hops: int = 1
-    """Deviation: from the second hop on, the rows already recalled recall their own neighbours: two facts may
-    be joined by a third that shares nothing with the query. For memories of the size of an episode."""
+    """Deviation: from the second hop on, the rows already recalled recall their own neighbours. For memories of the size
+    of an episode."""
     sigma_ratio: float = 0.75
-    """The threshold of surprise is this share of ln N."""
+    """Release: the threshold of surprise is this share of ln N. The paper says "proportional"."""
     metric: Metric = "euclidean"
-    distance_gradient: bool = True
-    """Let the distance to the (constant) neighbours carry gradient into the (live) query embedding."""
+    distance_gradient: bool = False
+    """Deviation: the distance to the (constant) neighbours carries gradient into the (live) query embedding."""

@@ -1,4 +1,4 @@
-"""Where networks compute: `auto` is the best there is, a device asked for that is not there is an error."""
+"""Where networks compute: `auto` is the best device available; a named device that is not available is an error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ CPU = torch.device("cpu")
 
 def find_device(name: DeviceName = "auto") -> torch.device:
     """The device of this process; under torchrun each process of a machine has a GPU of its own."""
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    there: dict[DeviceName, bool] = {
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+        "cpu": True,
+    }
     if name == "auto":
         name = next(kind for kind in there if there[kind])
     if not there[name]:

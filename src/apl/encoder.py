@@ -1,14 +1,14 @@
 """Encoders (paper, appendix "Omniglot"): an input x becomes a representation e, the key of the memory.
 
-Any `nn.Module` with an attribute `width` (the numbers in e) is an encoder. `ConvEncoder` is the paper's
-network and its wider relatives; `JointEncoder` lets several of them look at the same image; `IdentityEncoder`
-takes vectors as they are (features computed elsewhere, one-hot symbols, embeddings cached during evaluation);
+`ConvEncoder` is the paper's network and its wider variants. `JointEncoder` projects the embeddings of several of them.
+`IdentityEncoder` takes vectors as they are (features computed elsewhere, one-hot symbols, cached embeddings).
 `PairEncoder` embeds a digit and a symbol side by side, each a key of its own.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
@@ -18,8 +18,21 @@ from torch import Tensor, nn
 from apl.config import ConvConfig, EncoderConfig, IdentityConfig, JointConfig, PairConfig
 
 
+class Encoder(nn.Module):
+    """What a learner needs of an encoder."""
+
+    config: EncoderConfig
+    width: int
+    """Numbers in an embedding."""
+
+    @property
+    def key_widths(self) -> Mapping[str, int]:
+        """The key columns of the memory: named slices of the embedding, usually one."""
+        return {"embedding": self.width}
+
+
 class Block(nn.Module):
-    """BatchNorm → ReLU → 3×3 convolution, with a skip connection where shapes allow."""
+    """BatchNorm → ReLU → 3×3 convolution, with a skip connection (if configured) where shapes allow."""
 
     def __init__(self, channels_in: int, channels_out: int, stride: int, skip: bool) -> None:
         super().__init__()
@@ -28,16 +41,18 @@ class Block(nn.Module):
         self.skip = skip and stride == 1 and channels_in == channels_out
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.conv(F.relu(self.norm(x), inplace=True))
+        y: Tensor = self.conv(F.relu(self.norm(x), inplace=True))
         return x + y if self.skip else y
 
 
-class ConvEncoder(nn.Module):
+class ConvEncoder(Encoder):
     """Images to layer-normalised vectors.
 
     The layer norm has no weights of its own, so every embedding has the same length and euclidean
     neighbours are cosine neighbours: the metric a classifier was trained with is the metric of recall.
     """
+
+    config: ConvConfig
 
     def __init__(self, config: ConvConfig) -> None:
         super().__init__()
@@ -53,7 +68,8 @@ class ConvEncoder(nn.Module):
                 channels = group.channels
         self.blocks = nn.ModuleList(blocks)
         self.width = channels * self._final_side() ** 2
-        self.to(memory_format=torch.channels_last)
+        # The stubs of torch lack this overload.
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def _final_side(self) -> int:
         side = math.ceil(self.config.image_size / self.config.stem_stride)
@@ -72,34 +88,45 @@ class ConvEncoder(nn.Module):
         return F.layer_norm(h, h.shape[1:])
 
 
-class JointEncoder(nn.Module):
-    """Encoders trained apart err apart. Their embeddings, side by side, are brought down to `width` numbers by a linear
-    map that keeps distances as well as so many numbers can (`apl.training.join`), and back to equal length."""
+class JointEncoder(Encoder):
+    """Encoders trained separately make different errors. Their concatenated embeddings are projected to `width` numbers by
+    a linear map that keeps distances as well as possible (`apl.training.join`), then scaled to equal length."""
+
+    config: JointConfig
 
     def __init__(self, config: JointConfig) -> None:
         super().__init__()
         if len({(part.image_size, part.channels) for part in config.parts}) != 1:
-            raise ValueError(
-                "encoders can be joined that look at images of the same size, all in grey or all in colour"
-            )
+            raise ValueError("joined encoders must take images of the same size, all grey or all colour")
         self.config = config
-        self.parts = nn.ModuleList(ConvEncoder(part) for part in config.parts)
-        self.project = nn.Linear(sum(part.width for part in self.parts), config.width, bias=False)
+        networks = [ConvEncoder(part) for part in config.parts]
+        self.parts = nn.ModuleList(networks)
+        self.project = nn.Linear(sum(part.width for part in networks), config.width, bias=False)
         self.width = config.width
 
     def forward(self, images: Float[Tensor, "image channel height width"]) -> Float[Tensor, "image embed"]:
         h = self.project(self.side_by_side(images))
-        return F.normalize(h, dim=1) * self.width**0.5
+        return F.normalize(h, dim=1).mul(self.width**0.5)
 
     def side_by_side(self, images: Float[Tensor, "image channel height width"]) -> Float[Tensor, "image all"]:
         return torch.cat([part(images) for part in self.parts], 1)
 
 
-class IdentityEncoder(nn.Module):
-    def __init__(self, config: IdentityConfig) -> None:
+class IdentityEncoder(Encoder):
+    """Vectors, unchanged or layer-normalised."""
+
+    config: IdentityConfig
+
+    def __init__(self, config: IdentityConfig, key_widths: Mapping[str, int] | None = None) -> None:
+        """`key_widths`: the key columns, if the vectors hold several."""
         super().__init__()
         self.config = config
         self.width = config.width
+        self._key_widths = key_widths or {"embedding": config.width}
+
+    @property
+    def key_widths(self) -> Mapping[str, int]:
+        return self._key_widths
 
     def forward(self, vectors: Float[Tensor, "vector embed"]) -> Float[Tensor, "vector embed"]:
         if vectors.ndim != 2 or vectors.shape[1] != self.width:
@@ -107,16 +134,21 @@ class IdentityEncoder(nn.Module):
         return F.layer_norm(vectors, vectors.shape[1:]) if self.config.normalise else vectors
 
 
-class PairEncoder(nn.Module):
-    """Two inputs in one flat vector, embedded apart; the embedding is both, side by side."""
+class PairEncoder(Encoder):
+    """Two inputs in one flat vector, embedded separately; the embedding is their concatenation."""
+
+    config: PairConfig
 
     def __init__(self, config: PairConfig) -> None:
         super().__init__()
         self.config = config
         self.digit = build_encoder(config.digit)
         self.symbol = build_encoder(config.symbol)
-        self.key_widths = {"digit": self.digit.width, "symbol": self.symbol.width}
-        self.width = sum(self.key_widths.values())
+        self.width = self.digit.width + self.symbol.width
+
+    @property
+    def key_widths(self) -> Mapping[str, int]:
+        return {"digit": self.digit.width, "symbol": self.symbol.width}
 
     def forward(self, pairs: Float[Tensor, "pair input"]) -> Float[Tensor, "pair embed"]:
         widths = [flat_width(self.config.digit), flat_width(self.config.symbol)]
@@ -133,13 +165,13 @@ def flat_width(config: ConvConfig | IdentityConfig) -> int:
 
 
 def unflatten(inputs: Tensor, config: ConvConfig | IdentityConfig) -> Tensor:
-    """Flat vectors as the encoder wants them: images get their shape back."""
+    """Flat vectors in the shape that the encoder takes: images get theirs back."""
     if isinstance(config, IdentityConfig):
         return inputs
     return inputs.view(-1, config.channels, config.image_size, config.image_size)
 
 
-def build_encoder(config: EncoderConfig) -> nn.Module:
+def build_encoder(config: EncoderConfig) -> Encoder:
     match config:
         case PairConfig():
             return PairEncoder(config)
@@ -152,7 +184,7 @@ def build_encoder(config: EncoderConfig) -> nn.Module:
 
 
 @torch.no_grad()
-def embed_all(encoder: nn.Module, inputs: Tensor, batch: int = 256) -> Float[Tensor, "input embed"]:
+def embed_all(encoder: Encoder, inputs: Tensor, batch: int = 256) -> Float[Tensor, "input embed"]:
     """Embeddings of many inputs, in evaluation mode, on the CPU, where memories are; byte images are scaled to 0..1."""
     was_training = encoder.training
     encoder.eval()
@@ -163,5 +195,5 @@ def embed_all(encoder: nn.Module, inputs: Tensor, batch: int = 256) -> Float[Ten
 
 
 def scale_bytes(inputs: Tensor) -> Tensor:
-    """Byte images to 0..1; anything else as it is."""
+    """Byte images scaled to 0..1; anything else unchanged."""
     return inputs.float().div_(255) if inputs.dtype == torch.uint8 else inputs

@@ -44,7 +44,8 @@ class Step:
     @property
     def right(self) -> Bool[Tensor, "episode query"]:
         """Where the prediction was the label; on the CPU, as all that is counted."""
-        return self.observation.prediction.label.cpu() == self.label
+        right: Tensor = self.observation.prediction.label.cpu() == self.label
+        return right
 
 
 class EpisodeSampler:

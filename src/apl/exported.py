@@ -1,7 +1,7 @@
-"""Encoder and decoder as ONNX graphs: everyday use, in processes that have never heard of torch.
+"""Encoder and decoder as ONNX graphs: inference in processes without torch.
 
 A model directory holds `encoder.onnx` and `decoder.onnx` (made by `apl export`), whose weights lie beside them in
-`model.safetensors`. The learner is the same as in training; only the networks are others.
+`model.safetensors`. The learner is the same as in training; only the networks differ.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ExportedNetworks:
     def __init__(self, directory: Path, identity: bool = False) -> None:
         self.directory = directory
         self.identity = identity
-        """Inputs are embedded already."""
+        """Inputs are embeddings."""
         described = read_description(directory).get("exported")
         if not isinstance(described, dict) or not (directory / DECODER).is_file():
             raise CheckpointError(
@@ -62,12 +62,12 @@ class ExportedNetworks:
     def _open(self, name: str, threads: int | None = None) -> Any:
         path = self.directory / name
         graph = path.read_bytes()
-        # A graph holds weights too: those that the exporter has folded into others.
+        # A graph holds weights too: those that the exporter has folded.
         if self._graphs.get(name) not in (None, graph_hash(graph)):
             raise CheckpointError(
                 f"{path} is of another model, or damaged: make it anew with `apl export {self.directory.name}`"
             )
-        # A graph says which weights it uses, and is refused when given others.
+        # A session refuses weights that its graph does not name.
         named = {OUTSIDE + name: weight for name, weight in self._weights.items()}
         wanted = {name: weight.astype(np.float32) for name, weight in named.items() if name.encode() in graph}
         try:
@@ -86,7 +86,7 @@ class ExportedNetworks:
 
     @cached_property
     def _decoder(self) -> tuple[Any, list[str], list[str]]:
-        """The graph, and the names of what it takes and gives."""
+        """The graph, and the names of its inputs and outputs."""
         graph = self._open(DECODER, threads=1)
         return graph, [entry.name for entry in graph.get_inputs()], [entry.name for entry in graph.get_outputs()]
 
@@ -105,7 +105,8 @@ class ExportedNetworks:
         graph, shape = self._encoder
         if list(images.shape[1:]) != shape:
             raise ValueError(f"expected images of shape {['any', *shape]}, got {list(images.shape)}")
-        return graph.run(None, {"images": images})[0]
+        embedding: np.ndarray = graph.run(None, {"images": images})[0]
+        return embedding
 
     def decode(
         self, query: Float[np.ndarray, "query embed"], neighbours: Neighbours, log_elsewhere: np.ndarray
@@ -141,7 +142,7 @@ def graph_hash(graph: bytes) -> str:
 
 
 def load_for_use(name_or_dir: str | Path, controller: Controller | None = None) -> Learner:
-    """A model for everyday use: its graphs, or, for one that was just trained and not yet exported, torch itself."""
+    """A model for inference: its graphs, or torch for one that is not exported yet."""
     directory = find_model(name_or_dir)
     if (directory / ENCODER).is_file() or importlib.util.find_spec("torch") is None:
         return load_exported(directory, controller)

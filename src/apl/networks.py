@@ -1,7 +1,7 @@
-"""Encoder and decoder in torch, on any device: the side of the border where gradients live.
+"""Encoder and decoder in torch, on any device.
 
-The learner hands over arrays and takes back arrays; in between everything is a tensor on the networks' device.
-`apl.exported` is the same without torch, for models that are only used.
+The learner passes arrays in and gets arrays back; in between everything is a tensor on the networks' device.
+`apl.exported` is the same without torch, for inference.
 """
 
 from __future__ import annotations
@@ -45,20 +45,21 @@ class TorchNetworks(nn.Module):
 
     @property
     def key_widths(self) -> Mapping[str, int]:
-        return getattr(self.encoder, "key_widths", {"embedding": self.encoder.width})
+        return self.encoder.key_widths
 
     @property
     def device(self) -> torch.device:
         return next((p.device for p in self.parameters()), torch.device("cpu"))
 
     def tensor(self, array: Any) -> Tensor:
-        """An array (or tensor) on the networks' side."""
+        """An array (or tensor) as a tensor on the networks' device."""
         if not isinstance(array, Tensor):
             array = torch.from_numpy(np.ascontiguousarray(array))
-        return array.to(self.device)
+        moved: Tensor = array.to(self.device)
+        return moved
 
     def array(self, tensor: Any) -> np.ndarray:
-        """A tensor on the memory's side, without gradient."""
+        """A tensor as an array, without gradient."""
         if not isinstance(tensor, Tensor):
             return np.asarray(tensor)
         # numpy knows no bfloat16.
@@ -66,14 +67,15 @@ class TorchNetworks(nn.Module):
 
     def embed(self, x: Any) -> Float[Tensor, "example embed"]:
         """`x` is `[example, *input]`; byte images are scaled to 0..1."""
-        return self.encoder(scale_bytes(self.tensor(x)))
+        embedding: Tensor = self.encoder(scale_bytes(self.tensor(x)))
+        return embedding
 
     def decode(
         self, query: Float[Tensor, "query embed"], neighbours: Neighbours, log_elsewhere: np.ndarray
     ) -> Posterior:
         """`neighbours` are those of all the queries, in their order."""
         said = self.decoder(query, self.neighbourhood(query, neighbours, log_elsewhere))
-        # Probabilities in full precision, whatever the products were made in.
+        # Probabilities are in full precision even under autocast.
         return Posterior(**{name: None if value is None else value.float() for name, value in vars(said).items()})
 
     def neighbourhood(self, query: Tensor, neighbours: Neighbours, log_elsewhere: np.ndarray) -> Neighbourhood:
@@ -92,14 +94,14 @@ class TorchNetworks(nn.Module):
             if neighbours.compared is not None:
                 apart = apart * self.tensor(neighbours.compared)
             live = torch.linalg.vector_norm(apart, dim=-1).masked_fill(~mask, 0)
-            # The value stays the memory's to the last bit: an answer depends on the rows alone.
+            # The value stays the memory's to the last bit; only the gradient is added.
             distance = live + (distance - live.detach())
         same, label = flat(neighbours.same), flat(columns["label"])
         count = flat(neighbours.examples) if self.counts else None
         return Neighbourhood(rows, distance, mask, same, flat(log_elsewhere), label, count)
 
     def fingerprint(self) -> str:
-        """Identifies the encoder whose embeddings a memory holds: keys of another one are meaningless."""
+        """Identifies the encoder whose embeddings a memory holds: keys of different encoders cannot be compared."""
         digest = hashlib.sha256(repr(self.encoder.config).encode())
         for name, tensor in sorted(self.encoder.state_dict().items()):
             digest.update(name.encode())
@@ -115,7 +117,6 @@ class TorchNetworks(nn.Module):
         twin = TorchNetworks.__new__(TorchNetworks)
         nn.Module.__init__(twin)
         twin.metric, twin.distance_gradient, twin.counts = self.metric, self.distance_gradient, self.counts
-        twin.encoder = IdentityEncoder(replace(config, width=self.width))
-        twin.encoder.key_widths = self.key_widths
+        twin.encoder = IdentityEncoder(replace(config, width=self.width), self.key_widths)
         twin.decoder = self.decoder
         return twin.train(self.training)

@@ -13,7 +13,7 @@ from torch import nn
 
 from apl.config import DecoderConfig, DecoderKind
 from apl.decoder.deduction import DeductionDecoder
-from apl.decoder.inputs import NeighbourInputs
+from apl.decoder.inputs import NeighbourInputs, RowInputs
 from apl.decoder.kernel import ClassMeanDecoder, KernelDecoder, NearestDecoder
 from apl.decoder.labels import FixedLabels, NeighbourhoodLabels
 from apl.decoder.lstm import LSTMDecoder
@@ -36,26 +36,39 @@ def build_decoder(config: DecoderConfig, width: int, key_widths: tuple[int, ...]
         return NearestDecoder()
     if config.hidden % config.heads:
         raise ValueError(f"hidden ({config.hidden}) must be a multiple of heads ({config.heads})")
-    told = key_widths if config.key_distances else ()
-    inputs = NeighbourInputs(
-        width, config.label_width, config.hidden, config.compare, told, config.class_means, config.counts
-    )
-    if config.labels == "fixed":
-        if not config.way or config.way < 2:
-            raise ValueError("fixed labels need `way`, the number of classes (at least 2)")
-        labels: nn.Module = FixedLabels(config.way, config.label_width, config.hidden)
-    else:
-        labels = NeighbourhoodLabels(config.label_width, config.hidden, config.class_means)
+    labels = _labels(config)
+    if config.kind == "deduction":
+        return DeductionDecoder(
+            key_widths, labels, config.label_width, config.hidden, config.blocks, config.heads, config.content
+        )
+    inputs = NeighbourInputs(width, config.label_width, config.hidden, row_inputs(config, key_widths))
     match config.kind:
         case "relational":
             return RelationalDecoder(inputs, labels, config.hidden, config.blocks, config.heads)
         case "working_memory":
             return WorkingMemoryDecoder(inputs, labels, config.hidden, config.unroll, config.heads)
         case "lstm":
-            return LSTMDecoder(inputs, labels, config.hidden)
-        case "deduction":
-            return DeductionDecoder(
-                key_widths, labels, config.label_width, config.hidden, config.blocks, config.heads, config.content
-            )
+            return LSTMDecoder(inputs, labels, config.hidden, config.rows_see_query)
         case unknown:
             raise ValueError(f"no decoder {unknown!r}: choose one of {', '.join(get_args(DecoderKind))}")
+
+
+def row_inputs(config: DecoderConfig, key_widths: tuple[int, ...]) -> RowInputs:
+    """The appendix: relational blocks read {e_t, e_m, l_m, d_m}, slots of the working memory {e_m, l_m, d_m}, steps of the
+    LSTM [e_m, l_m]."""
+    return RowInputs(
+        query=config.kind == "relational" or config.rows_see_query,
+        distance=config.kind != "lstm" or config.rows_see_query,
+        compare=config.compare,
+        key_widths=key_widths if config.key_distances else (),
+        class_means=config.class_means,
+        counts=config.counts,
+    )
+
+
+def _labels(config: DecoderConfig) -> FixedLabels | NeighbourhoodLabels:
+    if config.labels == "neighbourhood":
+        return NeighbourhoodLabels(config.label_width, config.hidden, config.class_means)
+    if not config.way or config.way < 2:
+        raise ValueError("fixed labels need `way`, the number of classes (at least 2)")
+    return FixedLabels(config.way, config.label_width, config.hidden)

@@ -1,10 +1,9 @@
-"""Deduction decoder: a relational decoder that knows which rows speak of the same thing.
+"""Deduction decoder: a relational decoder that compares rows by each key.
 
-Deviation: not in the paper. Its relational module must find out from embeddings alone which of the recalled
+Deviation: not in the paper. The paper's relational module must learn from embeddings alone which of the recalled
 rows share a digit or a symbol. Here every two rows (and the query) are compared by each key column, and
-attention follows those comparisons: what one equation has established about a symbol passes to all equations
-with that symbol. One block is applied again and again, as one rule of inference is. The answer is read off
-the query's own state.
+attention follows those comparisons: what one equation says about a symbol passes to all equations with that symbol.
+One block is applied several times. The answer is read from the query's own state.
 """
 
 from __future__ import annotations
@@ -82,9 +81,9 @@ class DeductionDecoder(nn.Module):
         self.labels = labels
         self.rounds = rounds
         self.compare = Comparison(key_widths)
-        # A row: its label, also as a number where labels mean one, and whether it shares each of the query's keys.
-        self.numbers = isinstance(labels, FixedLabels)
-        self.read = nn.Linear(label_width + self.numbers + len(key_widths), hidden)
+        # Fixed labels are sums here: a row's label is also input as a number.
+        self.way = labels.way if isinstance(labels, FixedLabels) else None
+        self.read = nn.Linear(label_width + (self.way is not None) + len(key_widths), hidden)
         self.ask = nn.Parameter(0.1 * torch.randn(hidden))
         self.content = nn.Linear(sum(key_widths), hidden, bias=False) if content else None
         self.block = DeductionBlock(hidden, heads, len(key_widths))
@@ -95,8 +94,8 @@ class DeductionDecoder(nn.Module):
         mask = nn.functional.pad(neighbours.mask, (1, 0), value=True)
         sameness = self.compare(embeddings)
         rows = [self.labels.embed(neighbours), sameness[:, 0, 1:].exp()]
-        if self.numbers:
-            rows.append(neighbours.label[..., None] / (self.labels.way - 1) * 4 - 2)
+        if self.way is not None and neighbours.label is not None:
+            rows.append(neighbours.label[..., None] / (self.way - 1) * 4 - 2)
         states = torch.cat([self.ask.expand(len(query), 1, -1), self.read(torch.cat(rows, -1))], 1)
         if self.content is not None:
             states = states + self.content(embeddings)

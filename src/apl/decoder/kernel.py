@@ -1,7 +1,6 @@
-"""Decoders without weights, shown beside every result: a distance-weighted kernel, the nearest neighbour, and
-the nearest class mean.
+"""Decoders without weights: a distance-weighted kernel, the nearest neighbour, and the nearest class mean.
 
-All answer for any number of classes. An example of no recalled class is allowed for by a fixed share.
+All answer for any number of classes. A fixed share goes to the classes not recalled.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ class KernelDecoder(nn.Module):
 
 
 class ClassMeanDecoder(KernelDecoder):
-    """The same kernel of the distance from the means of the recalled classes (Snell et al. 2017), however many
-    rows a class has."""
+    """The same kernel of the distance from the means of the recalled classes (Snell et al. 2017), whatever the number of
+    rows of a class."""
 
     def forward(self, query: Float[Tensor, "query embed"], neighbours: Neighbourhood) -> Posterior:
         rows = neighbours.same.sum(-1).clamp(min=1)

@@ -1,15 +1,14 @@
-"""Two ways in which a decoder can speak of labels.
+"""Two representations of labels.
 
-*Fixed labels* (the paper): an embedding and a logit for each of N classes, N part of the weights.
+*Fixed labels* (the paper): an embedding and a logit for each of N classes. N is part of the weights.
 
-*Neighbourhood labels*: labels are numbered inside each neighbourhood by first appearance, the answer is a
+*Neighbourhood labels*: labels are numbered inside each neighbourhood by first appearance. The answer is a
 share for each neighbour plus one for "none of these". P(class) is the sum of its neighbours' shares; the
-"none" mass belongs to the classes not recalled (`apl.posterior`). Nothing depends on N or k, and shuffled labels are
-nothing to learn.
+"none" mass belongs to the classes not recalled (`apl.posterior`). Nothing depends on N or k, and a shuffling of labels
+need not be learnt.
 
-Both keep the same contract: `embed` turns the neighbours' labels into vectors, `answer` turns the decoder's
-states into a `Posterior`. State 0 belongs to no neighbour: it stands for "none of these" and keeps an empty
-memory a case like any other.
+Both have two methods: `embed` turns the neighbours' labels into vectors, `answer` turns the decoder's
+states into a `Posterior`. State 0 belongs to no neighbour: it stands for "none of these".
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class FixedLabels(nn.Module):
     """The paper's labels: one embedding and one logit per class."""
 
     pools = True
-    """The answer is read from the states pooled by attention, which decoders need not compute otherwise."""
+    """The answer is read from the pooled states. Decoders skip the pooling otherwise."""
 
     def __init__(self, way: int, width: int, hidden: int) -> None:
         super().__init__()
@@ -35,23 +34,26 @@ class FixedLabels(nn.Module):
         self.logits = nn.Linear(hidden, way)
 
     def embed(self, neighbours: Neighbourhood) -> Float[Tensor, "query neighbours width"]:
-        return self.embedding(neighbours.label)
+        embedded: Tensor = self.embedding(neighbours.label)
+        return embedded
 
     def answer(
         self,
-        pooled: Float[Tensor, "query hidden"],
+        pooled: Float[Tensor, "query hidden"] | None,
         states: Float[Tensor, "query states hidden"],
-        attention: Float[Tensor, "query states"],
+        attention: Float[Tensor, "query states"] | None,
         query: Float[Tensor, "query embed"],
         neighbours: Neighbourhood,
     ) -> Posterior:
-        log_probs = self.logits(pooled).log_softmax(-1)
+        if pooled is None or attention is None:
+            raise ValueError("fixed labels are read from pooled states")
+        log_probs: Tensor = self.logits(pooled).log_softmax(-1)
         none = torch.full_like(log_probs[:, 0], IMPOSSIBLE)
         return Posterior(none, attention[:, 1:], log_probs=log_probs)
 
 
 class NeighbourhoodLabels(nn.Module):
-    """Labels that mean something only inside one neighbourhood.
+    """Labels that are valid inside one neighbourhood only.
 
     The code of a slot is a fixed random vector, so slots beyond those seen in training (a larger k) still lie
     in the space the weights have learnt to read.
@@ -59,13 +61,13 @@ class NeighbourhoodLabels(nn.Module):
 
     SLOTS = 256
     pools = False
+    codes: Tensor
 
     def __init__(self, width: int, hidden: int, class_means: bool = False) -> None:
         super().__init__()
         codes = torch.randn(self.SLOTS, width, generator=torch.Generator().manual_seed(0))
         self.register_buffer("codes", codes, persistent=False)
-        # Untrained, it answers as a kernel of the distance would; training moves it from there.
-        # No bias: it would shift all shares alike, which changes nothing.
+        # Zero: untrained, the answer is a kernel of the distance. No bias: it would shift all shares alike.
         self.score = nn.Linear(hidden, 1, bias=False)
         nn.init.zeros_(self.score.weight)
         self.sharpness = nn.Parameter(torch.tensor(10.0))
@@ -96,7 +98,7 @@ class NeighbourhoodLabels(nn.Module):
 def number_by_first_appearance(
     same: Bool[Tensor, "query neighbours neighbours"],
 ) -> Int[Tensor, "query neighbours"]:
-    """The nearest neighbour's label is slot 0, the next different one slot 1, and so on; where there is no row, slot 0."""
+    """The nearest neighbour's label is slot 0, the next different one slot 1, and so on; slot 0 where there is no row."""
     first = same.float().argmax(-1)
     is_first = first == torch.arange(same.shape[-1], device=same.device)
     return is_first.cumsum(-1).gather(1, first) - 1
@@ -105,7 +107,7 @@ def number_by_first_appearance(
 def share_out(
     neighbour_logits: Float[Tensor, "query neighbours"], none_logit: Float[Tensor, " query"], neighbours: Neighbourhood
 ) -> Posterior:
-    """From logits of neighbours and of "none" to shares that add up to one, and those of the neighbours' classes."""
+    """Logits of neighbours and of "none" become shares that sum to one, and the shares of the neighbours' classes."""
     logits = neighbour_logits.masked_fill(~neighbours.mask, IMPOSSIBLE)
     log_shares = torch.cat([logits, (none_logit + neighbours.log_elsewhere)[:, None]], 1).log_softmax(1)
     of_rows = log_shares[:, :-1]

@@ -1,6 +1,6 @@
-"""LSTM decoder (paper, appendix "LSTM"): starts as the query and reads the neighbours one by one.
+"""LSTM decoder (paper, appendix "LSTM"): the state starts as the query; the neighbours are read one by one.
 
-The nearest is read last, so that the strongest evidence is the freshest.
+The paper does not give the order. The nearest is read last, so that it influences the final state most.
 """
 
 from __future__ import annotations
@@ -16,10 +16,20 @@ from apl.posterior import Posterior
 
 
 class LSTMDecoder(nn.Module):
-    def __init__(self, inputs: NeighbourInputs, labels: FixedLabels | NeighbourhoodLabels, hidden: int) -> None:
+    """k steps of one cell, one per neighbour; an empty memory leaves the query's own state.
+
+    Deviation: the query is projected to the two parts of the state, since it is not as wide as they are.
+    Deviation: a LayerNorm in front of the logits.
+    """
+
+    def __init__(
+        self, inputs: NeighbourInputs, labels: FixedLabels | NeighbourhoodLabels, hidden: int, read_none: bool
+    ) -> None:
         super().__init__()
         self.inputs = inputs
         self.labels = labels
+        self.read_none = read_none
+        """Read the "none" state after the nearest neighbour."""
         self.start = nn.Linear(inputs.width, 2 * hidden)
         self.cell = nn.LSTMCell(hidden, hidden)
         self.norm = nn.LayerNorm(hidden)
@@ -30,11 +40,11 @@ class LSTMDecoder(nn.Module):
         mask = self.inputs.mask(neighbours)
         h, c = self.start(query).chunk(2, -1)
         h = h.tanh()
-        for i in reversed(range(read.shape[1])):
+        for i in reversed(range(0 if self.read_none else 1, read.shape[1])):
             new_h, new_c = self.cell(read[:, i], (h, c))
             valid = mask[:, i, None]
             h, c = torch.where(valid, new_h, h), torch.where(valid, new_c, c)
-        # What was concluded, seen beside each thing that was read: the states from which shares are scored.
+        # Neighbourhood labels score each row: its input beside the final state.
         states = self.norm(F.relu(read + h[:, None]))
         attention = self.inputs.attention(neighbours, self.sharpness)
         return self.labels.answer(self.norm(h), states, attention, query, neighbours)

@@ -31,7 +31,8 @@ class SelfAttention(nn.Module):
         # Plain views, since einops would take a third of the time of a single query.
         q, k, v = self.to_qkv(states).unflatten(2, (3 * self.heads, -1)).transpose(1, 2).chunk(3, 1)
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        return self.merge(mixed.transpose(1, 2).flatten(2))
+        merged: Tensor = self.merge(mixed.transpose(1, 2).flatten(2))
+        return merged
 
 
 class RelationalBlock(nn.Module):
@@ -43,10 +44,16 @@ class RelationalBlock(nn.Module):
         self.shared = nn.Sequential(nn.ReLU(), nn.Linear(hidden, hidden), nn.LayerNorm(hidden))
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
-        return states + self.shared(self.attention(states, mask))
+        added: Tensor = self.shared(self.attention(states, mask))
+        return states + added
 
 
 class RelationalDecoder(nn.Module):
+    """Residual blocks over the neighbours, then their sum weighted by distance.
+
+    Deviation: a LayerNorm behind the last block.
+    """
+
     def __init__(
         self,
         inputs: NeighbourInputs,

@@ -1,7 +1,7 @@
 """Relational working memory decoder (paper, appendix "Relational working memory"; Santoro et al. 2018).
 
-The slots of a relational memory core start as the neighbours {e_m, l_m, d_m}; the query is fed several
-times; each time every slot attends to all slots and to the query, and gates decide what it keeps.
+The slots of a relational memory core start as the neighbours {e_m, l_m, d_m}. The query is fed five times. Each time every
+slot attends to all slots and to the query, and gates decide what it keeps.
 """
 
 from __future__ import annotations
@@ -42,15 +42,21 @@ class RelationalMemoryCore(nn.Module):
         k, v = rearrange(self.to_kv(seen), "b s (two h d) -> two b h s d", two=2, h=self.heads)
         mask = F.pad(mask, (0, 1), value=True)[:, None, None]
         mixed = rearrange(F.scaled_dot_product_attention(q, k, v, attn_mask=mask), "b h s d -> b s (h d)")
-        proposal = self.after_attention(slots + mixed)
+        proposal: Tensor = self.after_attention(slots + mixed)
         proposal = self.after_mlp(proposal + self.mlp(proposal))
-        gates = self.gates_of_input(fed) + self.gates_of_memory(slots.tanh())
+        gates: Tensor = self.gates_of_input(fed) + self.gates_of_memory(slots.tanh())
         write, forget = gates.chunk(2, -1)
         # The forget gate opens with a bias of 1, as in LSTMs, so that slots survive the first steps.
         return slots * (forget + 1).sigmoid() + proposal.tanh() * write.sigmoid()
 
 
 class WorkingMemoryDecoder(nn.Module):
+    """A relational memory core whose slots start as the neighbours; the query is its input, `steps` times.
+
+    Deviation: the slots are pooled by distance behind a LayerNorm. In the paper a linear layer reads all of them, so that
+    its weights depend on k.
+    """
+
     def __init__(
         self,
         inputs: NeighbourInputs,
@@ -75,7 +81,6 @@ class WorkingMemoryDecoder(nn.Module):
         for _ in range(self.steps):
             slots = self.core(slots, fed, mask)
         states = self.norm(slots)
-        # Deviation: the slots are pooled by distance; a linear layer over all of them would depend on k.
         attention = self.inputs.attention(neighbours, self.sharpness)
         pooled = (attention[..., None] * states).sum(1)
         return self.labels.answer(pooled, states, attention, query, neighbours)

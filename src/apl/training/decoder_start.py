@@ -33,7 +33,7 @@ def start_by_copying(
     width, hidden = labels.embedding.embedding_dim, project.out_features
     code = torch.randn(hidden, width, generator=torch.Generator().manual_seed(0)) / width**0.5
     with torch.no_grad():
-        project.weight[:, 2 * decoder.inputs.width :][:, :width] = code
+        project.weight[:, decoder.inputs.before_labels :][:, :width] = code
         labels.logits.weight.copy_(COPYING / hidden * labels.embedding.weight @ code.T)
         if sharpness is not None:
             decoder.sharpness.fill_(sharpness)
@@ -61,7 +61,10 @@ def start_by_comparing(
         for key, width in enumerate(key_widths):
             code = torch.linalg.qr(torch.randn(max(size, width), min(size, width), generator=chance))[0]
             part = slice(key * size, (key + 1) * size)
-            for weight, begin in ((inputs.project.weight, inputs.width + column), (inputs.none.weight, column)):
+            for weight, begin in (
+                (inputs.project.weight, inputs.before_labels - inputs.width + column),
+                (inputs.none.weight, column),
+            ):
                 weight[part] = 0
                 weight[part, begin : begin + width] = code if width < size else code.T
             column += width
@@ -71,7 +74,7 @@ def start_by_comparing(
                     weight[head * size : (head + 1) * size] = 0
                     weight[head * size : (head + 1) * size, part] = scale * torch.eye(size)
         said, width = (
-            inputs.project.weight[len(key_widths) * size :, 2 * inputs.width :],
+            inputs.project.weight[len(key_widths) * size :, inputs.before_labels :],
             labels.embedding.embedding_dim,
         )
         said.copy_(torch.randn(said.shape, generator=chance))

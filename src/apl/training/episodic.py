@@ -106,7 +106,8 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
         parts = config.data.load("train", size)
         shown = shown.joined(compose(parts, config.composed, torch.Generator().manual_seed(config.seed)))
     inputs, trained = shown.images, learner
-    if config.learner.decoder.kind == "nearest" or (config.learner.decoder.kind == "kernel" and config.freeze_encoder):
+    through_distance = config.learner.distance_gradient and not config.freeze_encoder
+    if config.learner.decoder.kind == "nearest" or (config.learner.decoder.kind == "kernel" and not through_distance):
         raise ValueError(f"there is nothing to train: the {config.learner.decoder.kind} decoder has no weights")
     if config.freeze_encoder:
         inputs, trained = embed_all(learner.encoder, shown.images), learner.on_embeddings()

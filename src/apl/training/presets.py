@@ -20,6 +20,7 @@ OMNIGLOT_ENCODER = ConvConfig(
     stem_kernel=7,
     stem_stride=4,
     groups=(Group(64, 2, 1), Group(128, 3), Group(256, 3), Group(64, 1)),
+    skip=True,
 )
 """About the cost of the paper's encoder: it looks at 56×56 pixels and is wider where the image is small."""
 
@@ -29,10 +30,13 @@ FINER_ENCODER = ConvConfig(
     stem_kernel=5,
     stem_stride=2,
     groups=(Group(64, 2), Group(128, 3), Group(256, 3), Group(64, 1)),
+    skip=True,
 )
 """As costly as the one above; its first layers look closer."""
 
-GLYPH_ENCODER = ConvConfig(stem_channels=32, stem_kernel=5, stem_stride=2, groups=(Group(48, 2), Group(64, 2)))
+GLYPH_ENCODER = ConvConfig(
+    stem_channels=32, stem_kernel=5, stem_stride=2, groups=(Group(48, 2), Group(64, 2)), skip=True
+)
 
 MANY_WAYS = (5, 20, 50, 100, 200)
 
@@ -82,7 +86,7 @@ FINER_MILD = replace(
 )
 
 PAPER_ENCODER = DistilConfig(
-    student=ConvConfig(stride_on="last"),
+    student=ConvConfig(stride_on="last", skip=True),
     pen_share=0.0,
     steps=5000,
     batch=128,
@@ -140,7 +144,10 @@ PENS_ALL = replace(
 
 FIXED_LABELS = TrainConfig(
     learner=LearnerConfig(
-        encoder=PAPER_ENCODER.student, decoder=DecoderConfig(labels="fixed", way=1000), sigma_ratio=0.2
+        encoder=PAPER_ENCODER.student,
+        decoder=DecoderConfig(labels="fixed", way=1000),
+        sigma_ratio=0.2,
+        distance_gradient=True,
     ),
     data=ALL_CHARACTERS,
     encoder_from="runs/paper-200way/model",
@@ -193,8 +200,13 @@ def together(way: int) -> TrainConfig:
     )
 
 
+RECIPE_LEARNER = LearnerConfig(
+    encoder=ConvConfig(skip=True), decoder=DecoderConfig(labels="fixed", way=20), distance_gradient=True
+)
+"""The paper's networks, with the release's skip connections and a live distance."""
+
 RECIPE = TrainConfig(
-    learner=LearnerConfig(decoder=DecoderConfig(labels="fixed", way=20)),
+    learner=RECIPE_LEARNER,
     steps=7007,
     learning_rate=3e-4,
     decay=0.78,
@@ -214,7 +226,7 @@ RECIPE_FURTHER = replace(
 """A second sitting, from the weights of the first: the rate is raised and falls again."""
 
 RECIPE_200WAY = TrainConfig(
-    learner=LearnerConfig(decoder=DecoderConfig(labels="fixed", way=200)),
+    learner=replace(RECIPE_LEARNER, decoder=DecoderConfig(labels="fixed", way=200)),
     encoder_from="paper-recipe",
     decoder_from="paper-recipe",
     ways=(200,),
@@ -235,6 +247,7 @@ OMNIGLOT = TrainConfig(
         decoder=DecoderConfig(hidden=64, blocks=2, heads=4, compare=True, class_means=True),
         k=16,
         sigma_ratio=0.2,
+        distance_gradient=True,
     ),
     freeze_encoder=True,
     mirrored="for_decoder",

@@ -12,7 +12,7 @@ from apl.training.analogy import AnalogyConfig
 from apl.training.pretrain import PretrainConfig
 
 SMALL_ENCODER = ConvConfig(
-    stem_channels=32, stem_kernel=5, stem_stride=2, groups=(Group(64, 2), Group(64, 2), Group(16, 1))
+    stem_channels=32, stem_kernel=5, stem_stride=2, groups=(Group(64, 2), Group(64, 2), Group(16, 1)), skip=True
 )
 """28×28 → 64 numbers, at a tenth of the cost of the paper's encoder."""
 
@@ -60,7 +60,9 @@ FIXED = AnalogyConfig(
 def compared(kind: DecoderKind, k: int, **more: Any) -> AnalogyConfig:
     """One cell of the paper's comparison: one of its decoders, k neighbours by each key."""
     hidden = 128 if kind == "lstm" else 64
-    decoder = DecoderConfig(kind=kind, labels="fixed", way=WAY, hidden=hidden, blocks=4, heads=4, key_distances=True)
+    decoder = DecoderConfig(
+        kind=kind, labels="fixed", way=WAY, hidden=hidden, blocks=4, heads=4, key_distances=True, rows_see_query=True
+    )
     learner = LearnerConfig(encoder=ONE_HOT, decoder=decoder, k=k, sigma_ratio=COMPARED_SIGMA_RATIO)
     first = AnalogyConfig(
         learner,
