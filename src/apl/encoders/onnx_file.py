@@ -1,10 +1,10 @@
-"""An encoder of one's own: an ONNX file, and a small JSON beside it that says how to prepare a picture.
+"""Your own encoder: an ONNX file, and a small JSON beside it that says how to prepare a picture.
 
     {"size": 224, "colour": "RGB", "mean": [123.7, 116.3, 103.5], "scale": [58.4, 57.1, 57.4], "layout": "NCHW"}
 
 `size` is the side of the square it looks at; a pixel enters as (value − mean) / scale, values running from 0 to 255.
 `colour` is RGB, BGR or grey, `layout` NCHW or NHWC. `input` and `output` name the graph's, where it has several. Only
-`size` must be there.
+`size` is required.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from jaxtyping import Float
 from PIL import Image
 
 from apl.encoders.contract import EncoderError, checked_vectors
+from apl.encoders.examples import PhotoExamples
 from apl.encoders.origins import digest
 from apl.onnx_session import GraphError, onnx_session
-from apl.pictures.photographs import middle_square, read_photo, reduced, to_jpeg
+from apl.pictures.photographs import middle_square
 
 _AT_ONCE = 8
 
@@ -69,16 +70,15 @@ class Preparation:
         return np.ascontiguousarray(values.transpose(0, 3, 1, 2) if self.layout == "NCHW" else values)
 
 
-class OnnxFileEncoder:
-    """Pictures → vectors by a graph of one's own. `preparation` is read from the JSON beside it unless given."""
-
-    kind = "photo"
+class OnnxFileEncoder(PhotoExamples):
+    """Pictures → vectors by a graph of your own. `preparation` is read from the JSON beside it unless given."""
 
     def __init__(self, path: str | os.PathLike[str], preparation: Preparation | None = None) -> None:
         self.path = Path(path)
         if not self.path.is_file():
             raise EncoderError(f"there is no ONNX file {self.path}")
         self.preparation = preparation or read_preparation(self.path.with_suffix(".json"))
+        self.size = self.preparation.size
         try:
             self._session = onnx_session(self.path)
         except GraphError as error:
@@ -86,12 +86,9 @@ class OnnxFileEncoder:
         self._input = _chosen(self.preparation.input, self._session.get_inputs(), "input", self.path)
         self._output = _chosen(self.preparation.output, self._session.get_outputs(), "output", self.path)
         self.fingerprint = "onnx-" + digest(self.path, json.dumps(vars(self.preparation), sort_keys=True))
-        # One black picture tells whether size and layout fit, and the width, before anything is learnt.
+        # One black picture shows whether size and layout fit, and the width, before anything is learnt.
         self.width: int | None = None
         self.width = self.embed([Image.new("RGB", (self.preparation.size,) * 2)]).shape[1]
-
-    def read(self, example: Any) -> Image.Image:
-        return reduced(read_photo(example), self.preparation.size)
 
     def embed(self, examples: Sequence[Image.Image]) -> Float[np.ndarray, "example embed"]:
         parts = [np.zeros((0, self.width or 0), np.float32)] if not examples else []
@@ -114,12 +111,6 @@ class OnnxFileEncoder:
         if found.ndim == 4 and found.shape[2:] == (1, 1):
             found = found[:, :, 0, 0]
         return checked_vectors(found, len(pixels), self.width, self.path.name)
-
-    def payload(self, example: Image.Image) -> bytes:
-        return to_jpeg(example)
-
-    def from_payload(self, payload: bytes) -> Image.Image:
-        return self.read(payload)
 
 
 def read_preparation(path: Path) -> Preparation:

