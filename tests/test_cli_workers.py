@@ -13,7 +13,7 @@ import pytest
 from letters import call, model, said, scribble  # noqa: F401
 
 from apl.classifier.online import OnlineClassifier
-from apl.cli.batches import Batch
+from apl.cli.batches import Batch, embed_batch
 from apl.cli.examples import FoundExample
 from apl.cli.workers import embed_in_processes, in_order
 from apl.store import open_store
@@ -56,6 +56,30 @@ def test_two_workers_make_the_memory_of_one_process_row_for_row(
     assert one[:3] == two[:3] and one[4] == two[4] and len(one[0]) > 5
     np.testing.assert_allclose(one[3], two[3], rtol=1e-5, atol=1e-6)
     assert said(capsys, "learn", scribbles, "--memory", tmp_path / "2.apl", "--workers", 0)[0] == 2
+
+
+def test_an_interrupted_run_that_goes_on_makes_the_same_memory(
+    scribbles: Path, model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apl.cli.batches.AT_ONCE", 3)
+    command = ("learn", scribbles, "--model", model, "--memory")
+    said(capsys, *command, tmp_path / "1.apl")
+    embedded: list[Batch] = []
+
+    def interrupted(classifier: OnlineClassifier, examples: list[FoundExample]) -> Batch:
+        if len(embedded) == 3:
+            raise KeyboardInterrupt
+        embedded.append(embed_batch(classifier, examples))
+        return embedded[-1]
+
+    with monkeypatch.context() as patched:
+        patched.setattr("apl.cli.batches.embed_batch", interrupted)
+        assert said(capsys, *command, tmp_path / "2.apl")[0] == 130
+    assert len(rows(tmp_path / "2.apl")[0]) < len(rows(tmp_path / "1.apl")[0])
+    said(capsys, *command, tmp_path / "2.apl")
+    one, two = rows(tmp_path / "1.apl"), rows(tmp_path / "2.apl")
+    assert one[:3] == two[:3] and one[4] == two[4]
+    np.testing.assert_allclose(one[3], two[3], rtol=1e-5, atol=1e-6)
 
 
 def test_a_worker_that_dies_is_one_sentence(scribbles: Path, model: str) -> None:

@@ -111,8 +111,9 @@ class Command:
         counts, learnt = Counts(), Learnt(classifier.store, found[0])
         present = once_each(sourced(found, counts))
         self._forget_gone(classifier, learnt.gone(present), counts)
-        fresh = [one for one in present if self.again or not learnt.holds(one)]
-        fresh = [fresh[i] for i in interleaved([one.example.label for one in fresh])]
+        # The order of all, also of those that are known: a run that was interrupted goes on as if it had not been.
+        order = interleaved([one.example.label for one in present])
+        fresh = [present[i] for i in order if self.again or not learnt.holds(present[i])]
         counts.already_known = len(present) - len(fresh)
         before, interrupted = len(classifier), False
         try:
