@@ -49,7 +49,7 @@ class FoundExamples:
 
     examples: tuple[FoundExample, ...]
     remarks: tuple[str, ...]
-    """What was left out, in words."""
+    """One line for each thing that was left out."""
 
 
 def find_examples(place: Path) -> FoundExamples:

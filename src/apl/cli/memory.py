@@ -1,4 +1,4 @@
-"""`apl memory`: looking after memories that last."""
+"""`apl memory`: list, inspect, copy and verify memories."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class List:
 
 @dataclass
 class Show:
-    """What is in a memory: its classes, its model, its rows, and what share of the nearest its index finds, if it has one."""
+    """The classes, the model and the rows of a memory; and the recall of its approximate index, if it has one."""
 
     memory: MemoryPlace
     name: NameOption = "default"
@@ -189,7 +189,7 @@ class Verify:
 
 @dataclass
 class Backup:
-    """Copy a file with all its memories, also while somebody is writing it."""
+    """Copy a file with all its memories. It may be written at the same time."""
 
     memory: MemoryPlace
     target: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
@@ -207,7 +207,7 @@ class Backup:
 
 @dataclass
 class Reembed:
-    """Make a memory's keys anew with another model, from the pictures kept in its rows, into a new memory."""
+    """Compute the keys of a memory again with another model, from the pictures or texts kept in its rows, into a new memory."""
 
     source: Source
     target: Target
@@ -222,13 +222,13 @@ class Reembed:
         from apl.store.transfer import reembed
 
         with open_store(self.source, self.source_name, read_only=True) as source:
-            # A classifier would note its own parameters in a memory that is in use.
+            # Opening a classifier on a memory in use would change the parameters recorded there.
             if (there := find_memory(self.target, self.target_name)) and there.rows:
                 raise StoreError(f"memory {self.target_name!r} is not empty: re-embed into a new one")
             with OnlineClassifier.from_pretrained(self.model, memory=self.target, name=self.target_name) as classifier:
                 record = classifier.store.settings()
                 copied = reembed(source, classifier.store, classifier.embed_payloads)
-                # The old settings came along; which model the keys belong to is the new one's to say.
+                # The settings of the source were copied too; the model of the keys is the new one.
                 classifier.store.update_settings(record)
         show(vars(copied), self.json)
         return 0
@@ -236,7 +236,7 @@ class Reembed:
 
 @dataclass
 class Command:
-    """Look after memories."""
+    """List, inspect, copy and verify memories."""
 
     what: Annotated[
         Annotated[List, tyro.conf.subcommand("list")]

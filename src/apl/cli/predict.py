@@ -158,15 +158,15 @@ class Command:
     def _print_json(
         self, found: FoundExample, label: Label | None, expected: Label | None, probabilities: Probabilities
     ) -> None:
-        told: dict[str, Any] = {
+        answer: dict[str, Any] = {
             "text" if isinstance(found.content, str) else "image": utf8(str(found.content)),
             "label": label,
             "probabilities": [{"label": name, "probability": p} for name, p in islice(probabilities.items(), self.top)],
             "probability_new": probabilities.new_class,
         }
         if expected is not None:
-            told |= {"expected": expected, "right": label == expected}
-        print(json_format.dumps(told, ensure_ascii=False))
+            answer |= {"expected": expected, "right": label == expected}
+        print(json_format.dumps(answer, ensure_ascii=False))
 
 
 def print_csv(values: Iterable[object]) -> None:

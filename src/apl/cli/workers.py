@@ -39,7 +39,7 @@ class Embedder:
 
 
 def embed_in_processes(classifier: OnlineClassifier, examples: Sequence[FoundExample], workers: int) -> Iterator[Batch]:
-    """All examples in their order, embedded by that many processes."""
+    """All examples in their order, embedded by `workers` processes."""
     parameters = encoding_parameters(classifier)
     with ProcessPoolExecutor(workers, get_context("spawn"), _start, (parameters,)) as pool:
         try:

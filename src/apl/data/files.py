@@ -1,6 +1,6 @@
-"""Finding the files of a data set: `APL_DATA`, then the user's cache, then an official download.
+"""Finding the files of a data set: in `APL_DATA`, then in the user's cache, then by an official download.
 
-What was parsed from them is kept in the same cache, so that only the first start pays for it.
+Parsed files are kept in the same cache.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class PublishedFile:
     """The data set's directory, below `APL_DATA` or below the cache."""
     name: str
     md5: str
-    """Checked after a download only: a file supplied by hand may have been packed anew."""
+    """Checked after a download only: a file supplied by hand may have been packed again."""
     urls: tuple[str, ...]
     """Mirrors, tried in this order."""
 
@@ -149,7 +149,7 @@ def _read_parsed(path: Path) -> LabelledImages | None:
                 tuple(json.loads(metadata["class_names"])),
             )
         return data if _crc(data) == int(metadata["crc"]) else None
-    # Whatever is wrong with a cache, its sources are at hand: it is built again.
+    # A damaged cache is built again from its sources.
     except (OSError, safetensors.SafetensorError, KeyError, ValueError, TypeError):
         return None
 
@@ -164,7 +164,7 @@ def _write_parsed(path: Path, data: LabelledImages) -> None:
             part = Path(out.name)
             out.write(content)
         os.replace(part, path)
-    # A read-only or full disk costs the next start some seconds, not this one its result.
+    # Without a cache the next start parses again; this one has its result.
     except OSError:
         if part is not None:
             part.unlink(missing_ok=True)

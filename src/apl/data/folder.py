@@ -1,8 +1,8 @@
-"""A folder of one's own pictures, one folder per class, as a data set to train on.
+"""A folder of your own pictures, one folder per class, as a data set to train on.
 
-Pictures of any kind are prepared as the classifier will prepare them: as drawings in grey, or as photographs in colour. Whole
-classes are held out: one in six to validate on, one in six to test on, chosen by the hash of their names. With other
-classes in the folder it is another split.
+Pictures are prepared as the classifier prepares them: as drawings in grey, or as photographs in colour. Whole classes are
+held out: one in six for validation, one in six for the test, chosen by the hash of their names. Adding or removing a class
+changes the split.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def load_folder(directory: str, part: Part, size: int, colour: bool = False) -> 
             labels.append(label)
     if wrong:
         more = f" (and {len(wrong) - WRONG_NAMED} more)" if len(wrong) > WRONG_NAMED else ""
-        raise DataError(f"move away or repair what cannot be trained on: {'; '.join(wrong[:WRONG_NAMED])}{more}")
+        raise DataError(
+            f"some pictures cannot be read, repair them or move them away: {'; '.join(wrong[:WRONG_NAMED])}{more}"
+        )
     return LabelledImages(torch.from_numpy(np.concatenate(images)), torch.tensor(labels), chosen)
 
 

@@ -26,23 +26,9 @@ from apl.progress import progress_bar
 FOLDER = "APL_FONTS"
 """Names the folder with font files (.ttf, .otf, .ttc), at any depth."""
 
-SCRIPTS = (
-    *(
-        "arabic",
-        "balinese",
-        "bamum",
-        "bopomofo",
-        "buginese",
-        "canadian",
-        "cham",
-        "cjk",
-        "devanagari",
-        "greek",
-        "gujarati",
-    ),
-    *("hangul", "hiragana", "javanese", "katakana", "khmer", "lao", "limbu", "myanmar", "new tai", "nko", "ol chiki"),
-    *("runic", "saurashtra", "sinhala", "sundanese", "tagalog", "tai le", "tai tham", "tai viet", "tamil", "thaana"),
-    *("thai", "tifinagh", "vai", "yi"),
+SCRIPTS = tuple(
+    name.strip()
+    for name in ["\n    arabic", " balinese", " bamum", " bopomofo", " buginese", " canadian", " cham", " cjk", " devanagari", " greek", " gujarati", " hangul", " hiragana", " javanese", "\n    katakana", " khmer", " lao", " limbu", " myanmar", " new tai", " nko", " ol chiki", " runic", " saurashtra", " sinhala", " sundanese", " tagalog", " tai le", "\n    tai tham", " tai viet", " tamil", " thaana", " thai", " tifinagh", " vai", " yi\n    "]
 )
 """How the Unicode names of the characters taken begin. Not among them: the scripts of Omniglot's test and validation
 alphabets and those that look like them (Ethiopic, Cyrillic, Hebrew, Telugu beside Kannada, ...), and the Latin one."""
@@ -55,7 +41,7 @@ SYMBOLS = ((0x2190, 0x23FF), (0x25A0, 0x26FF), (0x2701, 0x275E), (0x2794, 0x27BE
 
 FONT_SIZE = 72
 FEWEST, MOST = 4, 20
-"""A character is taken if so many fonts have it in pictures that differ, and at most so many of those."""
+"""Fewest fonts in which a character must look different to be taken, and the most that are used."""
 BUSIEST = 2.6
 """Strokes crossed by a line through the character, on average, from which on it is too fine to be drawn by hand."""
 

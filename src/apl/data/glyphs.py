@@ -48,11 +48,11 @@ class Glyphs:
 
 
 def draw_glyphs(classes: int, drawings: int, generator: np.random.Generator, size: int = 28) -> Glyphs:
-    """Invent that many characters and draw each that many times; the generator decides everything."""
+    """Invent `classes` characters and draw each `drawings` times. All random numbers come from the generator."""
     if classes < 1 or drawings < 1:
         raise ValueError(f"classes and drawings must be at least 1, not {classes} and {drawings}")
     if size < 8:
-        raise ValueError(f"size must be at least 8 pixels for strokes to be told apart, not {size}")
+        raise ValueError(f"size must be at least 8 pixels to tell strokes apart, not {size}")
     programs = invent(classes, generator)
     labels = np.arange(classes).repeat(drawings)
     images = [

@@ -1,4 +1,4 @@
-"""Labelled images: the one form in which every data set of the project arrives."""
+"""Labelled images: the form of every data set."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class LabelledImages:
         return LabelledImages(self.images[order], self.labels[order], self.class_names)
 
     def first_of_each(self, count: int) -> LabelledImages:
-        """The first so many images of each class (all, where there are fewer), classes in order."""
+        """The first `count` images of each class (all, where there are fewer), classes in order."""
         data = self.sorted()
         per_class = data.labels.bincount()
         number = torch.arange(len(data)) - (per_class.cumsum(0) - per_class)[data.labels]

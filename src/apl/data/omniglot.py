@@ -137,7 +137,7 @@ def _read_archive(path: Path, archive: OmniglotZip, size: int) -> LabelledImages
                 entries = [entry for *_, entry in drawings]
                 for i, entry in enumerate(progress.track(entries, description=f"reading {path.name}, once")):
                     images[i, 0] = _read_drawing(file.read(entry), size)
-    # zlib, zipfile and a picture's decoder each have their own word for the same accident.
+    # zlib, zipfile and a picture's decoder raise different errors for damaged data.
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError) as error:
         raise damaged(path, str(error) or type(error).__name__) from error
     number = {name: i for i, name in enumerate(names)}
@@ -191,7 +191,7 @@ def check_disjoint(*sides: Iterable[str]) -> None:
 
 
 def split_classes(names: Iterable[str], split: Split) -> SplitClasses:
-    """Divide characters by the alphabets they belong to, in whatever order they come."""
+    """Divide characters by their alphabets, independent of the order given."""
     match split:
         case "paper":
             test, validation = PAPER_TEST, VALIDATION

@@ -13,7 +13,7 @@ from torch import Tensor
 Images = Float[Tensor, "image 1 height width"]
 
 GROUPS = 6
-"""Resolution and blur are drawn for so many groups of a batch: both are one call for many images."""
+"""Resolution and blur are drawn for each of this many groups of a batch: each is one call for many images."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def cropped(images: Images, margins: Float[Tensor, "image 4"], keep_aspect: Tens
 
 
 def thickened(images: Images, amount: Float[Tensor, " image"], most: int) -> Images:
-    """Strokes grown by so many pixels on each side, in steps that are nearly round."""
+    """Strokes grown by `amount` pixels on each side, in steps that are nearly round."""
     amount = amount[:, None, None, None]
     thick = images
     for step in range(most):
@@ -111,7 +111,7 @@ def thickened(images: Images, amount: Float[Tensor, " image"], most: int) -> Ima
 
 
 def thinned(images: Images, amount: Float[Tensor, " image"], most: int) -> Images:
-    """Strokes shrunk by so many pixels on each side; a step that takes more than half of a drawing's ink is left out."""
+    """Strokes shrunk by `amount` pixels on each side; a step that takes more than half of a drawing's ink is left out."""
     amount = amount[:, None, None, None]
     for step in range(most):
         thinner = images.lerp(-F.max_pool2d(-images, 3, 1, 1), (amount - step).clamp(0, 1))
@@ -121,7 +121,7 @@ def thinned(images: Images, amount: Float[Tensor, " image"], most: int) -> Image
 
 
 def through_grid(images: Images, side: int, back: str) -> Images:
-    """As a scan of so few points shows it."""
+    """As a scan of `side` × `side` points shows it."""
     coarse = F.interpolate(images, size=(side, side), mode="area")
     smooth = {} if back == "nearest" else {"align_corners": False}
     return F.interpolate(coarse, size=images.shape[2:], mode=back, **smooth)

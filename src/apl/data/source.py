@@ -34,11 +34,11 @@ class DataSource:
     glyph_classes: int = 400
     """How many classes of generated glyphs to draw for each part."""
     folder: str = ""
-    """The directory of one's own pictures, one folder per class (name "folder"), or of font files (name "fonts")."""
+    """The directory of your own pictures, one folder per class (name "folder"), or of font files (name "fonts")."""
     colour: bool = False
-    """Take one's own pictures as photographs, in colour, and not as drawings."""
+    """Take your own pictures as photographs, in colour, instead of drawings."""
     with_validation: bool = False
-    """Train on the validation classes too, once everything is chosen: nothing can be chosen by them any more."""
+    """Train on the validation classes too. Use it only after every choice is made."""
 
     def load(self, part: Part, size: int) -> LabelledImages:
         if self.name == "omniglot":

@@ -1,4 +1,4 @@
-"""Pictures from anywhere, brought into the one form the encoder knows: grey, ink bright on a black ground.
+"""Drawings from any source in the form the encoder takes: grey, ink bright on a black ground.
 
 A picture may come as PIL, numpy or torch, grey or coloured, with or without alpha, of any size. The verb decides
 whether one picture or a batch is meant, never a guess from the shape:
@@ -9,7 +9,7 @@ whether one picture or a batch is meant, never a guess from the shape:
 (C as in `apl.pictures.pixels`.)
 
 `read_image` makes a *canvas*: polarity settled, contrast stretched, at most `CANVAS_SIDE` pixels. It is what a memory
-keeps as a row's payload, and every key is computed from it, so that keys can be made anew bit by bit.
+keeps as a row's payload, and every key is computed from it, so keys can be computed again, bit for bit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Ink = Literal["auto", "dark", "light"]
 CANVAS_SIDE = 112
 """Larger pictures are reduced to this: twice what the bundled encoder looks at."""
 LARGE_SIDE = 1024
-"""A picture twice as large or more is first brought below this, a byte a pixel: of fifty million, floats would take a gigabyte."""
+"""A picture at least twice as large is first reduced below this, in bytes: fifty million pixels in floats take a gigabyte."""
 INK_THRESHOLD = 0.35
 """Share of the darkest ink from which a pixel counts as ink when the drawing's extent is measured."""
 EXTENT = 0.65
@@ -43,7 +43,7 @@ EXTENT = 0.65
 HALFTONES = 0.15
 """A picture with a larger share of halftones is a photograph (`looks_like_a_photograph`)."""
 COARSEST_LOOKED_AT = 32
-"""In a smaller picture the edges of strokes alone make so many halftones that nothing can be told from them."""
+"""In smaller pictures the edges of strokes alone make too many halftones."""
 
 FAINT = 0.6
 """Strokes that are mostly weaker than this share of the strongest pixel are brought to full strength."""
@@ -122,7 +122,7 @@ def to_png(canvas: UInt8[np.ndarray, "height width"]) -> bytes:
 
 
 def from_png(png: bytes) -> UInt8[np.ndarray, "height width"]:
-    """The canvas kept with a row. The file may come from a stranger, so it is opened like any other picture."""
+    """The canvas kept with a row. Imported memories are not trusted: it is opened like any other picture."""
     return np.asarray(open_image(png).convert("L"))
 
 
@@ -165,7 +165,7 @@ def _grey(image: Float[np.ndarray, "height width channels"]) -> Float[np.ndarray
     if channels in (2, 4):
         alpha = image[..., -1]
         if alpha.min() < 1:
-            # What is drawn must stand out from whatever shows through: light drawings lie on black, others on white.
+            # The drawing must stand out from the ground: light drawings are put on black, others on white.
             drawn = grey[alpha > 0.5]
             ground = 0.0 if drawn.size and float(np.median(drawn)) > 0.5 else 1.0
             grey = grey * alpha + ground * (1 - alpha)

@@ -1,7 +1,7 @@
-"""Image files from anywhere: the one place where foreign bytes become pictures.
+"""Image files from any source: the only place where untrusted bytes become pictures.
 
 Pillow would try some forty formats, and for one of them start another program (Ghostscript, for PostScript). Here a
-picture is one of six, whatever its name says; its size is read from the header before anything is unpacked, and it
+picture is one of six, independent of its name; its size is read from the header before anything is unpacked, and it
 comes out the way it was held when it was taken. A JPEG, as cameras make them, may be four times too large: its decoder can
 halve it on the way. (Not more: one in several scans takes six bytes of every pixel, however small it comes out.)
 """

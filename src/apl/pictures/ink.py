@@ -1,4 +1,4 @@
-"""Ink in a grey picture: how much of it each pixel holds, whatever the light, the paper and the pen."""
+"""Ink in a grey picture: how much of it each pixel holds, independent of light, paper and pen."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def ink_amount(grey: Float[np.ndarray, "height width"], ink: str) -> Float[np.nd
     amount = darker if ink == "dark" else lighter
     strongest = float(amount.max())
     if strongest < FAINTEST_INK:
-        told = "" if ink == "auto" else f" (looking for {ink} ink)"
-        raise ValueError(f"the image is blank: nothing stands out from its ground{told}")
+        looked_for = "" if ink == "auto" else f" (looking for {ink} ink)"
+        raise ValueError(f"the image is blank: nothing stands out from its ground{looked_for}")
     return amount / strongest
 
 

@@ -1,4 +1,4 @@
-"""Photographs from anywhere, as a person sees them: upright, three colours, eight bits, on white where transparent."""
+"""Photographs from any source, as a person sees them: upright, three colours, eight bits, on white where transparent."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def to_jpeg(photo: Image.Image) -> bytes:
 
 
 def read_coloured(photo: Any, size: int) -> Image.Image:
-    """A picture for a colour encoder of one's own that looks at `size` pixels: as much of it as is worth keeping."""
+    """A picture for a trained colour encoder of `size` pixels, reduced to what a memory keeps."""
     return reduced(read_photo(photo), max(size, KEPT_SIDE))
 
 
