@@ -26,10 +26,12 @@ from apl.progress import progress_bar
 FOLDER = "APL_FONTS"
 """Names the folder with font files (.ttf, .otf, .ttc), at any depth."""
 
-SCRIPTS = tuple(
-    name.strip()
-    for name in ["\n    arabic", " balinese", " bamum", " bopomofo", " buginese", " canadian", " cham", " cjk", " devanagari", " greek", " gujarati", " hangul", " hiragana", " javanese", "\n    katakana", " khmer", " lao", " limbu", " myanmar", " new tai", " nko", " ol chiki", " runic", " saurashtra", " sinhala", " sundanese", " tagalog", " tai le", "\n    tai tham", " tai viet", " tamil", " thaana", " thai", " tifinagh", " vai", " yi\n    "]
+_SCRIPTS = (
+    "arabic balinese bamum bopomofo buginese canadian cham cjk devanagari greek gujarati hangul hiragana javanese "
+    "katakana khmer lao limbu myanmar new_tai nko ol_chiki runic saurashtra sinhala sundanese tagalog tai_le tai_tham "
+    "tai_viet tamil thaana thai tifinagh vai yi"
 )
+SCRIPTS = tuple(name.replace("_", " ") for name in _SCRIPTS.split())
 """How the Unicode names of the characters taken begin. Not among them: the scripts of Omniglot's test and validation
 alphabets and those that look like them (Ethiopic, Cyrillic, Hebrew, Telugu beside Kannada, ...), and the Latin one."""
 
