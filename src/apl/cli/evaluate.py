@@ -5,11 +5,19 @@ from __future__ import annotations
 import json as json_format
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from apl.cli.options import JsonOption, TrainedModel, arg
 from apl.config import DeviceName
 from apl.data.omniglot import Split
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from apl.config import EncoderConfig
+    from apl.data.labelled import LabelledImages
+    from apl.data.source import DataSource
+    from apl.learner import Learner
 
 
 @dataclass
@@ -51,24 +59,53 @@ class Command:
 
     def run(self) -> None:
         from apl.checkpoint import without_nan
-        from apl.data.source import DataSource
         from apl.device import find_device
-        from apl.evaluate import fixed_context, online, variant
+        from apl.evaluate import variant
         from apl.progress import progress
 
+        self._check()
+        learner = variant(self.model, k=self.k, decoder=self.decoder, sigma_nats=self.sigma)
+        learner = learner.to(find_device(self.device))
+        source, data, way = self._data(learner.config.encoder)
+        described = {
+            "model": self.model,
+            "protocol": self.protocol,
+            "way": way,
+            "episodes": self.episodes,
+            "seed": self.seed,
+            "split": source.split_name(),
+            "split_hash": source.split_hash(),
+            "part": self.part,
+            "rotations": source.rotations,
+            "k": learner.config.k,
+            "decoder": learner.config.decoder.kind,
+            "labels": learner.config.decoder.labels,
+        }
+        measure = self._fixed if self.protocol == "fixed" else self._online
+        with progress("episodes", self.episodes) as done:
+            common = {"way": way, "episodes": self.episodes, "seed": self.seed, "progress": done}
+            result = without_nan({**described, **measure(learner, data.images, data.labels, common)})
+        if self.json:
+            print(json_format.dumps(result))
+            return
+        for name, value in result.items():
+            print(f"{name:>18}  {value:.4f}" if isinstance(value, float) else f"{name:>18}  {value}")
+
+    def _check(self) -> None:
+        fixed = self.protocol == "fixed"
         if self.episodes < 1:
             raise ValueError(f"episodes must be at least 1, got {self.episodes}")
-        fixed, shot = self.protocol == "fixed", 1 if self.shot is None else self.shot
         if fixed and (self.sigma is not None or self.length is not None):
             raise ValueError("--sigma and --length are valid with --protocol online only")
         if not fixed and self.shot is not None:
             raise ValueError("--shot is valid with --protocol fixed only")
         if self.split != "paper" and (self.folder is not None or self.data != "omniglot"):
             raise ValueError("--split is valid with --data omniglot only")
-        learner = variant(self.model, k=self.k, decoder=self.decoder, sigma_nats=self.sigma).to(
-            find_device(self.device)
-        )
-        encoder = learner.config.encoder
+
+    def _data(self, encoder: EncoderConfig) -> tuple[DataSource, LabelledImages, int]:
+        """Where the classes come from, their images, and how many are in an episode."""
+        from apl.data.source import DataSource
+
         size = getattr(encoder, "image_size", None)
         if size is None:
             raise ValueError(f"{self.model} does not take single pictures: see `python -m experiments analogy`")
@@ -81,62 +118,30 @@ class Command:
         if self.rotations or (self.rotations is None and self.folder is None and way > len(data.class_names)):
             source = replace(source, rotations=True)
             data = source.load(self.part, size)
-        result = {
-            "model": self.model,
-            "protocol": self.protocol,
-            "way": way,
-            "shot": shot,
-            "episodes": self.episodes,
-            "seed": self.seed,
-            "split": source.split_name(),
-            "split_hash": source.split_hash(),
-            "part": self.part,
-            "rotations": source.rotations,
-            "k": learner.config.k,
-            "decoder": learner.config.decoder.kind,
-            "labels": learner.config.decoder.labels,
+        return source, data, way
+
+    def _fixed(self, learner: Learner, images: Tensor, labels: Tensor, common: dict[str, Any]) -> dict[str, Any]:
+        from apl.evaluate import fixed_context
+
+        shot = 1 if self.shot is None else self.shot
+        estimate = fixed_context(learner, images, labels, shot=shot, **common)
+        return {"shot": shot, "accuracy": estimate.mean, "ci95": estimate.ci95}
+
+    def _online(self, learner: Learner, images: Tensor, labels: Tensor, common: dict[str, Any]) -> dict[str, Any]:
+        from apl.evaluate import online
+
+        outcome = online(learner, images, labels, length=self.length, **common)
+        examples = outcome.correct.shape[1]
+        last = min(100, examples)
+        accuracy, tail, stored = outcome.accuracy(), outcome.accuracy_last(last), outcome.stored_at_end()
+        return {
+            "accuracy": accuracy.mean,
+            "ci95": accuracy.ci95,
+            "accuracy_last": tail.mean,
+            "accuracy_last_ci95": tail.ci95,
+            "last": last,
+            "stored": stored.mean,
+            "stored_ci95": stored.ci95,
+            "stored_per_class": stored.mean / common["way"],
+            "examples": examples,
         }
-        with progress("episodes", self.episodes) as done:
-            if fixed:
-                estimate = fixed_context(
-                    learner,
-                    data.images,
-                    data.labels,
-                    way=way,
-                    shot=shot,
-                    episodes=self.episodes,
-                    seed=self.seed,
-                    progress=done,
-                )
-                result |= {"accuracy": estimate.mean, "ci95": estimate.ci95}
-            else:
-                del result["shot"]
-                outcome = online(
-                    learner,
-                    data.images,
-                    data.labels,
-                    way=way,
-                    episodes=self.episodes,
-                    seed=self.seed,
-                    length=self.length,
-                    progress=done,
-                )
-                last = min(100, outcome.correct.shape[1])
-                accuracy, tail, stored = outcome.accuracy(), outcome.accuracy_last(last), outcome.stored_at_end()
-                result |= {
-                    "accuracy": accuracy.mean,
-                    "ci95": accuracy.ci95,
-                    "accuracy_last": tail.mean,
-                    "accuracy_last_ci95": tail.ci95,
-                    "last": last,
-                    "stored": stored.mean,
-                    "stored_ci95": stored.ci95,
-                    "stored_per_class": stored.mean / way,
-                    "examples": outcome.correct.shape[1],
-                }
-        result = without_nan(result)
-        if self.json:
-            print(json_format.dumps(result))
-        else:
-            for name, value in result.items():
-                print(f"{name:>18}  {value:.4f}" if isinstance(value, float) else f"{name:>18}  {value}")
