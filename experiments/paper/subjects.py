@@ -12,14 +12,14 @@ from functools import cache
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from apl.config import DecoderKind
 from apl.data.jitter import JitterConfig, jitter
 from apl.data.omniglot import Part
 from apl.data.source import DataSource
 from apl.device import CPU
-from apl.encoder import embed_all, scale_bytes
+from apl.encoder import Encoder, embed_all, scale_bytes
 from apl.evaluate import variant
 from apl.learner import Learner
 from apl.training.saved_encoder import read_encoder
@@ -93,7 +93,7 @@ def compute_on(device: torch.device) -> None:
     _device[0] = device
 
 
-def encoder_of(model: str) -> nn.Module:
+def encoder_of(model: str) -> Encoder:
     return read_encoder(model).build().to(_device[0])
 
 
@@ -117,7 +117,7 @@ def characters(
     return Embedded(embeddings, images.labels, source.split_name(), source.split_hash())
 
 
-def embed_views(encoder: nn.Module, images: Tensor, views: int) -> Float[Tensor, "image embed"]:
+def embed_views(encoder: Encoder, images: Tensor, views: int) -> Float[Tensor, "image embed"]:
     """With several `views` an embedding is the mean of the drawing's own and of its slightly deformed copies'."""
     embeddings = embed_all(encoder, images)
     generator = torch.Generator().manual_seed(0)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from apl.checkpoint import CheckpointError, find_model, from_json, read_json
 from apl.config import EncoderConfig, LearnerConfig
-from apl.encoder import build_encoder
+from apl.encoder import Encoder, build_encoder
 from apl.weights_file import below, load_weights, read_weights
 
 
@@ -21,13 +21,14 @@ class SavedEncoder:
     tensors: dict[str, Tensor]
     provenance: dict[str, Any]
 
-    def build(self) -> nn.Module:
+    def build(self) -> Encoder:
         """The encoder itself, in evaluation mode."""
-        encoder = build_encoder(self.config).eval()
+        encoder = build_encoder(self.config)
+        encoder.eval()
         self.load_into(encoder)
         return encoder
 
-    def load_into(self, encoder: nn.Module) -> None:
+    def load_into(self, encoder: Encoder) -> None:
         if self.config != encoder.config:
             raise CheckpointError(f"{self.directory} holds another encoder than the configuration asks for")
         load_weights(encoder, self.tensors, str(self.directory))
