@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -292,6 +293,14 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0 and all(f"\n  {name} " in out for name in COMMANDS)
     code, out, _ = said(capsys, "--version")
     assert code == 0 and out.startswith("apl ")
+
+
+@pytest.mark.parametrize("arguments", ["[]", "['--help']", "['--version']"])
+def test_help_waits_for_no_library(arguments: str) -> None:
+    heavy = "{'numpy', 'tyro', 'rich', 'PIL', 'torch', 'onnxruntime'}"
+    code = f"import sys; from apl.cli import main; main({arguments}); sys.exit(str({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr == "set()\n" and done.stdout
 
 
 def test_without_a_command_five_examples_are_shown_and_each_of_them_parses(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -15,10 +15,14 @@ from apl.checkpoint import FOR_DRAWINGS
 from apl.cli.options import JsonOption, MemoryPlace, NameOption, TrainedModel
 from apl.cli.terminal import one_line
 
+if TYPE_CHECKING:
+    from apl.store import Row, Store
+
 Source = Annotated[MemoryPlace, tyro.conf.arg(metavar="SOURCE", help="The memory to take from: a path, or a URL.")]
 Target = Annotated[MemoryPlace, tyro.conf.arg(metavar="TARGET", help="The memory to write to; made if needed.")]
 SourceName = Annotated[str, tyro.conf.arg(metavar="NAME", help="Which of the memories in SOURCE.")]
 TargetName = Annotated[str, tyro.conf.arg(metavar="NAME", help="Which of the memories in TARGET.")]
+BOUNDS = ("max_rows", "max_rows_per_class")
 ExportPlace = Annotated[
     Path,
     tyro.conf.Positional,
@@ -66,43 +70,49 @@ class Show:
         from apl.store import open_store
 
         with open_store(self.memory, self.name, read_only=True) as store:
-            recorded, info, found = store.setting("classifier") or {}, store.info, store.index_recall()
-            counts = Counter({label: rows for label, (rows, _) in store.class_counts().items()})
-            every = [
-                {
-                    "row": row.id,
-                    "label": row.label,
-                    "surprise_nats": row.surprise_nats,
-                    "written": _when(row.written_at),
-                    "source": row.source,
-                }
-                for row in (store.rows() if self.rows else ())
-            ]
-        classes = [{"label": label, "rows": count} for label, count in counts.most_common()]
-        model = recorded.get("model") or recorded.get("encoder")
-        bounds = {name: recorded[name] for name in ("max_rows", "max_rows_per_class") if recorded.get(name)}
+            description = described(store)
+            every = [shown_row(row) for row in store.rows()] if self.rows else []
         if self.json:
-            result = {
-                "name": info.name,
-                "rows": info.rows,
-                "width": info.width,
-                "encoder": info.fingerprint,
-                "model": model,
-                **bounds,
-                "index_recall_at_16": found,
-                "classes": classes,
-                **({"every_row": every} if self.rows else {}),
-            }
-            show(result, True)
-        else:
-            made_by = f"model {one_line(model)}" if model else "vectors"
-            print(f"{info.name}: {info.rows} rows of {len(classes)} classes, {made_by}, encoder {info.fingerprint}")
-            for name, value in bounds.items():
-                print(f"{name.replace('_', ' ')}: {value}")
-            if found is not None:
-                print(f"its approximate index finds {found:.1%} of the 16 nearest rows")
-            show(every if self.rows else classes, False)
+            show({**description, **({"every_row": every} if self.rows else {})}, True)
+            return 0
+        classes, model = description["classes"], description["model"]
+        made_by = f"model {one_line(model)}" if model else "vectors"
+        print(
+            f"{description['name']}: {description['rows']} rows of {len(classes)} classes, {made_by}, "
+            f"encoder {description['encoder']}"
+        )
+        for bound in BOUNDS:
+            if bound in description:
+                print(f"{bound.replace('_', ' ')}: {description[bound]}")
+        if (recall := description["index_recall_at_16"]) is not None:
+            print(f"its approximate index finds {recall:.1%} of the 16 nearest rows")
+        show(every if self.rows else classes, False)
         return 0
+
+
+def described(store: Store) -> dict[str, Any]:
+    recorded, info = store.setting("classifier") or {}, store.info
+    counts = Counter({label: rows for label, (rows, _) in store.class_counts().items()})
+    return {
+        "name": info.name,
+        "rows": info.rows,
+        "width": info.width,
+        "encoder": info.fingerprint,
+        "model": recorded.get("model") or recorded.get("encoder"),
+        **{name: recorded[name] for name in BOUNDS if recorded.get(name)},
+        "index_recall_at_16": store.index_recall(),
+        "classes": [{"label": label, "rows": count} for label, count in counts.most_common()],
+    }
+
+
+def shown_row(row: Row) -> dict[str, Any]:
+    return {
+        "row": row.id,
+        "label": row.label,
+        "surprise_nats": row.surprise_nats,
+        "written": _when(row.written_at),
+        "source": row.source,
+    }
 
 
 @dataclass
