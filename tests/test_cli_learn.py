@@ -117,7 +117,9 @@ def test_it_ends_in_two_lines_and_verbose_adds_the_counts(pictures, model, capsy
     assert learnt.startswith("Learnt 6 examples;") and learnt.endswith(" rows of 2 classes.")
     assert following == f"Next: apl predict IMAGE --memory {memory}"
     counts, learnt, _ = said(capsys, "learn", pictures, "--memory", memory, "--verbose")[1].splitlines()
-    assert counts.startswith("learnt 0, ") and "already known 6" in counts and learnt.startswith("Nothing new among 6")
+    assert (
+        counts.startswith("learnt 0, ") and "already known 6" in counts and learnt.startswith("Nothing new: 6 examples")
+    )
 
 
 def test_a_source_is_forgotten_with_or_without_the_mark_of_its_content(pictures, memory, capsys) -> None:

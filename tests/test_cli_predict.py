@@ -121,6 +121,12 @@ def test_paths_of_pictures_come_from_standard_input(pictures, memory, capsys, mo
     ]
 
 
+def test_empty_standard_input_is_an_error(memory, capsys, monkeypatch) -> None:
+    given(monkeypatch, "\n")
+    status, out, err = said(capsys, "predict", "-", "--memory", memory)
+    assert (status, out) == (2, "") and "standard input is empty" in err
+
+
 @pytest.fixture
 def intents(letters_as_text, capsys, tmp_path) -> Path:
     table, memory = tmp_path / "intents.csv", tmp_path / "intents.apl"

@@ -191,7 +191,8 @@ class Command:
         if counts.learnt:
             print(one_line(f"Learnt {counts.learnt} examples; {counts.written} of them surprised. {memory} {holds}."))
         else:
-            print(one_line(f"Nothing new among {counts.already_known} examples. {memory} {holds}."))
+            unreadable = f", {counts.unreadable} cannot be read" if counts.unreadable else ""
+            print(one_line(f"Nothing new: {counts.already_known} examples are known{unreadable}. {memory} {holds}."))
         name = "" if self.name == "default" else f" --name {self.name}"
         print(one_line(f"Next: apl predict {'TEXT' if texts else 'IMAGE'} --memory {self.memory}{name}"))
 

@@ -40,7 +40,7 @@ JsonOption = Annotated[bool, arg(help="Print JSON, for programs.")]
 def open_classifier(
     memory: str, name: str, model: str | None, new_model: str = FOR_DRAWINGS, **parameters: Any
 ) -> OnlineClassifier:
-    """The classifier of a memory, with the model the memory was made with. A new memory gets `new_model`."""
+    """The classifier of a memory of pictures or texts, with the model the memory was made with; a new one has `new_model`."""
     from apl.classifier.online import OnlineClassifier
     from apl.store import FingerprintMismatch, NoSuchMemory, delete_memory, find_memory
 
@@ -49,8 +49,15 @@ def open_classifier(
     if there is None and read_only:
         raise NoSuchMemory(f"there is no memory named {name!r} in {memory}: make one with `apl learn`")
     if there is not None:
+        width = {} if model is None else {"width": None}  # the recorded width is that of another model, perhaps
         try:
-            return OnlineClassifier.load(memory, model, name, **parameters)
+            classifier = OnlineClassifier.load(memory, model, name, **width, **parameters)
+            if classifier.input_kind == "vector":
+                classifier.close()
+                raise ValueError(
+                    f"{memory} holds vectors, which only Python can learn and ask about: OnlineClassifier.load"
+                )
+            return classifier
         except FingerprintMismatch:
             if there.rows or read_only:
                 raise ValueError(_another_model(memory, name, model)) from None

@@ -60,6 +60,8 @@ class Command:
             raise ValueError("name at least one picture, or give a text")
         with open_classifier(self.memory, self.name, self.model, ink=self.ink, read_only=True) as classifier:
             asked = list(self._texts() if classifier.input_kind == "text" else self._pictures())
+            if not asked:
+                raise ValueError("standard input is empty")
             return self._answer(classifier, asked)
 
     def _answer(self, classifier: Any, asked: list[FoundExample]) -> int:
