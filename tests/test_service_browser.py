@@ -65,7 +65,7 @@ def browser() -> Iterator[object]:
 @pytest.fixture
 def page(service: httpx.Client, browser: object) -> Iterator[object]:
     context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
-    context.set_default_timeout(30_000)
+    context.set_default_timeout(60_000)
     page = context.new_page()
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
@@ -180,7 +180,7 @@ def test_keyboard_right_pictures_and_export(page: object, service: httpx.Client,
 
 def test_a_phone_and_a_live_episode(service: httpx.Client, browser: object) -> None:
     phone = browser.new_context(viewport={"width": 375, "height": 700}, has_touch=True, is_mobile=True)
-    phone.set_default_timeout(30_000)
+    phone.set_default_timeout(60_000)
     page = phone.new_page()
     page.goto(str(service.base_url))
     page.wait_for_selector("html[data-ready]", state="attached")
@@ -282,6 +282,116 @@ def test_the_description_of_the_service_can_be_read_in_a_browser(page: object, s
     page.wait_for_selector("#Lessons[open] td:has-text('examples')")
 
 
+def test_two_browsers_see_what_the_other_teaches(
+    page: object, browser: object, memory: str, service: httpx.Client
+) -> None:
+    other = browser.new_page()
+    other.set_default_timeout(60_000)
+    other.goto(f"{service.base_url}/#memory={memory.rsplit('/', 1)[1]}")
+    other.wait_for_selector("html[data-ready]", state="attached")
+    assert "Empty" in other.inner_text("#memory-summary")
+    draw(page, "ring")
+    teach(page, "ring")
+    other.wait_for_selector('.class[data-label="ring"] img')
+    assert "1 lesson" in other.inner_text("#memory-summary")
+    service.post(f"{memory}/rename", json={"label": "ring", "to": "circle"}).raise_for_status()
+    for one in (page, other):
+        one.wait_for_selector('.class[data-label="circle"] img')
+    service.delete(memory).raise_for_status()
+    for one in (page, other):
+        one.wait_for_function("gone => document.getElementById('memory').value !== gone", arg=memory.rsplit("/", 1)[1])
+    other.close()
+
+
+def test_after_a_reload_the_heading_knows_what_the_memory_holds(page: object, memory: str) -> None:
+    assert "It knows nothing yet" in page.inner_text("#verdict")
+    draw(page, "ring")
+    teach(page, "ring")
+    page.reload()
+    page.wait_for_selector("html[data-ready]", state="attached")
+    assert page.inner_text("#verdict") == "Draw something." and "1 lesson" in page.inner_text("#memory-summary")
+
+
+def test_a_memory_is_deleted_on_the_page_after_a_question(page: object, memory: str, service: httpx.Client) -> None:
+    page.click("#delete-memory")
+    page.click("#ask button[value='cancel']")
+    assert service.get(memory).status_code == 200
+    page.click("#delete-memory")
+    page.click("#ask button[value='ok']")
+    page.wait_for_function("() => document.getElementById('memory').value === 'default'")
+    assert service.get(memory).status_code == 404
+
+
+def test_on_a_phone_with_many_names_yes_and_no_are_beside_the_sheet(
+    browser: object, memory: str, service: httpx.Client
+) -> None:
+    for number in range(25):
+        example = {"pixels": drawing(number % 6, number % 12).tolist(), "label": f"a rather long name {number}"}
+        service.post(f"{memory}/learn", json=example).raise_for_status()
+    phone = browser.new_context(viewport={"width": 375, "height": 700}, has_touch=True, is_mobile=True)
+    page = phone.new_page()
+    page.set_default_timeout(60_000)
+    page.goto(f"{service.base_url}/#memory={memory.rsplit('/', 1)[1]}")
+    page.wait_for_selector("html[data-ready]", state="attached")
+    draw(page, "ring")
+    page.wait_for_selector("#judge:visible")
+    sheet, judge, names = (page.locator(what).bounding_box() for what in ("#sheet", "#judge", "#known"))
+    assert judge["y"] < names["y"] and judge["y"] + judge["height"] < sheet["y"] + sheet["height"] + 150
+    assert names["height"] < 80 and page.locator("#known .chip").count() == 24
+    page.fill("#label", "name 7")
+    assert page.locator("#known .chip").count() == 1
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    phone.close()
+
+
+def test_a_guest_who_may_only_ask_is_offered_nothing_else(browser: object, tmp_path: Path) -> None:
+    for scope, shown in {"read": False, "learn": True}.items():
+        token, entry = make_token(scope, [f"default={scope}"])
+        add_to_file(tmp_path / "tokens.json", entry)
+        with running(settings(None, "omniglot", tokens=str(tmp_path / "tokens.json"))) as service:
+            page = browser.new_page()
+            page.set_default_timeout(60_000)
+            page.goto(f"{service.base_url}/#token={token}")
+            page.wait_for_selector("html[data-ready]", state="attached")
+            draw(page, "ring")
+            page.wait_for_selector("#bars li")
+            assert page.locator("#name-form").is_visible() == shown
+            for never in ("#share", "#new-memory", "#delete-memory", "label[for='import']"):
+                assert not page.locator(never).is_visible(), never
+            assert page.locator("#export").is_visible()
+            assert page.inner_text("#tab-teach") == ("Teach" if shown else "Ask")
+            page.close()
+
+
+def test_a_table_of_sentences_is_taught_and_one_without_names_is_answered(browser: object, tmp_path: Path) -> None:
+    if importlib.util.find_spec(NEEDED_WEIGHTS["text"]) is None:
+        pytest.skip("the weights of text are not installed")
+    taught, asked = tmp_path / "taught.csv", tmp_path / "asked.csv"
+    taught.write_text(
+        'text;label\n"where; is ""my"" card";card\nthe card is lost;card\nwhat is the rate;rate\nno name;\n'
+    )
+    asked.write_text("sentence\nis my card on its way\n")
+    with running(settings(tmp_path / "m.apl", "text")) as client:
+        page = browser.new_page(accept_downloads=True)
+        page.set_default_timeout(60_000)
+        page.goto(str(client.base_url))
+        page.wait_for_selector("html[data-ready]", state="attached")
+        page.set_input_files("#table", taught)
+        page.wait_for_selector("#ask[open]:has-text('3 sentences under 2 names. 1 row without a name')")
+        page.click("#ask button[value='ok']")
+        page.wait_for_selector("#surprise:has-text('Taught 3 sentences')")
+        kept = [row["text"] for row in client.get("/v1/memories/default/rows").json()["rows"]]
+        assert 'where; is "my" card' in kept
+        with page.expect_download() as download:
+            page.set_input_files("#table", asked)
+        assert download.value.suggested_filename == "asked-answers.csv"
+        head, answer = Path(download.value.path()).read_text().splitlines()
+        assert head == "text,predicted,probability,probability_new" and answer.startswith(
+            "is my card on its way,card,0."
+        )
+        page.close()
+
+
 @pytest.mark.parametrize("kind", ["photo", "text"])
 def test_the_page_speaks_of_photographs_and_sentences_where_they_are_taught(
     browser: object, kind: str, tmp_path: Path
@@ -290,6 +400,7 @@ def test_the_page_speaks_of_photographs_and_sentences_where_they_are_taught(
         pytest.skip(f"the weights of {kind} are not installed")
     with running(settings(tmp_path / "m.apl", kind)) as client:
         page = browser.new_page()
+        page.set_default_timeout(60_000)
         page.goto(str(client.base_url))
         page.wait_for_selector("html[data-ready]", state="attached")
         told = page.inner_text("header") + page.inner_text("#teach")
@@ -356,7 +467,7 @@ def test_a_link_lets_a_guest_in_without_asking_for_a_token(browser: object, tmp_
     changes = {"host": "0.0.0.0", "share": True, "tokens": str(tmp_path / "tokens.json")}
     with running(settings(None, save_small_model(tmp_path / "model"), **changes)) as service:
         page = browser.new_page()
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(60_000)
         page.goto(f"{service.base_url}/#token={token}")
         page.wait_for_selector("html[data-ready]", state="attached")
         assert token not in page.url and page.locator("#memory option").count() == 1

@@ -122,7 +122,8 @@ class Guard:
         else:
             kind, _, token = headers.get("authorization", "").partition(" ")
             client = self.tokens.client(token.strip()) if kind.lower() == "bearer" else None
-            who = f"token {client.name}" if client else address
+            # Guests who scan the same code share a token.
+            who = f"token {client.name} at {address}" if client else address
         wait = self.rate.wait_seconds(who)
         if wait > 0:
             raise Refused(429, "too_many_requests", "too many requests, slow down", **{"retry-after": f"{wait:.0f}"})

@@ -58,16 +58,16 @@ async def changes(memory: ServedMemory, streams: Streams, stopping: Callable[[],
         seen = memory.changes
         yield event("changed", {"event": "changed", "rows": memory.rows})
         since = time.monotonic()
-        while not stopping() and not memory.closed:
+        while not stopping() and not memory.deleted:
             # Short waits, so that a stop of the service is noticed.
             now = await memory.changed(seen, 1.0)
-            if now != seen and not memory.closed:
+            if now != seen and not memory.deleted:
                 seen, since = now, time.monotonic()
                 yield event("changed", {"event": "changed", "rows": memory.rows})
             elif time.monotonic() - since > HEARTBEAT_SECONDS:
                 since = time.monotonic()
                 yield b": still here\n\n"
-        if memory.closed and not stopping():
+        if memory.deleted:
             yield event("deleted", {"event": "deleted"})
 
 

@@ -134,6 +134,8 @@ class Memories:
                     await self.in_thread(lambda: _deleted(self.settings.memory, name))
             del self._known[name]
             self.metrics.forget_memory(name)
+            if memory is not None:
+                memory.end()
 
     async def in_thread(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self.threads, work)

@@ -75,6 +75,7 @@ class ServedMemory:
         self._examples_waiting = 0
         self._working: asyncio.Task[None] | None = None
         self._closed = False
+        self.deleted = False
         self.changes = 0
         """Grows whenever the memory was changed; `changed` waits for that."""
         self._change = asyncio.Event()
@@ -102,7 +103,7 @@ class ServedMemory:
 
     async def changed(self, since: int, seconds: float) -> int:
         """The current `changes`, as soon as it is not `since`; after `seconds` in any case."""
-        if self.changes == since and not self._closed:
+        if self.changes == since and not self.deleted:
             change = self._change
             try:
                 async with asyncio.timeout(seconds):
@@ -111,9 +112,10 @@ class ServedMemory:
                 pass
         return self.changes
 
-    @property
-    def closed(self) -> bool:
-        return self._closed
+    def end(self) -> None:
+        """Report that the memory is deleted, once it is."""
+        self.deleted = True
+        self._notify()
 
     async def close(self) -> None:
         """Serve what waits, then let go of the memory."""
@@ -121,7 +123,6 @@ class ServedMemory:
             self._closed = True
             while self._working is not None:
                 await self._working
-            self._notify()
             await asyncio.get_running_loop().run_in_executor(self._threads, self._classifier.close)
 
     async def _served(self, job: _Waiting, examples: int = 0) -> Any:

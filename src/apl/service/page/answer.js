@@ -20,16 +20,22 @@ export function words(found) {
   const best = found.probabilities[0];
   if (!best) return { verdict: "Something new: it knows no names yet.", live: "something new" };
   const share = percent((1 - found.probability_new) * best.probability);
-  if (isNew(found)) return { verdict: "Something new?", live: `something new ${percent(found.probability_new)}`, yes: "Yes: name it", no: `No: it is ${best.label}` };
+  if (isNew(found)) {
+    return {
+      verdict: `Something new? If not, ${best.label}.`, live: `something new ${percent(found.probability_new)}`,
+      yes: "Yes, new: name it", no: `No: it is ${best.label}`,
+    };
+  }
   const sure = (1 - found.probability_new) * best.probability > SURELY;
   return { verdict: sure ? `${best.label}.` : `${best.label}, perhaps (${share}).`, live: `${best.label} ${share}`, yes: `✓ Yes: ${best.label}`, no: "✗ No" };
 }
 
-// What the last lesson did, and why.
+// What the last lesson did, and why. Surprise is measured among the known names, whether it looked new or not.
 export function lessonInWords(receipt) {
   if (receipt.new_label) return `“${receipt.label}” is a new name, and new names are always written: row ${receipt.row}.`;
   const more = receipt.surprise_nats > receipt.threshold_nats ? "more" : "less";
-  const nats = `${receipt.surprise_nats.toFixed(2)} nats at “${receipt.label}”, ${more} than the threshold of ${receipt.threshold_nats.toFixed(2)}`;
-  if (receipt.written) return `${nats}: it was written as row ${receipt.row}.`;
-  return receipt.merged_into ? `${nats}: it was merged into row ${receipt.merged_into}.` : `${nats}: nothing was written.`;
+  const named = `Among the names it knows, “${receipt.label}” had ${percent(receipt.probability)}`;
+  const nats = `${named}: a surprise of ${receipt.surprise_nats.toFixed(2)} nats, ${more} than the threshold of ${receipt.threshold_nats.toFixed(2)}`;
+  if (receipt.written) return `${nats}. Written as row ${receipt.row}.`;
+  return receipt.merged_into ? `${nats}. Merged into row ${receipt.merged_into}.` : `${nats}. Nothing was written.`;
 }

@@ -9,13 +9,16 @@ import { Episode } from "./episode.js";
 import { badge, Gallery, picture } from "./gallery.js";
 import { Guide } from "./guide.js";
 import { chosen, dropped, whyUnreadable } from "./pictures.js";
+import { follow } from "./live.js";
 import { setUpSharing } from "./share.js";
 import { Sentence } from "./sentence.js";
 import { Sheet, SENT } from "./sheet.js";
+import { setUpTables } from "./table.js";
 
 const find = (id) => document.getElementById(id);
 const ASK_EVERY_MS = 110;
 const CHIPS = 24;
+const NEIGHBOURS = { least: 3, most: 8, weight: 0.01 };
 const PHOTO_SENT = 448;
 
 // A link that was shared carries a token and the name of a memory.
@@ -28,6 +31,7 @@ if (invitation.has("token")) {
 let memory = invitation.get("memory") ?? localStorage.getItem("apl memory") ?? "default";
 let answer = null; // to the drawing on the sheet
 let known = [];
+let rows = 0; // in the memory, as shown
 let surely = false; // the pen is up: say it aloud too
 let insist = false; // the photograph on the sheet was remarked on: go on all the same
 let takes = "drawing";
@@ -81,7 +85,7 @@ function forgetAnswer() {
   find("live").textContent = "";
   const what = { drawing: "draw something", photo: "show it a photograph", text: "write a sentence" }[takes];
   find("verdict").textContent = known.length ? `${what[0].toUpperCase()}${what.slice(1)}.` : `It knows nothing yet: ${what} and name it.`;
-  find("neighbours").replaceChildren(el("li", { class: "empty" }, "no neighbours yet"));
+  find("neighbours").replaceChildren(el("li", { class: "empty" }, "nothing yet"));
 }
 
 async function showAnswer(found) {
@@ -97,17 +101,23 @@ async function showAnswer(found) {
   await showNeighbours(found.neighbours);
 }
 
+// The rows that carried the answer, the heaviest first.
 async function showNeighbours(neighbours) {
   if (!neighbours.length) return;
   const asked = drawing;
-  const kept = await Promise.all(neighbours.map(({ row }) => gallery.of(memory, row)));
+  const carried = [...neighbours].sort((one, other) => other.weight - one.weight)
+    .filter(({ weight }, i) => i < NEIGHBOURS.least || weight >= NEIGHBOURS.weight).slice(0, NEIGHBOURS.most);
+  const kept = await Promise.all(carried.map(({ row }) => gallery.of(memory, row)));
   if (asked !== drawing) return;
-  find("neighbours").replaceChildren(...neighbours.map((neighbour, i) => {
-    const item = el("li", { class: kept[i].text ? "sentence" : "", title: `row ${neighbour.row}, weight ${percent(neighbour.weight)}, ${count(neighbour.examples, "example")}` },
-      picture(kept[i]), ...badge(neighbour.examples), el("b", {}, String(neighbour.label)), el("span", {}, neighbour.distance.toFixed(1)));
+  const items = carried.map((neighbour, i) => {
+    const item = el("li", { class: kept[i].text ? "sentence" : "", title: `row ${neighbour.row}, ${count(neighbour.examples, "example")}, distance ${neighbour.distance.toFixed(2)}` },
+      picture(kept[i]), ...badge(neighbour.examples), el("b", {}, String(neighbour.label)), el("span", {}, percent(neighbour.weight)));
     item.style.setProperty("--weight", Math.max(0.25, Math.sqrt(neighbour.weight)).toFixed(2));
     return item;
-  }));
+  });
+  const others = neighbours.length - carried.length;
+  if (others) items.push(el("li", { class: "more small" }, `and ${count(others, "row")} that weigh less`));
+  find("neighbours").replaceChildren(...items);
 }
 
 // --- teaching ---
@@ -128,8 +138,8 @@ async function teach(label) {
     guide.lesson(label, example.image);
     const undo = () => forget({ source }, "the last lesson");
     if (receipt.written) say(`Learnt “${label}”, row ${receipt.row}.`, "Undo", undo);
-    else if (receipt.merged_into) say(`It knew “${label}”: merged into row ${receipt.merged_into}.`, "Undo", undo);
-    else say(`It knew “${label}”: nothing was written.`);
+    else if (receipt.merged_into) say(`Learnt “${label}”: merged into row ${receipt.merged_into}.`, "Undo", undo);
+    else say(`“${label}” did not surprise it: nothing was written.`);
   } catch (error) { failed(error); }
 }
 
@@ -214,13 +224,25 @@ for (const name of ["dragover", "dragleave", "drop"]) {
 const gallery = new Gallery({ forget, rename });
 
 async function refresh() {
-  const state = await gallery.load(memory);
+  const asked = memory, state = await gallery.load(memory);
+  if (asked !== memory) return state;
+  rows = state.rows;
+  document.body.dataset.scope = state.scope;
+  find("tab-teach").textContent = state.scope === "read" ? "Ask" : "Teach";
   known = state.classes.map(({ label }) => label);
-  find("known").replaceChildren(...known.slice(-CHIPS).map((label) =>
-    el("button", { type: "button", class: "chip", title: `Teach: this is a ${label}`, onclick: () => teach(label) }, String(label))));
+  showChips();
   find("known-labels").replaceChildren(...known.map((label) => el("option", { value: String(label) })));
   return state;
 }
+
+// The latest names first; while a name is being typed, those that contain it.
+function showChips() {
+  const typed = find("label").value.trim().toLowerCase();
+  const fitting = known.filter((label) => String(label).toLowerCase().includes(typed)).reverse();
+  find("known").replaceChildren(...fitting.slice(0, CHIPS).map((label) =>
+    el("button", { type: "button", class: "chip", title: `Teach: this is a ${label}`, onclick: () => teach(label) }, String(label))));
+}
+find("label").addEventListener("input", showChips);
 
 async function changed() {
   await refresh();
@@ -229,9 +251,9 @@ async function changed() {
 
 async function forget(what, name) {
   try {
-    const { rows, rebuilt } = await call(memoryPath(memory, "/forget"), { method: "POST", json: what });
+    const gone = await call(memoryPath(memory, "/forget"), { method: "POST", json: what });
     await changed();
-    say(rows.length || rebuilt.length ? `Forgot ${name}.` : "It was gone already.");
+    say(gone.rows.length || gone.rebuilt.length ? `Forgot ${name}.` : "It was gone already.");
   } catch (error) { failed(error); }
 }
 
@@ -274,18 +296,42 @@ async function listMemories() {
 
 async function choose(name) {
   memory = name;
-  localStorage.setItem("apl memory", name);
   await listMemories();
-  sheet.clear();
+  localStorage.setItem("apl memory", memory);
   find("surprise").replaceChildren(el("p", { class: "empty" }, "teach it something"));
-  return refresh();
+  const state = await refresh();
+  sheet.clear(); // after it is known what the memory knows
+  updates.of(memory);
+  return state;
 }
+
+// Others may teach, rename and delete at the same time.
+const updates = follow({
+  rows: () => rows,
+  changed: () => changed().catch(failed),
+  async deleted() {
+    say(`“${memory}” was deleted.`);
+    try { await choose(memory); } catch (error) { failed(error); }
+  },
+});
 
 find("memory").addEventListener("change", (event) => choose(event.target.value).catch(failed));
 find("new-memory").addEventListener("click", async () => {
   const name = await ask({ title: "A new memory", text: "Letters, digits, dots, dashes and underscores.", pattern: "[A-Za-z0-9._\\-]{1,64}" });
   if (!name) return;
   try { await call(memoryPath(name), { method: "PUT" }); await choose(name); } catch (error) { failed(error); }
+});
+find("delete-memory").addEventListener("click", async () => {
+  const gone = memory;
+  const sure = await ask({ title: `Delete “${gone}”?`, text: "The memory and all its rows will be deleted. This cannot be undone; Export keeps a copy.", input: false });
+  if (!sure) return;
+  try {
+    updates.of(null);
+    await call(memoryPath(gone), { method: "DELETE" });
+    if (find("memory").options.length < 2) await call(memoryPath("default"), { method: "PUT" });
+    await choose("default");
+    say(`“${gone}” was deleted.`);
+  } catch (error) { failed(error); }
 });
 
 // --- tabs ---
@@ -333,11 +379,15 @@ function suit(kind) {
   else find("label-title").textContent = "It is about";
 }
 
+setUpTables({ memory: () => memory, mayTeach: () => document.body.dataset.scope !== "read", taught });
+
 try {
-  suit((await call("/v1/service")).takes);
+  const service = await call("/v1/service");
+  document.body.toggleAttribute("data-owner", service.admin);
+  suit(service.takes);
   await listMemories();
   const state = await choose(memory);
   if (location.hash === "#episode") select(find("tab-episode"));
-  else if (takes === "drawing" && !state.rows && !localStorage.getItem("apl guide")) guide.start();
+  else if (takes === "drawing" && state.scope !== "read" && !state.rows && !localStorage.getItem("apl guide")) guide.start();
 } catch (error) { failed(error); }
 document.documentElement.dataset.ready = "true";

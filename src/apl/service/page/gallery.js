@@ -17,20 +17,31 @@ export class Gallery {
   }
 
   async load(memory) {
+    if (memory !== this.memory) this.kept = new Map();
+    this.memory = memory;
     const [state, rows] = await Promise.all([call(memoryPath(memory)), this.rows(memory)]);
-    this.show(state, rows);
+    if (memory === this.memory) this.show(state, rows);
     return state;
   }
 
+  // All rows, but pictures only of those that were not here before.
   async rows(memory) {
+    const found = await this.pages(memory, "limit=400", 0);
+    const missing = found.find(({ row }) => !this.kept.has(row));
+    if (missing) {
+      const pictured = await this.pages(memory, "images=true&limit=200", missing.row - 1);
+      for (const row of pictured) this.kept.set(row.row, shown(row));
+    }
+    return found;
+  }
+
+  async pages(memory, asked, after) {
     const found = [];
-    let after = 0;
     while (after !== null && found.length < SHOWN) {
-      const part = await call(memoryPath(memory, `/rows?images=true&limit=200&after=${after}`));
+      const part = await call(memoryPath(memory, `/rows?${asked}&after=${after}`));
       found.push(...part.rows);
       after = part.next;
     }
-    this.kept = new Map(found.map((row) => [row.row, shown(row)]));
     return found;
   }
 
@@ -53,7 +64,7 @@ export class Gallery {
     const head = el("div", { class: "class-head" },
       el("h3", {}, String(label)), el("span", { class: "count" }, count(inAll, "row")),
       el("button", { class: "quiet rename", "aria-label": `Rename ${label}`, onclick: () => this.rename(label) }, "Rename"),
-      el("button", { class: "quiet", "aria-label": `Forget everything about ${label}`, onclick: () => this.forgetClass(label, inAll) }, "Forget"));
+      el("button", { class: "quiet forget-class", "aria-label": `Forget everything about ${label}`, onclick: () => this.forgetClass(label, inAll) }, "Forget"));
     const pictures = rows.map((row) => el("li", { class: row.text ? "sentence" : "" }, picture(this.kept.get(row.row), `${label}, row ${row.row}`),
       ...badge(row.examples),
       el("button", {
