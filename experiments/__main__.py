@@ -23,7 +23,7 @@ BENCHES = {
     "speed": "a training step, search and insert, growth of the memory",
     "features": "accuracy on vectors of frozen encoders, beside simple classifiers",
     "service": "the service under load, and killed under load",
-    "engine": "memories on database servers, searched in RAM and on the server",
+    "engine": "memories on PostgreSQL, searched in RAM and on the server",
 }
 
 
@@ -36,9 +36,9 @@ def main(argv: list[str] | None = None) -> int:
     if name in PAPER:
         return run_command("python -m experiments", "experiments.paper.command", arguments)
     if name in CLASSIFIER:
-        return run_command("python -m experiments", "experiments.bench.classifier_command", arguments)
+        return run_command("python -m experiments", "experiments.bench.command", arguments)
     if name in BENCHES:
-        return run_command(f"python -m experiments {name}", f"experiments.bench.{name}_command", rest)
+        return run_command(f"python -m experiments {name}", f"experiments.bench.{name}", rest)
     names = ", ".join([*PAPER, *CLASSIFIER, *BENCHES])
     print(f"experiments: no experiment {name!r}; there are: {names}", file=sys.stderr)
     return 2

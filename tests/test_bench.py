@@ -1,21 +1,20 @@
 from __future__ import annotations
 
-import importlib
 import json
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
 
-from apl.config import DecoderConfig, IdentityConfig, LearnerConfig
-from apl.learner import Learner
+from experiments.bench import calibration, eviction, features, order, peers
 from experiments.bench.growth import ROW_BYTES, growth
+from experiments.bench.quality import calibration_error
 from experiments.bench.search import FaissFlat, NumpyScan, OurStore, check_same_answers, compare
-from experiments.bench.streams import Characters
-from experiments.bench.text_peers import installed_peers
 from experiments.bench.timing import Contender, ratio, take_turns, threads
 from experiments.bench.training_step import training_step
+from experiments.paper.subjects import Embedded
 
 
 def test_contenders_take_turns_and_are_put_back_after_every_run() -> None:
@@ -66,41 +65,83 @@ def test_every_figure_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert step["whole_milliseconds"] > 0 and step["ratio"] > 0
 
 
-def test_the_bench_of_eviction_runs_in_one_go(tmp_path: Path, monkeypatch) -> None:
-    module = importlib.import_module("experiments.bench.eviction")
-    torch.manual_seed(0)
-    learner = Learner(LearnerConfig(IdentityConfig(8), DecoderConfig(hidden=16, blocks=1, heads=2), k=5)).eval()
-    labels = torch.arange(6).repeat_interleave(8)
-    characters = Characters(torch.randn(6, 8)[labels] + 0.3 * torch.randn(48, 8), labels, 6)
-    monkeypatch.setattr(module.Learner, "load", lambda _: learner)
-    monkeypatch.setattr(module, "embedded", lambda *_: characters)
-    monkeypatch.chdir(tmp_path)
-    for name, value in {"CLASSES": 6, "SHOWN": 5, "ASKED": 3, "GROUPS": 2, "SIGMA_NATS": 0.0}.items():
-        monkeypatch.setattr(module, name, value)
-    rows = json.loads(module.run(seeds=2).read_text())["rows"]
-    assert {row["max_rows"] for row in rows} == {6, 9}
-    assert all(row["evictions"] > 0 for row in rows if row["max_rows"] == 6)
+def vectors(classes: int = 6, drawings: int = 20, width: int = 256) -> Embedded:
+    """Classes that are easy to tell apart, as long as the bundled encoder's embeddings."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(classes).repeat_interleave(drawings)
+    centres = torch.randn(classes, width, generator=generator)
+    x = centres[labels] + 0.2 * torch.randn(len(labels), width, generator=generator)
+    return Embedded(torch.nn.functional.normalize(x, dim=1) * width**0.5, labels, "made", "0")
 
 
-@pytest.mark.filterwarnings("ignore:The number of unique classes")
-def test_all_peers_answer_every_stream(monkeypatch) -> None:
-    from experiments.bench import peers
+def test_calibration_error_is_the_gap_between_confidence_and_accuracy() -> None:
+    sure, right = torch.tensor([0.9, 0.9, 0.9, 0.9]), torch.tensor([True, True, True, False])
+    assert calibration_error(sure, right) == pytest.approx(0.15)
+    assert calibration_error(torch.tensor([1.0, 0.0]), torch.tensor([True, False])) == 0
 
+
+def test_all_peers_answer_every_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "SEEDS", 2)
-    random = np.random.default_rng(0)
-    labels = np.arange(6).repeat(20)
-    vectors = (random.normal(size=(6, 8))[labels] + 0.2 * random.normal(size=(120, 8))).astype(np.float32)
-    rows = list(peers.compared("vectors", vectors, labels, 15, None))
+    rows = list(peers.compared("vectors", vectors(width=8), 15, None))
     assert len(rows) == len(peers.ORDERS) * 6
-    assert {row["method"]: row for row in rows if "random" in row["stream"]}["apl"]["accuracy_seen"] > 0.9
-    assert all(row["rows"] <= row["examples"] for row in rows)
+    by = {row["method"]: row for row in rows if "random" in row["stream"]}
+    assert by["apl"]["accuracy_seen"] > 0.9 and by["apl"]["difference"] == 0
+    for method, row in by.items():
+        assert row["difference"] == pytest.approx(by["apl"]["accuracy_seen"] - row["accuracy_seen"]), method
+    assert all(row["rows"] <= row["examples"] for row in rows if row["method"] != "streaming LDA")
     assert all(0 <= row["ece"] < 0.5 for row in rows if row["method"].startswith("apl"))
-    three = {row["method"]: row["accuracy_seen"] for row in rows if "three" in row["stream"]}
-    assert three["apl"] > three["running class mean"] - 0.02
 
 
-def test_packages_for_text_that_are_not_installed_are_left_out_loudly(monkeypatch, capsys) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert list(installed_peers()) == []
-    told = capsys.readouterr().err
-    assert "pip install adaptive-classifier" in told and "pip install setfit" in told
+def test_a_stream_of_half_the_classes_first_shows_each_example_once() -> None:
+    labels = torch.arange(6).repeat_interleave(4)
+    stream = peers.drawn(labels, 3, "classes change half-way", seed=0)
+    assert len(stream.example.unique()) == 18 and set(stream.label[:9].tolist()) == {0, 1, 2}
+
+
+def test_no_example_is_both_learnt_and_asked_about() -> None:
+    data = vectors(classes=4, drawings=6, width=8)
+    for task in features.few_shot_tasks(data, data, way=3, shot=2, draws=3):
+        assert task.way == 3 and len(task.x) == 6 and len(task.asked) == 12
+        assert not torch.isin(task.asked[:, 0], task.x[:, 0]).any()
+        assert sorted(task.y.tolist()) == [0, 0, 1, 1, 2, 2]
+
+
+def test_half_of_the_questions_are_about_classes_that_were_not_learnt() -> None:
+    data = vectors(classes=6, drawings=6, width=8)
+    (task,) = features.new_or_known_tasks(data, data, shot=2, draws=1, way=None)
+    assert task.way == 3 and int((task.truth < 0).sum()) == int((task.truth >= 0).sum()) == 12
+    (row, *rivals) = features.new_or_known_rows("made", 2, iter([task]))
+    assert row["auroc"] > 0.9 and [r["method"] for r in rivals] == ["1-NN", "class mean"]
+
+
+def test_out_of_scope_requests_are_the_new_ones_where_there_are_some() -> None:
+    data = vectors(classes=4, drawings=6, width=8)
+    asked = Embedded(data.embeddings, torch.where(data.labels == 3, -1, data.labels), "made", "")
+    learnt = Embedded(data.embeddings[data.labels < 3], data.labels[data.labels < 3], "made", "")
+    (task,) = features.new_or_known_tasks(learnt, asked, shot=2, draws=1, way=None)
+    assert task.way == 3 and int((task.truth < 0).sum()) == 6
+
+
+def test_features_compare_ours_with_rivals_on_the_same_draws() -> None:
+    data = vectors(width=8)
+    rows = features.accuracy_rows("few-shot", "made", 2, features.few_shot_tasks(data, data, 4, 2, 3))
+    assert [row["method"] for row in rows] == ["ours", "1-NN", "class mean", "logistic regression, C = 10"]
+    assert rows[0]["accuracy"] > 0.9 and rows[0]["rows"] <= 8
+    assert rows[1]["difference"] == pytest.approx(rows[0]["accuracy"] - rows[1]["accuracy"])
+
+
+@pytest.mark.parametrize("bench", [calibration, eviction, order])
+def test_a_bench_of_the_classifier_runs_in_one_go(
+    bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(bench, "characters", lambda *_, **__: vectors(classes=400 if bench is calibration else 100))
+    small = {"CLASSES": 6, "SHOWN": 5, "ASKED": 3, "GROUPS": 2, "SEEDS": 2, "ORDERS": 2}
+    for name, value in small.items():
+        if hasattr(bench, name):
+            monkeypatch.setattr(bench, name, value)
+    rows = json.loads(bench.run("omniglot").read_text())["rows"]
+    assert rows and all(row["accuracy"] > 0.5 and row["commit"] for row in rows)
+    if bench is eviction:
+        assert {row["max_rows"] for row in rows} == {6, 9}
+        assert [("difference" in row) for row in rows] == [False, True, True] * 4

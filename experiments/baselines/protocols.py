@@ -30,7 +30,9 @@ class Watched:
     new: Bool[Tensor, " time"]
     """The class was shown here for the first time."""
     novelty: Float[Tensor, " time"]
-    """How new it looked before the label was told."""
+    """How new it looked before the label was given."""
+    confidence: Float[Tensor, " time"]
+    """The probability of the answer among the known classes."""
     kept: int
     seconds_per_example: float
     """Of processor time, for answering and learning."""
@@ -146,7 +148,8 @@ def watch(
     seconds = (time.process_time() - started) / len(told)
     correct = torch.tensor([int(a.log_probs[0].argmax()) for a in answers]) == label
     novelty = torch.stack([a.novelty[0] for a in answers])
-    return Watched(correct, first_of_class(label), novelty, method.kept(), seconds)
+    confidence = torch.stack([a.log_probs[0].amax().exp() for a in answers])
+    return Watched(correct, first_of_class(label), novelty, confidence, method.kept(), seconds)
 
 
 def first_of_class(label: Int[Tensor, " time"]) -> Bool[Tensor, " time"]:

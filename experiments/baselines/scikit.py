@@ -76,7 +76,7 @@ class LogisticBaseline(KeepsEverything):
     fitted_each_time = FITTED_EACH_TIME
     """Examples of a stream up to which it is fitted anew for each answer."""
 
-    def __init__(self, c: float = 100.0, iterations: int = 25) -> None:
+    def __init__(self, c: float = 10.0, iterations: int = 25) -> None:
         from sklearn.linear_model import LogisticRegression
 
         # The gradient is a mean: among a thousand classes it begins below any tolerance that suits ten.

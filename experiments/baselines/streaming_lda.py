@@ -18,35 +18,32 @@ GROWTH = 1.05
 class StreamingLDA:
     most_classes: int | None = None
 
-    def __init__(
-        self,
-        x: Float[Tensor, "example embed"],
-        y: Int[Tensor, " example"],
-        shrinkage: float = 0.1,
-        plastic: bool = True,
-    ) -> None:
-        """Examples of training classes begin the covariance (the paper's base initialisation); `plastic` lets it go on."""
-        self.shrinkage, self.plastic = shrinkage, plastic
+    def __init__(self, base: Float[Tensor, "embed embed"], base_count: float, shrinkage: float) -> None:
+        """The covariance that a stream begins with counts as `base_count` examples."""
+        self.base_covariance, self.base_count, self.shrinkage = base, base_count, shrinkage
+
+    @staticmethod
+    def after(x: Float[Tensor, "example embed"], y: Int[Tensor, " example"], shrinkage: float = 0.1) -> StreamingLDA:
+        """Begin with the covariance of training classes, the paper's base initialisation. It counts as one example of each
+        number: enough to be invertible, soon outweighed."""
         classes = ClassSums(int(y.max()) + 1, x.shape[1])
         classes.add(x, y)
         away = x - classes.means[y]
-        self.base_covariance, self.base_count = away.T @ away / len(x), float(len(x))
+        return StreamingLDA(away.T @ away / len(x), float(min(len(x), x.shape[1])), shrinkage)
+
+    @staticmethod
+    def from_nothing(width: int) -> StreamingLDA:
+        """For streams without training classes. The isotropic start was chosen on validation characters at unit length."""
+        return StreamingLDA(8.0 * torch.eye(width), 1.0, 0.0)
 
     def adapt(self, x: Float[Tensor, "example embed"], y: Int[Tensor, " example"], way: int) -> None:
         self.classes = ClassSums(way, x.shape[1])
-        # The training classes count as one example of each number: enough to be invertible, soon outweighed.
-        self.covariance, self.count = self.base_covariance.clone(), float(min(self.base_count, x.shape[1]))
-        if self.plastic:
-            for example, label in zip(x, y.tolist(), strict=True):
-                self._update(example, label)
-        else:
-            self.classes.add(x, y)
+        self.covariance, self.count = self.base_covariance.clone(), self.base_count
+        for example, label in zip(x, y.tolist(), strict=True):
+            self._update(example, label)
         self._invert()
 
     def observe(self, x: Float[Tensor, " embed"], y: int) -> None:
-        if not self.plastic:
-            self.classes.add(x[None], torch.tensor([y]))
-            return
         self._update(x, y)
         if self.count >= GROWTH * self.inverted_at:
             self._invert()

@@ -1,54 +1,53 @@
-"""Photographs and sentences as the frozen encoders see them, kept in the cache: embedding them takes minutes."""
+"""Photographs, sentences and digits as frozen encoders see them."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import os
-from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float, Int
+import torch
+import torch.nn.functional as F
 
 from apl.data.files import DataError, cache_directory
-from apl.encoders.photo import PhotoEncoder
+from apl.data.mnist import load_mnist
+from apl.encoder import embed_all
 from apl.encoders.text import TextEncoder
-from experiments.data.imagenet import imagenet
+from apl.learner import Learner
+from experiments.paper.embedding_cache import kept
+from experiments.paper.photo_features import photo_features
+from experiments.paper.subjects import Embedded, image_size
 
 Intents = Literal["banking77", "clinc150"]
 AT_ONCE = 64
+DIGITS = 2000
+"""The first of MNIST's test set."""
 
 
-@dataclass(frozen=True)
-class LabelledVectors:
-    """Vectors of unit length and their classes."""
-
-    vectors: Float[np.ndarray, "example embed"]
-    labels: Int[np.ndarray, " example"]
-
-    def of(self, classes: np.ndarray) -> list[np.ndarray]:
-        """The examples of each of these classes."""
-        return [(self.labels == c).nonzero()[0] for c in classes]
+@cache
+def photographs() -> Embedded:
+    """ImageNet-mini's `val` behind EfficientNet-Lite0, at unit length."""
+    found = photo_features("lite0", "val")
+    vectors = F.normalize(torch.from_numpy(found.features), dim=1)
+    return Embedded(vectors, torch.from_numpy(found.labels).long(), "imagenet val", found.identity)
 
 
-def photographs() -> LabelledVectors:
-    """ImageNet-mini's `val`, behind EfficientNet-Lite0."""
-    photos, encoder = imagenet("val"), PhotoEncoder("lite0")
-
-    def compute() -> np.ndarray:
-        contents = list(photos.contents())
-        parts = [contents[at : at + AT_ONCE] for at in range(0, len(contents), AT_ONCE)]
-        return np.concatenate([encoder.features([encoder.read(photo) for photo in part]) for part in parts])
-
-    return LabelledVectors(unit(_kept(f"photo-val-{encoder.fingerprint}", compute)), photos.labels)
+@cache
+def digits(model: str) -> Embedded:
+    """MNIST behind a bundled model's encoder."""
+    learner = Learner.load(model)
+    images = load_mnist("test", image_size(learner))
+    return Embedded(embed_all(learner.encoder, images.images[:DIGITS]), images.labels[:DIGITS], "mnist test", "")
 
 
-def intents(name: Intents) -> dict[str, LabelledVectors]:
-    """Requests with their intents, part by part, behind MiniLM. Out-of-scope parts have the label -1."""
-    home = os.environ.get("APL_DATA")
-    path = Path(home or cache_directory()) / "intents" / f"{name}.json.gz"
+@cache
+def intents(name: Intents) -> dict[str, Embedded]:
+    """Requests with their intents, part by part, behind MiniLM at unit length. Out-of-scope parts have the label -1."""
+    path = Path(os.environ.get("APL_DATA") or cache_directory()) / "intents" / f"{name}.json.gz"
     if not path.is_file():
         raise DataError(f"{path} is not there: set APL_DATA to the directory that contains intents/{name}.json.gz")
     parts = json.loads(gzip.decompress(path.read_bytes()))
@@ -61,23 +60,7 @@ def intents(name: Intents) -> dict[str, LabelledVectors]:
         def compute(texts: list[str] = texts) -> np.ndarray:
             return np.concatenate([encoder.embed(texts[at : at + AT_ONCE]) for at in range(0, len(texts), AT_ONCE)])
 
-        labels = np.array([numbers.get(label, -1) for _, label in examples])
-        vectors = _kept(f"{name}-{part}-{encoder.fingerprint}", compute)
-        found[part] = LabelledVectors(unit(vectors), labels)
+        vectors = torch.from_numpy(kept(f"{name}-{part}-{encoder.fingerprint}", compute))
+        labels = torch.tensor([numbers.get(label, -1) for _, label in examples])
+        found[part] = Embedded(F.normalize(vectors.float(), dim=1), labels, f"{name} {part}", "")
     return found
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True).clip(1e-12)).astype(np.float32)
-
-
-def _kept(name: str, compute) -> np.ndarray:
-    path = cache_directory() / "features" / f"bench-{name}.npy"
-    if path.is_file():
-        return np.load(path, allow_pickle=False)
-    vectors = compute()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part.npy")
-    np.save(part, vectors)
-    part.replace(path)
-    return vectors

@@ -1,4 +1,4 @@
-"""The same examples in other orders: how much do the answers depend on the order in which they came?"""
+"""The same examples in other orders: how much do the answers of OnlineClassifier depend on the order?"""
 
 from __future__ import annotations
 
@@ -9,44 +9,47 @@ from statistics import mean, stdev
 import torch
 
 from apl.checkpoint import FOR_DRAWINGS
-from apl.learner import Learner
-from experiments.bench.streams import answers, embedded, new_world, report, save_result
+from experiments.baselines.shipped import Shipped
+from experiments.bench.features import shuffled
+from experiments.bench.quality import report, save
+from experiments.paper.results import Row
+from experiments.paper.subjects import characters
 
-SHOWN, ASKED = 10, 10
+SHOWN, ASKED, ORDERS, SEED = 10, 10, 8, 0
 
 
-def run(model: str = FOR_DRAWINGS, orders: int = 8, seed: int = 0) -> Path:
-    learner = Learner.load(model)
-    characters = embedded(learner, "test")
-    rows = []
+def run(model: str = FOR_DRAWINGS) -> Path:
+    data, method = characters(False, model=model), Shipped(model)
+    rows: list[Row] = []
     for way in (20, 100):
-        generator = torch.Generator().manual_seed(seed)
-        classes = torch.randperm(characters.classes, generator=generator)[:way].tolist()
-        shuffled = [e[torch.randperm(len(e), generator=generator)] for e in characters.of(classes)]
-        shown = torch.cat([e[:SHOWN] for e in shuffled])
-        asked = torch.cat([e[SHOWN : SHOWN + ASKED] for e in shuffled])
+        generator = torch.Generator().manual_seed(SEED)
+        classes = shuffled(data.labels.unique(), generator)[:way]
+        drawings = torch.stack([shuffled((data.labels == c).nonzero()[:, 0], generator) for c in classes])
+        number = torch.arange(way)[:, None].expand(-1, SHOWN)
+        shown, asked = drawings[:, :SHOWN].flatten(), drawings[:, SHOWN : SHOWN + ASKED].flatten()
         given, stored = [], []
-        for _ in range(orders):
-            world = new_world(learner)
-            for example in shown[torch.randperm(len(shown), generator=generator)].tolist():
-                world.learn(characters.embeddings[example].numpy(), int(characters.labels[example]))
-            given.append(answers(world, characters, asked))
-            stored.append(len(world.memory))
-        right = [float((answer == characters.labels[asked]).float().mean()) for answer in given]
-        agreement = [float((a == b).float().mean()) for a, b in combinations(given, 2)]
+        for _ in range(ORDERS):
+            order = torch.randperm(len(shown), generator=generator)
+            method.adapt(data.embeddings[:0], number[0, :0], way)
+            for example, label in zip(shown[order], number.flatten()[order].tolist(), strict=True):
+                method.observe(data.embeddings[example], label)
+            given.append(method.predict(data.embeddings[asked]).log_probs.argmax(1))
+            stored.append(method.kept())
+        truth = torch.arange(way).repeat_interleave(ASKED)
+        right = [float((answer == truth).float().mean()) for answer in given]
         rows.append(
             {
                 "way": way,
                 "shown_per_class": SHOWN,
-                "orders": orders,
+                "orders": ORDERS,
                 "accuracy": mean(right),
                 "accuracy_std": stdev(right),
                 "accuracy_min": min(right),
                 "accuracy_max": max(right),
-                "agreement": mean(agreement),
+                "agreement": mean([float((a == b).float().mean()) for a, b in combinations(given, 2)]),
                 "rows": mean(stored),
                 "rows_std": stdev(stored),
             }
         )
-        report(rows[-1])
-    return save_result("order", rows, model=model, seed=seed, split="paper", part="test")
+        report(rows[-1:])
+    return save("order", rows, model=model, seed=SEED, split=data.split, part="test")

@@ -13,45 +13,40 @@ the best goes on. What follows is fixed before anything is measured:
   and over roaming streams (accuracy and both average precisions), where the method can do them.
 - Streams are told the label of every example. Items kept are vectors as wide as an embedding.
 
-The file is written method by method; one that was left unfinished is gone on with.
+- *Ours* is `OnlineClassifier` as it ships with the model `omniglot`: no setting is chosen, examples are learnt by `learn_many` and
+  `learn_one`, and how new an example looks is its P(new). *Ours, the paper's rule* is the same with `consolidate=False`. Its decoder
+  was trained before, on the same classes (docs/LOG.md); the others train what they add for a minute.
+- Every method gets the same episodes, so differences to ours are paired. In the means, cells count as independent.
+
+The file is written method by method. While methods are missing it also holds the values of every episode, and a run that was
+stopped goes on with the next method.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from apl.checkpoint import current_commit
-from apl.controller import ConsolidatingController
 from apl.data.source import DataSource
 from apl.evaluate import Estimate
-from apl.exported import load_for_use
 from apl.learner import Learner
-from experiments.baselines.cnp import ConditionalNeuralProcess
-from experiments.baselines.gemcl import GenerativeMetaContinual
-from experiments.baselines.infinite_mixture import InfiniteMixturePrototypes
 from experiments.baselines.interface import EpisodicMethod, FewShotMethod
-from experiments.baselines.maml import Maml
-from experiments.baselines.mann import MemoryAugmentedNetwork
-from experiments.baselines.matching import MatchingNetwork
 from experiments.baselines.meta_training import Effort, MetaTraining, meta_train
-from experiments.baselines.ours import AdaptivePosterior
 from experiments.baselines.protocols import Roaming, Watched, few_shot, one_after_another, online, roaming
-from experiments.baselines.prototypical import PrototypicalNetwork
-from experiments.baselines.relation import RelationNetwork
-from experiments.baselines.scikit import LogisticBaseline, NeighbourBaseline
-from experiments.baselines.snail import Snail
-from experiments.baselines.streaming_lda import StreamingLDA
+from experiments.baselines.scikit import LogisticBaseline
+from experiments.paper.baselines_entries import ENTRIES, Entry, Settings
 from experiments.paper.baselines_table import OURS_NAME, draw_figure, means
 from experiments.paper.embedding_cache import embed_once
 from experiments.paper.results import Row, figure_path, load_whole, save_rows
-from experiments.paper.subjects import MODEL, Embedded, characters
+from experiments.paper.subjects import MODEL, Embedded, characters, image_size
 
 NAME = "baselines"
 SEED = 1
@@ -61,26 +56,20 @@ DRAWINGS = 20
 """Of each training class."""
 MANY = 423
 """From so many classes on episodes are few and large."""
-STREAMS = {20: 10, MANY: 3}
+EPISODES = 400
+"""Of 5 and of 20 classes."""
+STREAMS = {20: 20, MANY: 5}
 PER_CLASS = {20: 20, MANY: 6}
 """Examples of each class in an online stream."""
 ROAMING_STREAMS, VALIDATION_STREAMS = 20, 4
-SEQUENCES = {20: 20, MANY: 3}
+SEQUENCES = {20: 20, MANY: 5}
 SEQUENCE_SHOT = 5
 
-Settings = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A method in the table: how it is built from a setting, and the settings that are tried."""
-
-    name: str
-    paper: str
-    build: Callable[[Settings, Embedded | None], FewShotMethod]
-    grid: tuple[Settings, ...]
-    cannot: str = ""
-    """Why some cells stay empty."""
+Numbers = Mapping[str, Sequence[float] | Tensor]
+"""Accuracy or average precision, and its value in every episode."""
+Values = dict[str, dict[str, Numbers]]
+"""Method → cell → numbers."""
+Cell = tuple[str, tuple[Row, Numbers]]
 
 
 @dataclass(frozen=True)
@@ -91,94 +80,27 @@ class Fitted:
     about: dict[str, Any] = field(default_factory=dict)
 
 
-def _width(data: Embedded) -> int:
-    return data.embeddings.shape[1]
-
-
-PLACES = (
-    "their weights hold a place for each of 20 classes, as in their papers, whose largest tasks have 15 to 20; more classes "
-    "would be another network and another training, of sequences too long for a minute"
-)
-RATES = tuple({"learning_rate": rate} for rate in (0.0, 1e-4, 1e-3))
-"""For methods that begin at the frozen embedding; 0 leaves it as it is."""
-HIGHER_RATES = tuple({"learning_rate": rate} for rate in (1e-3, 2e-3, 4e-3))
-"""For methods that begin with a network that knows nothing."""
-
-
-def _inner(*sizes: float) -> tuple[Settings, ...]:
-    return tuple({"learning_rate": 3e-4, "step_size": size} for size in sizes)
-
-
-ENTRIES = (
-    Entry("Prototypical networks", "Snell et al. 2017", lambda s, data: PrototypicalNetwork(_width(data)), RATES),
-    Entry("Matching networks (FCE)", "Vinyals et al. 2016", lambda s, data: MatchingNetwork(_width(data)), RATES),
-    Entry("Relation network", "Sung et al. 2018", lambda s, data: RelationNetwork(_width(data)), HIGHER_RATES),
-    Entry("CNP", "Garnelo et al. 2018", lambda s, data: ConditionalNeuralProcess(_width(data)), HIGHER_RATES),
-    Entry("MANN", "Santoro et al. 2016", lambda s, data: MemoryAugmentedNetwork(_width(data)), HIGHER_RATES, PLACES),
-    Entry("SNAIL", "Mishra et al. 2018", lambda s, data: Snail(_width(data)), HIGHER_RATES, PLACES),
-    Entry(
-        "MAML", "Finn et al. 2017", lambda s, data: Maml(_width(data), step_size=s["step_size"]), _inner(0.5, 1.0, 2.0)
-    ),
-    Entry(
-        "ANIL",
-        "Raghu et al. 2020",
-        lambda s, data: Maml(_width(data), step_size=s["step_size"], output_only=True),
-        _inner(2.0, 4.0, 8.0),
-    ),
-    Entry(
-        "Infinite mixture prototypes",
-        "Allen et al. 2019",
-        lambda s, data: InfiniteMixturePrototypes(_width(data), within=s["within"]),
-        tuple({"learning_rate": 3e-4, "within": within} for within in (0.2, 0.8, 2.0)),
-    ),
-    Entry("GeMCL", "Banayeeanzade et al. 2021", lambda s, data: GenerativeMetaContinual(_width(data)), RATES),
-    Entry(
-        "Streaming LDA",
-        "Hayes and Kanan 2020",
-        lambda s, data: StreamingLDA(data.embeddings, data.labels, s["shrinkage"]),
-        tuple({"shrinkage": shrinkage} for shrinkage in (0.1, 0.5, 0.8)),
-    ),
-    Entry(
-        "Logistic regression",
-        "scikit-learn",
-        lambda s, data: LogisticBaseline(s["c"]),
-        tuple({"c": c} for c in (10.0, 100.0, 1000.0)),
-    ),
-    Entry(
-        "Nearest neighbour",
-        "scikit-learn",
-        lambda s, data: NeighbourBaseline(s["neighbours"]),
-        tuple({"neighbours": k} for k in (1, 3, 5)),
-    ),
-    Entry(
-        OURS_NAME,
-        "Ramalho and Garnelo 2019, with a memory that consolidates",
-        lambda s, data: AdaptivePosterior(load_for_use(MODEL, ConsolidatingController(s["sigma_ratio"]))),
-        # Its decoder was trained before, on the same classes (docs/LOG.md).
-        tuple({"sigma_ratio": ratio} for ratio in (0.4, 0.75, 0.9)),
-    ),
-)
-
-
 def reproduce(quick: bool = False) -> None:
-    """Method by method; those that an unfinished file already holds are not measured again."""
     whole = load_whole(NAME, quick)
-    finished = all(entry.name in whole.get("methods", {}) for entry in ENTRIES)
-    if finished or whole.get("training_seconds") != TRAINING_SECONDS:
-        whole = {}
-    rows, about = whole.get("rows", []), whole.get("methods", {})
-    for entry in reversed(ENTRIES):  # ours first: in an unfinished file it is what the others are compared with
+    if "values" not in whole:  # complete, or none
+        whole = {"rows": [], "methods": {}, "values": {}}
+    rows, about, values = (whole[part] for part in ("rows", "methods", "values"))
+    for entry in reversed(ENTRIES):  # ours first: what the others are compared with
         if entry.name not in about:
-            compete(entry, rows, about, quick)
-            save(rows, about, quick)
+            compete(entry, rows, about, values, quick)
+            save(rows, about, values, quick)
     draw_figure(rows, figure_path(NAME, quick))
 
 
-def compete(entry: Entry, rows: list[Row], about: dict[str, Any], quick: bool) -> None:
+def compete(entry: Entry, rows: list[Row], about: dict[str, Any], values: Values, quick: bool) -> None:
     """Add what one method makes of it."""
     started, wall = time.process_time(), time.monotonic()
     fitted = fit(entry, quick)
-    rows += [{**row, "commit": current_commit()} for row in measure(entry, fitted.method, quick)]
+    found = dict(measure(fitted.method, quick))
+    values[entry.name] = {cell: numbers for cell, (_, numbers) in found.items()}
+    for cell, (described, numbers) in found.items():
+        row = {"method": entry.name, **described, "commit": current_commit()}
+        rows.append(row | summary(numbers, values[OURS_NAME][cell]))
     about[entry.name] = {
         "paper": entry.paper,
         **fitted.about,
@@ -189,31 +111,44 @@ def compete(entry: Entry, rows: list[Row], about: dict[str, Any], quick: bool) -
     print(f"{entry.name}: {about[entry.name]['processor_seconds']} s of processor time", file=sys.stderr, flush=True)
 
 
-def save(rows: list[Row], about: dict[str, Any], quick: bool) -> None:
+def summary(numbers: Numbers, ours: Numbers) -> Row:
+    """Mean and interval of each number over the episodes, and the paired difference ours − this method's."""
+    row: Row = {}
+    for name, episodes in numbers.items():
+        estimate, difference = Estimate.of(episodes), Estimate.of_difference(ours[name], episodes)
+        row |= {name: estimate.mean, "ci95" if name == "accuracy" else f"{name}_ci95": estimate.ci95}
+        row |= {f"{name}_difference": difference.mean, f"{name}_difference_ci95": difference.ci95}
+    return row
+
+
+def save(rows: list[Row], about: dict[str, Any], values: Values, quick: bool) -> None:
+    missing = [entry.name for entry in ENTRIES if entry.name not in about]
     extra = {
         "encoder": f"the bundled one of {MODEL!r}, frozen",
         "trial_seconds": TRIAL_SECONDS,
         "training_seconds": TRAINING_SECONDS,
         "validation": "126 characters without rotations: few-shot 20- and 126-way, 1 and 5 shots; roaming streams",
         "training_classes": "mirror images of training characters that were kept from the encoder",
-        "not_yet_measured": [entry.name for entry in ENTRIES if entry.name not in about],
+        "not_yet_measured": missing,
         "means": means(rows),
         "methods": about,
     }
-    save_rows(NAME, rows, quick, **extra)
+    save_rows(NAME, rows, quick, **extra, **({"values": values} if missing else {}))
 
 
 def fit(entry: Entry, quick: bool) -> Fitted:
     """Each setting for the same short time, judged on validation characters; then the best for longer."""
     training, validation = training_characters(8 if quick else DRAWINGS), characters(False, "validation")
     trial, full = (0.25, 0.5) if quick else (TRIAL_SECONDS, TRAINING_SECONDS)
+    if not entry.grid[0]:
+        return Fitted(_trained(entry, {}, training, full, quick)[0], {"grid": [], "chosen": {}})
     tried = []
     for settings in entry.grid[:1] if quick else entry.grid:
         method, _ = _trained(entry, settings, training, trial, quick)
         tried.append({**settings, "validation": round(_validation_score(method, validation, quick), 4)})
     best = max(range(len(tried)), key=lambda i: tried[i]["validation"])
     method, effort = _trained(entry, entry.grid[best], training, full, quick)
-    about = {"grid": tried, "chosen": entry.grid[best]}
+    about: dict[str, Any] = {"grid": tried, "chosen": entry.grid[best]}
     if isinstance(method, EpisodicMethod):
         about |= {"steps": effort.steps, "examples": effort.examples}
         about["weights"] = sum(p.numel() for p in method.parameters())
@@ -255,71 +190,68 @@ def _validation_score(method: FewShotMethod, data: Embedded, quick: bool) -> flo
 def training_characters(drawings: int) -> Embedded:
     """What everybody trains on, as the trained decoder of ours was: classes that the encoder has never seen."""
     learner, source = Learner.load(MODEL), DataSource()
-    images = source.load_training(learner.config.encoder.image_size, "for_decoder").first_of_each(drawings)
+    images = source.load_training(image_size(learner), "for_decoder").first_of_each(drawings)
     return Embedded(embed_once(learner, images.images), images.labels, source.split_name(), source.split_hash())
 
 
-def measure(entry: Entry, method: FewShotMethod, quick: bool) -> Iterable[Row]:
-    """A row for each cell that the method can fill."""
+def measure(method: FewShotMethod, quick: bool) -> Iterable[Cell]:
+    """Every cell that the method can fill: where it stands in the table, its description, and numbers for each episode."""
     for protocol in (contexts, streams, roaming_streams, sequences):
-        for row in protocol(method, quick):
-            yield {"method": entry.name, **row}
+        for described, numbers in protocol(method, quick):
+            cell = f"{described['protocol']} {described['way']} {described['shot']}"
+            yield cell, (described, {name: [float(v) for v in values] for name, values in numbers.items()})
 
 
-def contexts(method: FewShotMethod, quick: bool) -> Iterable[Row]:
+def contexts(method: FewShotMethod, quick: bool) -> Iterable[tuple[Row, Numbers]]:
     for way in _possible(method, (5, 20, MANY, 1000)):
         # Half of the drawings are enough for six of each class.
         data = characters(True, quick=True) if way > MANY else characters(False)
-        episodes, queries = (1000, 5) if way < MANY else (20, 1)
-        episodes = max(1, episodes // 50) if quick else episodes
+        episodes, queries = (EPISODES, 5) if way < MANY else (20, 1)
+        episodes = max(2, episodes // 50) if quick else episodes
         for shot in (1, 5):
             how = {"way": way, "shot": shot, "queries": queries, "episodes": episodes, "seed": SEED}
             values = few_shot(method, data.embeddings, data.labels, **how)
-            yield _row("few-shot", method, data, way, shot, Estimate.of(values), episodes)
+            yield _about("few-shot", method, data, way, shot, episodes), {"accuracy": values}
 
 
-def streams(method: FewShotMethod, quick: bool) -> Iterable[Row]:
+def streams(method: FewShotMethod, quick: bool) -> Iterable[tuple[Row, Numbers]]:
     data = characters(False)
     for way in _possible(method, STREAMS):
-        count, per_class = (1, 2) if quick else (STREAMS[way], PER_CLASS[way])
+        count, per_class = (2, 2) if quick else (STREAMS[way], PER_CLASS[way])
         how = {"way": way, "per_class": per_class, "streams": count, "seed": SEED}
         watched = online(method, data.embeddings, data.labels, **how)
-        yield _row("online", method, data, way, 0, _known(watched), count, **_cost(watched))
+        about = _about("online", method, data, way, 0, count)
+        yield about | _cost(watched), {"accuracy": [w.accuracy_on_known() for w in watched]}
 
 
-def roaming_streams(method: FewShotMethod, quick: bool) -> Iterable[Row]:
+def roaming_streams(method: FewShotMethod, quick: bool) -> Iterable[tuple[Row, Numbers]]:
     data, count = characters(False), 2 if quick else ROAMING_STREAMS
     for way in _possible(method, (Roaming().classes,)):
         watched = roaming(method, data.embeddings, data.labels, streams=count, seed=SEED)
-        known = Estimate.of(torch.tensor([w.average_precision_known() for w in watched]))
-        new = Estimate.of(torch.tensor([w.average_precision_new() for w in watched]))
-        precision = {"ap_known": known.mean, "ap_known_ci95": known.ci95, "ap_new": new.mean, "ap_new_ci95": new.ci95}
-        yield _row("roaming", method, data, way, 0, _known(watched), count, **precision, **_cost(watched))
+        yield (
+            _about("roaming", method, data, way, 0, count) | _cost(watched),
+            {
+                "accuracy": [w.accuracy_on_known() for w in watched],
+                "ap_known": [w.average_precision_known() for w in watched],
+                "ap_new": [w.average_precision_new() for w in watched],
+            },
+        )
 
 
-def sequences(method: FewShotMethod, quick: bool) -> Iterable[Row]:
+def sequences(method: FewShotMethod, quick: bool) -> Iterable[tuple[Row, Numbers]]:
     data = characters(False)
     for way in _possible(method, SEQUENCES):
-        episodes = 1 if quick else SEQUENCES[way]
+        episodes = 2 if quick else SEQUENCES[way]
         how = {"way": way, "shot": SEQUENCE_SHOT, "queries": 5, "episodes": episodes, "seed": SEED}
         values = one_after_another(method, data.embeddings, data.labels, **how)
-        yield _row("one after another", method, data, way, SEQUENCE_SHOT, Estimate.of(values), episodes)
+        yield _about("one after another", method, data, way, SEQUENCE_SHOT, episodes), {"accuracy": values}
 
 
 def _possible(method: FewShotMethod, ways: Iterable[int]) -> list[int]:
     return [way for way in ways if method.most_classes is None or way <= method.most_classes]
 
 
-def _row(
-    protocol: str,
-    method: FewShotMethod,
-    data: Embedded,
-    way: int,
-    shot: int,
-    accuracy: Estimate,
-    episodes: int,
-    **figures: float,
-) -> Row:
+def _about(protocol: str, method: FewShotMethod, data: Embedded, way: int, shot: int, episodes: int) -> Row:
     return {
         "protocol": protocol,
         "way": way,
@@ -331,14 +263,7 @@ def _row(
         "split_hash": data.split_hash,
         "episodes": episodes,
         "seed": SEED,
-        "accuracy": accuracy.mean,
-        "ci95": accuracy.ci95,
-        **figures,
     }
-
-
-def _known(watched: list[Watched]) -> Estimate:
-    return Estimate.of(torch.tensor([w.accuracy_on_known() for w in watched]))
 
 
 def _cost(watched: list[Watched]) -> dict[str, float]:

@@ -13,25 +13,24 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from jaxtyping import Float, Num
 from torch import Tensor, nn
 
-from apl.config import ConvConfig, DecoderConfig, IdentityConfig, LearnerConfig
-from apl.controller import ConsolidatingController
+from apl.config import ConvConfig
 from apl.data.labelled import LabelledImages
 from apl.data.source import DataSource
 from apl.encoder import build_encoder, embed_all, scale_bytes
 from apl.evaluate import Estimate
-from apl.learner import Learner
 from experiments.baselines.interface import EpisodicMethod
 from experiments.baselines.maml import Maml
 from experiments.baselines.matching import MatchingNetwork
 from experiments.baselines.meta_training import MetaTraining, meta_train
-from experiments.baselines.ours import AdaptivePosterior, EncoderThroughMemory
 from experiments.baselines.protocols import few_shot
 from experiments.baselines.prototypical import PrototypicalNetwork
+from experiments.baselines.shipped import EncoderThroughMemory, Shipped
 from experiments.paper.baselines_table import OURS_NAME
 from experiments.paper.results import Row, load_whole, save_rows
 
@@ -51,10 +50,10 @@ class DrawingEncoder(nn.Module):
     def __init__(self, config: ConvConfig) -> None:
         super().__init__()
         self.encoder, self.side = build_encoder(config), config.image_size
-        self.width = self.encoder.width
+        self.width = cast(int, self.encoder.width)
 
     def forward(self, x: Float[Tensor, "*batch pixel"]) -> Float[Tensor, "*batch embed"]:
-        embedded = self.encoder(x.reshape(-1, 1, self.side, self.side))
+        embedded: Tensor = self.encoder(x.reshape(-1, 1, self.side, self.side))
         return embedded.view(*x.shape[:-1], self.width)
 
 
@@ -111,14 +110,12 @@ def accuracies(trained: EpisodicMethod, test: LabelledImages, episodes: int) -> 
     """Where the embedding does not change with the task, every image is embedded once."""
     if isinstance(trained, Maml):
         return _measured(trained, scale_bytes(test.images.flatten(1)), test.labels, episodes)
-    encoder = trained.embed.encoder
-    embeddings = embed_all(encoder, test.images).detach()
+    kept = trained.embed
+    assert isinstance(kept, DrawingEncoder)
+    embeddings = embed_all(kept.encoder, test.images).detach()
     if isinstance(trained, EncoderThroughMemory):
-        reader = LearnerConfig(IdentityConfig(encoder.width), DecoderConfig(kind="kernel"), k=16, metric="cosine")
-        return _measured(
-            AdaptivePosterior(Learner(reader, ConsolidatingController()).eval()), embeddings, test.labels, episodes
-        )
-    kept, trained.embed = trained.embed, nn.Identity()
+        return _measured(Shipped(None, kept.width), embeddings, test.labels, episodes)
+    trained.embed = nn.Identity()
     try:
         return _measured(trained, embeddings, test.labels, episodes)
     finally:
@@ -126,7 +123,7 @@ def accuracies(trained: EpisodicMethod, test: LabelledImages, episodes: int) -> 
 
 
 def _measured(
-    method: EpisodicMethod | AdaptivePosterior, x: Num[Tensor, "image input"], labels: Tensor, episodes: int
+    method: EpisodicMethod | Shipped, x: Num[Tensor, "image input"], labels: Tensor, episodes: int
 ) -> Accuracies:
     return {
         (way, shot): Estimate.of(

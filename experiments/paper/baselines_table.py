@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from experiments.paper.markdown_table import percent, table
 from experiments.paper.plot import OTHER, OURS, figure
 from experiments.paper.results import Row, load_rows, load_whole
 from experiments.paper.table1 import PAPER
 
-OURS_NAME = "Ours"
+OURS_NAME, PLAIN_NAME = "Ours", "Ours, the paper's rule"
 FEW_SHOT = tuple((way, shot) for way in (5, 20, 423, 1000) for shot in (1, 5))
 CELLS: dict[str, tuple[str, int, int, str]] = {
     **{f"{way}-way {shot}-shot": ("few-shot", way, shot, "accuracy") for way, shot in FEW_SHOT},
@@ -23,42 +26,55 @@ CELLS: dict[str, tuple[str, int, int, str]] = {
 """The fifteen cells of a mean: which row, and which number of it."""
 PRECISIONS = ("AP known", "AP new")
 MEANS = {"mean": "mean", "mean without AP": "mean_without_ap"}
+BEHIND = "behind ours, its cells"
 KEPT, TIME = "kept of 2538", "ms"
 """Of the online stream of 423 classes."""
 
 
-def cells(rows: list[Row], intervals: bool = False) -> dict[str, dict[str, float]]:
-    """Method → cell → value, or half of its 95 % interval."""
-    table: dict[str, dict[str, float]] = {}
-    place = {(protocol, way, shot, number): cell for cell, (protocol, way, shot, number) in CELLS.items()}
+def cells(rows: list[Row], what: str = "{}") -> dict[str, dict[str, float]]:
+    """Method → cell → value. `what`: the name of the wanted field, made from the number's, such as "{}_ci95"."""
+    found: dict[str, dict[str, float]] = {}
     for row in rows:
-        for number in ("accuracy", "ap_known", "ap_new"):
-            cell = place.get((row["protocol"], row["way"], row["shot"], number))
-            wanted = number if not intervals else "ci95" if number == "accuracy" else f"{number}_ci95"
-            if cell and row.get(wanted) is not None:
-                table.setdefault(row["method"], {})[cell] = row[wanted]
-    return table
+        for cell, (protocol, way, shot, number) in CELLS.items():
+            wanted = what.format(number).replace("accuracy_ci95", "ci95")
+            if (row["protocol"], row["way"], row["shot"]) == (protocol, way, shot) and row.get(wanted) is not None:
+                found.setdefault(row["method"], {})[cell] = row[wanted]
+    return found
 
 
 def means(rows: list[Row]) -> dict[str, dict[str, float | None]]:
-    """Over all cells, and without average precision; None where a cell is empty. Ours over the same cells beside it."""
-    table = cells(rows)
-    ours = table.get(OURS_NAME, {})
+    """Over all cells, and without average precision; None where a cell is empty.
 
-    def mean(of: dict[str, float], wanted: list[str]) -> float | None:
-        return sum(of[cell] for cell in wanted) / len(wanted) if all(cell in of for cell in wanted) else None
+    `behind_ours` is the mean of the paired differences ours − theirs over the cells that the method fills. Cells are independent
+    samples of episodes, so the square of its interval is the sum of theirs.
+    """
+    filled_by, behind, spread = cells(rows), cells(rows, "{}_difference"), cells(rows, "{}_difference_ci95")
 
-    without = [cell for cell in CELLS if cell not in PRECISIONS]
-    return {
-        method: {
-            "mean": mean(filled, list(CELLS)),
-            "mean_without_ap": mean(filled, without),
+    def mean(of: dict[str, float], wanted: Iterable[str]) -> float | None:
+        values = [of[cell] for cell in wanted if cell in of]
+        return sum(values) / len(values) if values and len(values) == len(list(wanted)) else None
+
+    found: dict[str, dict[str, float | None]] = {}
+    for method, filled in filled_by.items():
+        intervals = spread.get(method, {})
+        total = mean(intervals, filled)
+        found[method] = {
+            "mean": mean(filled, CELLS),
+            "mean_without_ap": mean(filled, [cell for cell in CELLS if cell not in PRECISIONS]),
             "cells": len(filled),
-            "mean_of_its_cells": mean(filled, list(filled)),
-            "mean_of_ours_in_its_cells": mean(ours, list(filled)),
+            "mean_of_its_cells": mean(filled, filled),
+            "behind_ours": mean(behind.get(method, {}), filled),
+            "behind_ours_ci95": None if total is None else math.hypot(*intervals.values()) / len(filled),
         }
-        for method, filled in table.items()
-    }
+    return found
+
+
+def is_first(rows: list[Row]) -> bool | None:
+    """True if every other method that fills all cells is behind ours by more than the interval; None if that was not measured."""
+    others = [m for name, m in means(rows).items() if name not in (OURS_NAME, PLAIN_NAME) and m["mean"] is not None]
+    if not others or any(m["behind_ours_ci95"] is None for m in others):
+        return None
+    return all((m["behind_ours"] or 0) > (m["behind_ours_ci95"] or 0) for m in others)
 
 
 def baselines_in_short() -> str:
@@ -73,24 +89,19 @@ def baselines_in_short() -> str:
             KEPT,
             *PRECISIONS,
             *MEANS,
+            BEHIND,
         ]
     )
 
 
 def baselines_in_full() -> str:
-    return _table([*CELLS, *MEANS, KEPT, TIME], intervals=True)
+    return _table([*CELLS, *MEANS, BEHIND, KEPT, TIME], intervals=True)
 
 
 def settings_tried() -> str:
     """The grid of every method, what each setting reached on validation characters, and what training amounted to."""
     whole = load_whole("baselines")
-    lines = [
-        f"Every setting had {whole.get('trial_seconds', 0):g} s of one thread's processor time, the best of them (in bold) "
-        f"{whole.get('training_seconds', 0):g} s; in brackets what it reached on validation characters, in percent.",
-        "",
-        "| method | settings tried | steps | weights |",
-        "|---|---|---|---|",
-    ]
+    lines = []
     for name, about in whole.get("methods", {}).items():
         tried = []
         for setting in about["grid"]:
@@ -98,60 +109,73 @@ def settings_tried() -> str:
             words = ", ".join(f"{key.replace('_', ' ')} {value:g}" for key, value in chosen.items())
             words = f"**{words}**" if chosen == about["chosen"] else words
             tried.append(f"{words} ({100 * setting['validation']:.1f})")
-        effort = " | ".join(f"{about[key]:,}" if key in about else "–" for key in ("steps", "weights"))
-        lines.append(f"| {name} | {'; '.join(tried)} | {effort} |")
-    return "\n".join(lines)
+        effort = [f"{about[key]:,}" if key in about else "–" for key in ("steps", "weights")]
+        lines.append([name, "; ".join(tried) or "defaults", *effort])
+    return (
+        f"Every setting had {whole.get('trial_seconds', 0):g} s of one thread's processor time, the best of them (in bold) "
+        f"{whole.get('training_seconds', 0):g} s; in brackets what it reached on validation characters, in percent.\n\n"
+        + table(["method", "settings tried", "steps", "weights"], lines)
+    )
 
 
 def _table(columns: list[str], intervals: bool = False) -> str:
     """Quoted and measured numbers in one Markdown table, clearly apart."""
-    rows = load_rows("baselines")
-    lines = ["| | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
+    whole = load_whole("baselines")
+    lines: list[list[str]] = []
 
-    def line(name: str, values: dict[str, str]) -> str:
-        return f"| {name} | " + " | ".join(values.get(column, "–") for column in columns) + " |"
+    def add(name: str, values: dict[str, str]) -> None:
+        lines.append([f"**{name}**" if name == OURS_NAME else name, *(values.get(column, "–") for column in columns)])
 
-    def heading(words: str) -> str:
-        return line(f"**{words}**", dict.fromkeys(columns, ""))
+    def heading(words: str) -> None:
+        add(f"**{words}**", dict.fromkeys(columns, ""))
 
-    lines.append(heading("quoted: their own encoders, splits and episodes"))
+    columns = [column for column in columns if column != BEHIND or is_first(load_rows("baselines")) is not None]
+    heading("quoted: their own encoders, splits and episodes")
     for name, quoted in PAPER.items():
         values = {f"{way}-way {shot}-shot": f"{value}" for (way, shot), value in quoted.items()}
         if not values.keys().isdisjoint(columns):
-            lines.append(line(name, values))
-    lines.append(heading("measured: our encoder, frozen, the same episodes"))
-    table, mean, half = cells(rows), means(rows), cells(rows, intervals=True) if intervals else {}
-    for method in sorted(table, key=lambda name: (mean[name]["mean"] is None, -(mean[name]["mean_of_its_cells"] or 0))):
-        values = {cell: f"{100 * value:.1f}" for cell, value in table[method].items()}
-        values |= {cell: f"{values[cell]} ± {100 * spread:.1f}" for cell, spread in half.get(method, {}).items()}
-        for column, key in MEANS.items():
-            if (value := mean[method][key]) is not None:
-                values[column] = f"{100 * value:.2f}"
-        stream = next((r for r in rows if (r["method"], r["protocol"], r["way"]) == (method, "online", 423)), None)
-        if stream:
-            values[KEPT], values[TIME] = f"{stream['kept']:.0f}", f"{stream['ms_per_example']:.2g}"
-        lines.append(line(f"**{method}**" if method == OURS_NAME else method, values))
+            add(name, values)
+    heading("measured: our encoder, frozen, the same episodes")
+    for name, values in _measured(load_rows("baselines"), intervals):
+        add(name, values)
     if own := load_rows("baselines-own"):
-        lines.append(heading(f"measured: the paper's encoder, trained with the method on {own[0]['images']:,} images"))
+        heading(f"measured: the paper's encoder, trained with the method on {own[0]['images']:,} images")
         for method in dict.fromkeys(row["method"] for row in own):
             of_method = [row for row in own if row["method"] == method]
-            values = {f"{row['way']}-way {row['shot']}-shot": f"{100 * row['accuracy']:.1f}" for row in of_method}
-            lines.append(line(f"**{method}**" if method == OURS_NAME else method, values))
-    whole = load_whole("baselines")
+            add(method, {f"{r['way']}-way {r['shot']}-shot": f"{100 * r['accuracy']:.1f}" for r in of_method})
     reasons: dict[str, list[str]] = {}
     for method, about in whole.get("methods", {}).items():
         if "cannot" in about:
             reasons.setdefault(about["cannot"], []).append(method)
-    lines += ["", *(f"Cells that {' and '.join(methods)} leave empty: {why}." for why, methods in reasons.items())]
+    notes = [f"Cells that {' and '.join(methods)} leave empty: {why}." for why, methods in reasons.items()]
     if missing := whole.get("not_yet_measured"):
-        lines.append(f"Not yet measured (`python -m experiments baselines` goes on there): {', '.join(missing)}.")
-    return "\n".join(lines).rstrip()
+        notes.append(f"Not yet measured (`python -m experiments baselines` goes on there): {', '.join(missing)}.")
+    return "\n".join([table(["", *columns], lines), "", *notes]).rstrip()
+
+
+def _measured(rows: list[Row], intervals: bool) -> Iterator[tuple[str, dict[str, str]]]:
+    """The columns of every method, the best first."""
+    found, mean, half = cells(rows), means(rows), cells(rows, "{}_ci95") if intervals else {}
+    for method in sorted(found, key=lambda name: (mean[name]["mean"] is None, -(mean[name]["mean_of_its_cells"] or 0))):
+        values = {cell: f"{100 * value:.1f}" for cell, value in found[method].items()}
+        values |= {cell: f"{values[cell]} ± {100 * spread:.1f}" for cell, spread in half.get(method, {}).items()}
+        for column, key in MEANS.items():
+            if (value := mean[method][key]) is not None:
+                values[column] = f"{100 * value:.2f}"
+        if mean[method]["behind_ours_ci95"] is not None and method != OURS_NAME:
+            values[BEHIND] = percent(
+                {"accuracy": mean[method]["behind_ours"], "ci95": mean[method]["behind_ours_ci95"]}, digits=2
+            )
+        stream = next((r for r in rows if (r["method"], r["protocol"], r["way"]) == (method, "online", 423)), None)
+        if stream:
+            values[KEPT], values[TIME] = f"{stream['kept']:.0f}", f"{stream['ms_per_example']:.2g}"
+        yield method, values
 
 
 def draw_figure(rows: list[Row], path: Path) -> None:
     """A line for each method, a point for each cell."""
-    table, mean = cells(rows), means(rows)
-    methods = sorted(table, key=lambda name: (mean[name]["mean"] is not None, mean[name]["mean_of_its_cells"] or 0))
+    found, mean = cells(rows), means(rows)
+    methods = sorted(found, key=lambda name: (mean[name]["mean"] is not None, mean[name]["mean_of_its_cells"] or 0))
     panels = {
         "few-shot, few classes": ("5-way 1-shot", "5-way 5-shot", "20-way 1-shot", "20-way 5-shot"),
         "few-shot, many classes": ("423-way 1-shot", "423-way 5-shot", "1000-way 1-shot", "1000-way 5-shot"),
@@ -162,7 +186,7 @@ def draw_figure(rows: list[Row], path: Path) -> None:
     with figure(path, columns=len(panels), width=2.9, height=4.2) as all_axes:
         for axes, (title, names) in zip(all_axes, panels.items(), strict=True):
             for name, marker in zip(names, "os^D", strict=False):
-                values = [100 * table[m].get(name, float("nan")) for m in methods]
+                values = [100 * found[m].get(name, float("nan")) for m in methods]
                 colours = [OURS if m == OURS_NAME else OTHER for m in methods]
                 axes.scatter(values, range(len(methods)), c=colours, marker=marker, s=22, label=name)
             axes.set(title=title, xlabel="percent", yticks=range(len(methods)), ylim=(-0.6, len(methods) - 0.4))

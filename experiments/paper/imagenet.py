@@ -15,7 +15,6 @@ an episode. A run that was stopped goes on with the rows that are missing.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +43,7 @@ WEIGHTS = (0.0, 0.35, 0.5, 0.7, 1.0)
 """Of what the encoder would call a photograph, beside its activations at unit length."""
 CURVE_POINTS = 60
 ACTIVATIONS, NAMED, FIXED = "ours, any N, activations", "ours, any N, activations and named", "fixed labels, 1024 wide"
-ENCODERS = {"lite0": "EfficientNet-Lite0", "lite2": "EfficientNet-Lite2", "inception": "Inception-ResNet-v2"}
+ENCODERS = {"lite0": "EfficientNet-Lite0", "lite2": "EfficientNet-Lite2"}
 
 
 @dataclass(frozen=True)
@@ -131,10 +130,7 @@ def chosen_weight(encoder: PhotoEncoder, data: PhotoFeatures, quick: bool) -> di
 def reproduce(quick: bool = False) -> None:
     found = Measured(quick)
     for encoder in ("lite0",) if quick else ENCODERS:
-        try:
-            measure_any_n(encoder, found)
-        except ImportError as error:
-            print(f"{ENCODERS[encoder]} is left out: {error}", file=sys.stderr)
+        measure_any_n(encoder, found)
     measure_fixed_labels("lite0", found)
     draw([row for row in found.rows if row["encoder"] == ENCODERS["lite0"]], quick)
 
@@ -144,7 +140,8 @@ class Measured:
 
     def __init__(self, quick: bool) -> None:
         before = load_whole("imagenet", quick)
-        self.quick, self.rows, self._before = quick, [], before.get("rows", [])
+        rows: list[Row] = []
+        self.quick, self.rows, self._before = quick, rows, before.get("rows", [])
         self.key_weight = before.get("key_weight")
 
     def weight(self) -> float:
@@ -152,7 +149,7 @@ class Measured:
         if not self.key_weight or self.key_weight["commit"] != current_commit():
             choice = chosen_weight(photo_encoder("lite0"), photo_features("lite0", "train"), self.quick)
             self.key_weight = {"commit": current_commit(), "split": "imagenet train", **choice}
-        return self.key_weight["weight"]
+        return float(self.key_weight["weight"])
 
     def add(self, encoder: str, way: int, method: str, learner: Learner, keys: Tensor, **more: object) -> None:
         place = (ENCODERS[encoder], way, method)
@@ -177,11 +174,10 @@ class Measured:
 def measure_any_n(encoder: str, found: Measured) -> None:
     """One model for every number of classes, with both keys."""
     features, maker = photo_features(encoder, "val").features, photo_encoder(encoder)
-    if isinstance(maker, PhotoEncoder):
-        weight = found.weight()
-        keys = torch.from_numpy(maker.keys(features, weight))
-        for way in EPISODES:
-            found.add(encoder, way, NAMED, any_n_learner(keys.shape[1]), keys, key_weight=weight)
+    weight = found.weight()
+    keys = torch.from_numpy(maker.keys(features, weight))
+    for way in EPISODES:
+        found.add(encoder, way, NAMED, any_n_learner(keys.shape[1]), keys, key_weight=weight)
     for way in EPISODES:
         found.add(encoder, way, ACTIVATIONS, any_n_learner(features.shape[1]), torch.from_numpy(features))
 

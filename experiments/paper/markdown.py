@@ -18,6 +18,7 @@ from experiments.paper.bench_tables import (
     speed,
 )
 from experiments.paper.experiments import EXPERIMENTS
+from experiments.paper.markdown_table import percent, table
 from experiments.paper.results import FIGURES, Row, load_rows
 from experiments.paper.table1 import CELLS, PAPER
 from experiments.paper.verdicts import FINDINGS
@@ -35,34 +36,34 @@ IN_README = (
 
 def table1_cells(rows: list[Row]) -> dict[str, dict[tuple[int, int], str]]:
     """Method → cell → "accuracy ± interval" in percent."""
-    table: dict[str, dict[tuple[int, int], str]] = {}
+    cells: dict[str, dict[tuple[int, int], str]] = {}
     for row in rows:
-        name = {"ours": "**ours, one model**"}.get(row["method"], row["method"])
-        spread = "" if row["ci95"] is None else f" ± {100 * row['ci95']:.1f}"
-        table.setdefault(name, {})[row["way"], row["shot"]] = f"{100 * row['accuracy']:.1f}{spread}"
-    return table
+        name = "**ours, one model**" if row["method"] == "ours" else row["method"]
+        cells.setdefault(name, {})[row["way"], row["shot"]] = percent(row)
+    return cells
 
 
 def table1(only: tuple[str, ...] | None = None) -> str:
     """Table 1 from results/table1.json and the published numbers."""
-    head = "| Omniglot, split `paper` | " + " | ".join(f"{way}-way {shot}-shot" for way, shot in CELLS) + " |"
-    lines = [head, "|---|" + "---|" * len(CELLS)]
     published = {name: {cell: f"{value}" for cell, value in cells.items()} for name, cells in PAPER.items()}
-    for name, cells in {**published, **table1_cells(load_rows("table1") + load_rows("fixed-labels"))}.items():
-        if only is None or name in only:
-            lines.append(f"| {name} | " + " | ".join(cells.get(cell, "–") for cell in CELLS) + " |")
-    return "\n".join(lines)
+    measured = table1_cells(load_rows("table1") + load_rows("fixed-labels"))
+    lines = [
+        [name, *(cells.get(cell, "–") for cell in CELLS)]
+        for name, cells in {**published, **measured}.items()
+        if only is None or name in only
+    ]
+    return table(["Omniglot, split `paper`", *(f"{way}-way {shot}-shot" for way, shot in CELLS)], lines)
 
 
 def experiments_table() -> str:
     """One line for each experiment: its first claim, ours, and the verdict."""
-    lines = ["| experiment | the paper | ours | reproduced |", "|---|---|---|---|"]
+    lines = []
     for name, experiment in EXPERIMENTS.items():
         rows = load_rows(name)
         if rows and name not in ("table1", "paper-form"):
             first = FINDINGS[name](rows)[0]
-            lines.append(f"| {experiment.title} (`{name}`) | {first.claim} | {first.ours} | {first.reproduced} |")
-    return "\n".join(lines)
+            lines.append([f"{experiment.title} (`{name}`)", first.claim, first.ours, first.reproduced])
+    return table(["experiment", "the paper", "ours", "reproduced"], lines)
 
 
 TABLES: dict[Path, dict[str, Callable[[], str]]] = {
@@ -114,18 +115,16 @@ def results_page() -> str:
             f"![{experiment.title}](../{picture.as_posix()})" for picture in sorted(FIGURES.glob(f"{name}*.png"))
         ]
         said = [f"- *{f.claim}*: {f.ours}. Reproduced: **{f.reproduced}**." for f in FINDINGS[name](load_rows(name))]
-        table = [baselines_in_full(), settings_tried()] if name == "baselines" else []
-        parts.append("\n\n".join([f"## {experiment.title} (`{name}`)", "\n".join(said), *table, *pictures]))
+        more = [baselines_in_full(), settings_tried()] if name == "baselines" else []
+        parts.append("\n\n".join([f"## {experiment.title} (`{name}`)", "\n".join(said), *more, *pictures]))
     return "\n\n".join(parts) + "\n"
 
 
 def summary_table() -> str:
-    lines = ["| experiment | claim | ours | reproduced |", "|---|---|---|---|"]
-    for name, experiment in EXPERIMENTS.items():
-        rows = load_rows(name)
-        for finding in FINDINGS[name](rows) if rows else ():
-            lines.append(f"| {experiment.title} | {finding.claim} | {finding.ours} | {finding.reproduced} |")
-    return "\n".join(lines)
+    found = [(e.title, f) for name, e in EXPERIMENTS.items() if (rows := load_rows(name)) for f in FINDINGS[name](rows)]
+    return table(
+        ["experiment", "claim", "ours", "reproduced"], [[title, f.claim, f.ours, f.reproduced] for title, f in found]
+    )
 
 
 def write_results_page(path: Path = RESULTS_PAGE) -> None:

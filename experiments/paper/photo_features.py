@@ -1,4 +1,4 @@
-"""ImageNet's photographs as a frozen encoder sees them, kept in the cache: embedding them takes minutes."""
+"""ImageNet's photographs as a frozen encoder sees them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from functools import cache
 import numpy as np
 from jaxtyping import Float, Int
 
-from apl.data.files import cache_directory
 from apl.encoders.photo import PhotoEncoder
 from apl.progress import progress_bar
 from experiments.data.imagenet import ImagenetPart, Photographs, imagenet
-from experiments.paper.inception import InceptionEncoder
+from experiments.paper.embedding_cache import kept
 
 READ_AT_ONCE = 64
 
@@ -28,29 +27,20 @@ class PhotoFeatures:
 
 
 @cache
-def photo_encoder(model: str) -> PhotoEncoder | InceptionEncoder:
-    """ "lite0", "lite2" or, where timm and its weights can be had, "inception"."""
-    if model == "inception":
-        return InceptionEncoder()
+def photo_encoder(model: str) -> PhotoEncoder:
+    """ "lite0" or "lite2"."""
     return PhotoEncoder(model, naming=1.0)
 
 
 @cache
 def photo_features(model: str, part: ImagenetPart) -> PhotoFeatures:
     encoder, photos = photo_encoder(model), imagenet(part)
-    path = cache_directory() / "features" / f"imagenet-{part}-{photos.identity()}-{encoder.fingerprint}.npy"
-    if path.is_file():
-        features = np.load(path, allow_pickle=False)
-    else:
-        features = _computed(encoder, photos)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part_file = path.with_suffix(".part.npy")
-        np.save(part_file, features)
-        part_file.replace(path)
+    name = f"imagenet-{part}-{photos.identity()}-{encoder.fingerprint}"
+    features = kept(name, lambda: _computed(encoder, photos))
     return PhotoFeatures(features, photos.labels, encoder.imagenet_class(features), photos.identity())
 
 
-def _computed(encoder: PhotoEncoder | InceptionEncoder, photos: Photographs) -> Float[np.ndarray, "photo embed"]:
+def _computed(encoder: PhotoEncoder, photos: Photographs) -> Float[np.ndarray, "photo embed"]:
     found, waiting = [], []
     with progress_bar(transient=True) as progress:
         task = progress.add_task("embedding photographs", total=len(photos))

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from apl.config import DecoderKind
+from apl.config import ConvConfig, DecoderKind, JointConfig
 from apl.data.jitter import JitterConfig, jitter
 from apl.data.omniglot import Part
 from apl.data.source import DataSource
@@ -85,6 +85,13 @@ def subject(
     return Subject(method, decoder, "neighbourhood", checkpoint, learner.on_embeddings())
 
 
+def image_size(learner: Learner) -> int:
+    config = learner.config.encoder
+    if not isinstance(config, (ConvConfig, JointConfig)):
+        raise ValueError("this model does not take pictures alone")
+    return config.image_size
+
+
 _device = [CPU]
 
 
@@ -108,7 +115,7 @@ def characters(
     """Omniglot characters of the paper's split, embedded by a bundled model's encoder."""
     learner = Learner.load(model).to(_device[0])
     source = DataSource(rotations=rotations)
-    images = source.load(part, learner.encoder.config.image_size)
+    images = source.load(part, image_size(learner))
     if quick and rotations:
         images = images.first_of_each(QUICK_DRAWINGS)
     embeddings = (
