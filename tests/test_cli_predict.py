@@ -5,6 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +100,19 @@ def test_ctrl_c_keeps_the_answers_so_far_and_counts_them(pictures, memory, capsy
     assert (
         status == 130 and "interrupted: 3 of 6 examples are answered" in err and out.endswith("3 of 3 right (100.0%)\n")
     )
+
+
+def test_a_progress_bar_on_the_terminal_leaves_the_answers_in_the_pipe(pictures, memory) -> None:
+    pty = pytest.importorskip("pty")
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "apl", "predict", str(pictures), "--memory", str(memory)]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=theirs, text=True, env={**os.environ, "TERM": "xterm"}
+    )
+    os.close(theirs)
+    assert done.returncode == 0 and done.stdout.count("\tnew ") == 6
+    assert b"6/6" in os.read(ours, 100_000)
+    os.close(ours)
 
 
 def test_answers_as_csv_leave_the_accuracy_to_stderr(pictures, memory, capsys) -> None:
