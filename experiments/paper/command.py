@@ -18,7 +18,7 @@ from apl.config import DeviceName
 class Command:
     """Measure one experiment of the paper (or `all`), write results/NAME.json and its figure.
 
-    `report` makes results/report.html, docs/RESULTS.md and the README's tables from the result files there are; `all` does both.
+    `report` makes results/claims.json, results/report.html, docs/RESULTS.md and the README's tables from the result files there are; `all` does both.
     """
 
     name: Annotated[str, tyro.conf.Positional]
@@ -37,6 +37,7 @@ class Command:
         from apl.checkpoint import is_named
         from apl.data.files import DataError
         from apl.device import find_device
+        from experiments.paper.claims import write_claims
         from experiments.paper.experiments import EXPERIMENTS
         from experiments.paper.markdown import write_results_page, write_tables
         from experiments.paper.report import write_report
@@ -67,6 +68,7 @@ class Command:
         if self.name in ("all", "report"):
             print(f"report: {write_report(self.quick)}", file=sys.stderr)
             if not self.quick:
+                write_claims()
                 write_tables()
                 write_results_page()
         for name in names:
