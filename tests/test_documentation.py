@@ -104,7 +104,7 @@ def test_the_table_of_engines_is_that_of_the_results() -> None:
 
 
 def test_there_are_commands_to_check() -> None:
-    assert len(commands(ROOT / "docs" / "CLASSIFIER.md")) >= 10 and len(commands(ROOT / "README.md")) >= 5
+    assert len(commands(ROOT / "docs" / "how-to" / "command-line.md")) >= 10 and len(commands(ROOT / "README.md")) >= 5
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "json")], ids=lambda page: page.name)
