@@ -41,6 +41,7 @@ class Embedder:
 def embed_in_processes(classifier: OnlineClassifier, examples: Sequence[FoundExample], workers: int) -> Iterator[Batch]:
     """All examples in their order, embedded by `workers` processes."""
     parameters = encoding_parameters(classifier)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # workers inherit it: one core for each, numpy's products included
     with ProcessPoolExecutor(workers, get_context("spawn"), _start, (parameters,)) as pool:
         try:
             yield from in_order(lambda part: pool.submit(_embed, part), split(examples), AHEAD * workers)
@@ -83,7 +84,6 @@ _embedder: Embedder
 def _start(parameters: dict[str, Any]) -> None:
     global _embedder
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that learns
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # a core for each worker
     _embedder = Embedder(parameters)
 
 
