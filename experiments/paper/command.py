@@ -38,6 +38,7 @@ class Command:
         from apl.data.files import DataError
         from apl.device import find_device
         from experiments.paper.claims import write_claims
+        from experiments.paper.departures import write_departures
         from experiments.paper.experiments import EXPERIMENTS
         from experiments.paper.markdown import write_results_page, write_tables
         from experiments.paper.report import write_report
@@ -69,6 +70,7 @@ class Command:
             print(f"report: {write_report(self.quick)}", file=sys.stderr)
             if not self.quick:
                 write_claims()
+                write_departures()
                 write_tables()
                 write_results_page()
         for name in names:

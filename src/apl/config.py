@@ -1,7 +1,7 @@
 """Learner configuration: frozen dataclasses, saved as JSON beside every model.
 
 The defaults are the paper's form. A field marked `Deviation:` is an addition of this project, one marked `Release:`
-follows the authors' code (github.com/cogentlabs/apl) where the paper is silent; docs/DEPARTURES.md lists all of them.
+follows the authors' code (github.com/cogentlabs/apl) where the paper is silent; docs/explanation/departures.md lists all of them.
 Nothing here needs torch.
 """
 

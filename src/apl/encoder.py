@@ -48,7 +48,7 @@ class Block(nn.Module):
 class ConvEncoder(Encoder):
     """Images to layer-normalised vectors.
 
-    The layer norm has no weights of its own, so every embedding has the same length and euclidean
+    Deviation: the layer norm has no weights of its own, so every embedding has the same length and euclidean
     neighbours are cosine neighbours: the metric a classifier was trained with is the metric of recall.
     """
 

@@ -25,7 +25,9 @@ from apl.pictures.image_file import open_image
 from apl.progress import progress_bar
 
 Split = Literal["paper", "vinyals", "lake"]
-"""`paper`: ten whole alphabets (423 characters) are the test. `vinyals`: the literature's 1028/172/423.
+"""`paper`: ten whole alphabets (423 characters) are the test. The paper gives only the numbers. Release: which ten alphabets are the test.
+
+`vinyals`: the literature's 1028/172/423.
 `lake`: train on the authors' background set, test on their evaluation set (659)."""
 
 Part = Literal["train", "validation", "test"]

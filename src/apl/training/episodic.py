@@ -62,11 +62,13 @@ class TrainConfig:
     ways: tuple[int, ...] = (20,)
     """Numbers of classes; one is drawn for each round of episodes."""
     parallel: int = 8
-    """Episodes run side by side."""
+    """Deviation: this many episodes run side by side; the paper's batch of 16 is of one episode."""
     batch: int = 16
     """Examples of each episode per step."""
     longest_episode: int = 40
-    """Upper bound of an episode, in examples per class (at most what the data has)."""
+    """Upper bound of an episode, in examples per class (at most what the data has). Within it episodes get shorter as the
+    learner gets better. Release: the rule, three times the examples it took to get a batch fully right, else twice
+    the last bound."""
     steps: int = 6000
     learning_rate: float = 1e-4
     decay: float = 0.9
@@ -74,15 +76,15 @@ class TrainConfig:
     lowest_learning_rate: float = 1e-5
     """... down to this."""
     clip: float = 1.0
-    """Largest norm of the gradient."""
+    """Deviation: gradients are clipped by norm, at this value. Release: gradients are clipped by value at 1."""
     decay_share: float | None = None
-    """Instead of `decay`: the rate stays, and falls linearly to the lowest over this last share of the steps."""
+    """Deviation: instead of `decay`, the rate stays and falls linearly to the lowest over this last share of the steps."""
     jitter: JitterConfig | None = None
-    """Deform the drawings (trained end to end only)."""
+    """Deviation: deform the drawings (trained end to end only)."""
     noise: float = 0.0
     """Release: standard deviation of the Gaussian noise on training images (trained end to end only)."""
     averaging: float | None = None
-    """Keep a running mean of the weights with this decay; it is what is validated and saved."""
+    """Deviation: keep a running mean of the weights with this decay; it is what is validated and saved."""
     seed: int = 0
 
 

@@ -50,7 +50,7 @@ class RunOptions:
     device: torch.device = CPU
     """Where the networks compute. Chance is always drawn on the CPU, so that a seed means the same everywhere."""
     precision: Precision = "full"
-    """bf16: the networks' products in half precision; weights, losses and their sums stay in full."""
+    """Deviation: bf16 computes the networks' products in half precision; weights, losses and their sums stay in full."""
 
     def autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16")
