@@ -20,7 +20,7 @@ CLASSIFIER = {
     "order": "how much the order of the examples matters",
 }
 BENCHES = {
-    "speed": "a training step, search and insert, growth of the memory",
+    "speed": "a training step against the bare network, search and insert against FAISS and numpy",
     "features": "accuracy on vectors of frozen encoders, beside simple classifiers",
     "service": "the service under load, and killed under load",
     "engine": "memories on PostgreSQL, searched in RAM and on the server",

@@ -33,8 +33,6 @@ from apl.training.analogy_hints import note_times, row_questions
 from apl.training.decoder_start import start_by_comparing
 from apl.training.run import RunOptions
 from experiments.data.analogy_solver import Differences, solve
-from experiments.paper.analogy_facts import watch_with_facts
-from experiments.paper.analogy_figures import shortest_proof
 
 TINY = ConvConfig(stem_channels=4, stem_stride=4, groups=(Group(4, 1),))
 PAIR = PairConfig(TINY, IdentityConfig(10, normalise=True))
@@ -221,17 +219,6 @@ def test_differences_add_up_along_a_chain() -> None:
     known.learn(2, 1, -2)
     assert known.difference(0, 2) == 5 and known.difference(2, 0) == -5
     assert known.difference(0, 3) is None
-
-
-def test_the_shortest_proof_joins_the_digit_to_the_symbol() -> None:
-    drawn = sampler_of(AnalogyTask()).draw(1)
-    stored = list(range(40))
-    for asked in range(40, 60):
-        proof = shortest_proof(drawn, stored, asked)
-        assert len(proof) % 2 == 1
-        signs = [(-1) ** i for i in range(len(proof))]
-        total = sum(s * int(drawn.episodes.label[0, t]) for s, t in zip(signs, proof, strict=True))
-        assert total == int(drawn.episodes.label[0, asked])
 
 
 # --- two keys -------------------------------------------------------------------------------------
@@ -463,14 +450,6 @@ def test_a_row_is_asked_for_the_question_s_digit_with_its_symbol_and_for_its_dig
             assert label[e, i, j] == found.columns["label"][e, q, r]
         note_times(times, step)
     assert step.seen == 8 and found.mask.any()
-
-
-def test_deduced_facts_are_counted_among_the_stored_rows(made_up: None, tmp_path: Path) -> None:
-    twin = train_analogy(SHORT, RunOptions(tmp_path)).on_embeddings()
-    drawn = sampler_width(twin).draw(2, 30)
-    plain, with_facts = watch(twin, drawn.inputs, drawn.episodes), watch_with_facts(twin, drawn)
-    assert bool((with_facts.stored >= with_facts.written.cumsum(1)).all())
-    assert torch.equal(plain.label, with_facts.label)
 
 
 def test_other_encoders_than_pairs_are_refused() -> None:

@@ -16,7 +16,7 @@ from apl.learner import Learner
 from experiments.baselines.cnp import ConditionalNeuralProcess
 from experiments.baselines.gemcl import GenerativeMetaContinual, student_t
 from experiments.baselines.infinite_mixture import InfiniteMixturePrototypes
-from experiments.baselines.interface import EmbeddingMap, EpisodicMethod, FewShotMethod
+from experiments.baselines.interface import EpisodicMethod, FewShotMethod
 from experiments.baselines.maml import Maml
 from experiments.baselines.mann import LABEL_LENGTH, MemoryAugmentedNetwork, least_used
 from experiments.baselines.matching import MatchingNetwork
@@ -25,7 +25,7 @@ from experiments.baselines.protocols import Roaming, Watched, average_precision,
 from experiments.baselines.prototypical import PrototypicalNetwork
 from experiments.baselines.relation import RelationNetwork
 from experiments.baselines.scikit import LogisticBaseline, NeighbourBaseline
-from experiments.baselines.shipped import EncoderThroughMemory, Shipped
+from experiments.baselines.shipped import Shipped
 from experiments.baselines.snail import Snail
 from experiments.baselines.streaming_lda import StreamingLDA
 from experiments.paper.baselines import summary
@@ -54,7 +54,6 @@ TRAINED: dict[str, Callable[[], EpisodicMethod]] = {
     "anil": lambda: Maml(WIDTH, step_size=1.0, output_only=True),
     "infinite mixture": lambda: InfiniteMixturePrototypes(WIDTH),
     "gemcl": lambda: GenerativeMetaContinual(WIDTH),
-    "through the memory": lambda: EncoderThroughMemory(EmbeddingMap(WIDTH)),
 }
 UNTRAINED: dict[str, Callable[[], FewShotMethod]] = {
     "streaming lda": lambda: StreamingLDA.after(*clusters(20, 9)),

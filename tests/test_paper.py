@@ -27,9 +27,7 @@ from experiments.paper.verdicts import FINDINGS
 
 ROOT = Path(__file__).parents[1]
 RESULT_FILES = sorted((ROOT / "results").glob("*.json"))
-OMNIGLOT_RESULTS = [
-    p for p in RESULT_FILES if p.stem in EXPERIMENTS and p.stem not in ("imagenet", "analogy", "baselines-own")
-]
+OMNIGLOT_RESULTS = [p for p in RESULT_FILES if p.stem in EXPERIMENTS and p.stem not in ("imagenet", "analogy")]
 
 
 def separable(classes: int, drawings: int = 20, width: int = 32) -> Embedded:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -46,21 +45,13 @@ class Effort:
     """Of contexts and queries together."""
 
 
-def draw_tasks(
-    sampler: EpisodeSampler,
-    x: Tensor,
-    way: int,
-    shot: int,
-    queries: int,
-    tasks: int,
-    prepare: Callable[[Tensor], Tensor] = lambda x: x,
-) -> Tasks:
+def draw_tasks(sampler: EpisodeSampler, x: Tensor, way: int, shot: int, queries: int, tasks: int) -> Tasks:
     """Tasks whose context is in random order, as a sequence model must have it."""
     drawn = sampler.fixed_context(way, shot, queries, tasks)
     stored, asked = drawn.stored, drawn.asked
     order = torch.rand(stored.label.shape, generator=sampler.generator).argsort(1)
     example, label = stored.example.gather(1, order), stored.label.gather(1, order)
-    return Tasks(prepare(x[example]), label, prepare(x[asked.example]), asked.label, way)
+    return Tasks(x[example], label, x[asked.example], asked.label, way)
 
 
 def deal_places(tasks: Tasks, places: int, generator: torch.Generator) -> Tasks:
@@ -86,9 +77,8 @@ def meta_train(
     y: Int[Tensor, " example"],
     config: MetaTraining,
     seed: int,
-    prepare: Callable[[Tensor], Tensor] = lambda x: x,
 ) -> Effort:
-    """Train in place. The learning rate falls along a cosine to zero; `prepare` is applied to what is drawn."""
+    """Train in place. The learning rate falls along a cosine to zero."""
     generator = torch.Generator().manual_seed(seed)
     sampler = EpisodeSampler(y, generator)
     widest = min(config.widest, method.most_classes or config.widest, len(sampler.count))
@@ -105,7 +95,7 @@ def meta_train(
         low, high = math.log(min(config.narrowest, widest)), math.log(widest)
         way = round(math.exp(low + (high - low) * float(torch.rand((), generator=generator))))
         shot = int(torch.randint(1, config.shots + 1, (), generator=generator))
-        tasks = draw_tasks(sampler, x, way, shot, config.queries, max(1, config.classes_at_once // way), prepare)
+        tasks = draw_tasks(sampler, x, way, shot, config.queries, max(1, config.classes_at_once // way))
         if method.most_classes is not None:
             tasks = deal_places(tasks, method.most_classes, generator)
         loss = method.loss(tasks)

@@ -10,21 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from apl.classifier.embedded import Embedded
 from apl.classifier.online import OnlineClassifier
-from experiments.baselines.interface import (
-    ContextLabels,
-    Contexts,
-    EpisodicMethod,
-    Logits,
-    Queries,
-    Scores,
-    class_means,
-)
+from experiments.baselines.interface import Scores
 
 
 class Shipped:
@@ -66,18 +57,3 @@ class Shipped:
         if self.fingerprint is None:
             return x.numpy()
         return Embedded(x.numpy(), (lambda: None,) * len(x), self.fingerprint)
-
-
-class EncoderThroughMemory(EpisodicMethod):
-    """What an encoder is trained with where ours trains its own: the cosine to a class's mean, which is the one reader of a memory
-    that is differentiable and has no weights."""
-
-    def __init__(self, embed: nn.Module) -> None:
-        super().__init__()
-        self.embed = embed
-        self.log_sharpness = nn.Parameter(torch.tensor(2.5))
-
-    def logits(self, context: Contexts, label: ContextLabels, query: Queries, way: int) -> Logits:
-        means = class_means(F.normalize(self.embed(context), dim=2), label, way)
-        cosine = F.normalize(self.embed(query), dim=2) @ F.normalize(means, dim=2).mT
-        return self.log_sharpness.exp() * cosine

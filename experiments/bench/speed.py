@@ -1,4 +1,4 @@
-"""How fast, as ratios to other ways of doing the same: a training step, search and insert, growth of the memory."""
+"""How fast, as ratios to other ways of doing the same: a training step, search and insert."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ class Command:
         except ImportError:
             raise RuntimeError("FAISS is not installed: pip install 'apl-memory[bench]'") from None
         from apl.checkpoint import current_commit, write_json
-        from experiments.bench.growth import growth
         from experiments.bench.search import search
         from experiments.bench.timing import threads
         from experiments.bench.training_step import training_step
@@ -41,12 +40,11 @@ class Command:
             result = {
                 "training_step": training_step(self.rounds),
                 "search_and_insert": search(self.rounds),
-                "growth": growth(self.rounds),
                 "rounds": self.rounds,
                 "threads": self.threads,
                 "versions": {"torch": torch.__version__, "faiss": faiss.__version__},
                 "commit": current_commit(),
             }
         write_json(RESULTS / "bench.json", result)
-        for part in ("training_step", "search_and_insert", "growth"):
+        for part in ("training_step", "search_and_insert"):
             print(part, result[part])

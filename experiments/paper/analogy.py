@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -21,8 +22,7 @@ from apl.evaluate import Estimate, OnlineResult, watch
 from apl.learner import Learner
 from apl.training.analogy import around, embedded_sampler
 from experiments.data.analogy_solver import solve
-from experiments.paper.analogy_facts import watch_with_facts
-from experiments.paper.analogy_figures import draw_curves, draw_episode
+from experiments.paper.analogy_figures import draw_curves
 from experiments.paper.results import Row, figure_path, save_rows
 
 SEED = 1
@@ -67,19 +67,17 @@ def reproduce(quick: bool = False) -> None:
             learner = Learner.load(name)
             keep(curve_rows(name, learner, play(name, learner, episodes if name in COMPARED else many)))
     draw_curves(rows, figure_path("analogy", quick))
-    if is_named(BEST):
-        draw_episode(Learner.load(BEST), figure_path("analogy-episode", quick))
-        keep(fact_rows(many))
-        if not quick:
-            for hops, k in itertools.product((1, 2), (16, 8, 4, 2)):
-                keep(neighbour_rows(episodes, k, hops))
-            for controller in (WriteAll(), *(SurpriseController(sigma_nats=sigma) for sigma in SIGMAS)):
-                keep(threshold_rows(many, controller))
+    if is_named(BEST) and not quick:
+        for hops, k in itertools.product((1, 2), (16, 8, 4, 2)):
+            keep(neighbour_rows(episodes, k, hops))
+        keep(threshold_rows(many, WriteAll()))
+        for sigma in SIGMAS:
+            keep(threshold_rows(many, SurpriseController(sigma_nats=sigma)))
 
 
 def task_of(name: str) -> AnalogyTask:
-    level = "fixed" if name in FIXED else "shuffled"
-    return AnalogyTask(level=level, symbols="glyphs" if name == "analogy-glyphs" else "one_hot")
+    symbols: Literal["glyphs", "one_hot"] = "glyphs" if name == "analogy-glyphs" else "one_hot"
+    return AnalogyTask(level="fixed" if name in FIXED else "shuffled", symbols=symbols)
 
 
 @cache
@@ -88,14 +86,14 @@ def test_sampler(name: str) -> AnalogySampler:
     return embedded_sampler(Learner.load(name), task_of(name), "test", torch.Generator())
 
 
-def play(name: str, learner: Learner, episodes: int, facts: bool = False) -> Played:
+def play(name: str, learner: Learner, episodes: int) -> Played:
     """Whole episodes of all combinations, one example at a time; the same ones for every learner."""
     task, sampler, twin = task_of(name), test_sampler(name), learner.on_embeddings()
     sampler.generator.manual_seed(SEED)
     results, known, known_stored = [], [], []
     for start in range(0, episodes, PARALLEL):
         drawn = sampler.draw(min(PARALLEL, episodes - start))
-        result = watch_with_facts(twin, drawn) if facts else watch(twin, drawn.inputs, drawn.episodes)
+        result = watch(twin, drawn.inputs, drawn.episodes)
         results.append(result)
         known.append(solve(task, drawn) >= 0)
         known_stored.append(solve(task, drawn, result.written.bool()) >= 0)
@@ -194,9 +192,3 @@ def threshold_rows(episodes: int, controller: SurpriseController | WriteAll) -> 
     """The best model with another rule for writing: stored rows against accuracy."""
     learner = Learner.load(BEST, controller)
     return curve_rows(BEST, learner, play(BEST, learner, episodes), method="ours, another threshold")
-
-
-def fact_rows(episodes: int) -> list[Row]:
-    """Past the paper: conclusions written down as rows of their own."""
-    learner = Learner.load(BEST)
-    return curve_rows(BEST, learner, play(BEST, learner, episodes, facts=True), method="ours, storing deduced facts")

@@ -138,11 +138,6 @@ def _table(columns: list[str], intervals: bool = False) -> str:
     heading("measured: our encoder, frozen, the same episodes")
     for name, values in _measured(load_rows("baselines"), intervals):
         add(name, values)
-    if own := load_rows("baselines-own"):
-        heading(f"measured: the paper's encoder, trained with the method on {own[0]['images']:,} images")
-        for method in dict.fromkeys(row["method"] for row in own):
-            of_method = [row for row in own if row["method"] == method]
-            add(method, {f"{r['way']}-way {r['shot']}-shot": f"{100 * r['accuracy']:.1f}" for r in of_method})
     reasons: dict[str, list[str]] = {}
     for method, about in whole.get("methods", {}).items():
         if "cannot" in about:

@@ -37,5 +37,4 @@ EXPERIMENTS = {
     "imagenet": Experiment("imagenet", "ImageNet, shuffled labels, frozen encoder"),
     "analogy": Experiment("analogy", "Number analogy", needs="analogy-shuffled"),
     "baselines": Experiment("baselines", "Published methods on the same embeddings"),
-    "baselines-own": Experiment("baselines_own", "Published methods end to end"),
 }

@@ -312,18 +312,6 @@ def _baselines(rows: list[Row]) -> list[Finding]:
     return [Finding(claim, f"{len(ranked)} methods fill every cell; the best: {best}{paired}", verdict)]
 
 
-def _baselines_own(rows: list[Row]) -> list[Finding]:
-    claims = {"Matching networks (FCE)": "Matching nets", "MAML": "MAML"}
-    findings = []
-    for row in rows:
-        quoted = PAPER.get(claims.get(row["method"], ""), {}).get((row["way"], row["shot"]))
-        if quoted and row["way"] == 20 and row["shot"] == 1:
-            reached: Verdict = "yes" if 100 * (row["accuracy"] + (row["ci95"] or 0)) >= quoted else "no"
-            text = f"{percent(row)} after {row['images']:,} images"
-            findings.append(Finding(f"{row['method']} reaches {quoted} at 20-way 1-shot", text, reached))
-    return findings or [Finding("the quoted numbers can be reached", "not yet measured", "–")]
-
-
 FINDINGS: dict[str, Callable[[list[Row]], list[Finding]]] = {
     "table1": _table1,
     "fixed-labels": _fixed_labels,
@@ -341,5 +329,4 @@ FINDINGS: dict[str, Callable[[list[Row]], list[Finding]]] = {
     "imagenet": _imagenet,
     "analogy": _analogy,
     "baselines": _baselines,
-    "baselines-own": _baselines_own,
 }
