@@ -6,7 +6,7 @@ INSTALL := $(PIP) install --quiet --constraint constraints.txt
 EXPERIMENTS := table1 fixed-labels paper-form online posterior per-class thousand-way mnist pens decoders sigma continual lake imagenet analogy \
   baselines report all classifier-speed peers calibration eviction order speed features service engine
 
-.PHONY: setup demo test docs clean $(EXPERIMENTS)
+.PHONY: setup demo test coverage docs package clean $(EXPERIMENTS)
 
 setup: .venv/.ready
 
@@ -26,6 +26,17 @@ demo: setup
 	.venv/bin/apl demo
 
 # The site, in build/site; a broken link or an undocumented name is an error.
+# Lines of the library that the tests reach. Slower than `make test`: every line is counted.
+coverage: .venv/.ready-test
+	OMP_NUM_THREADS=1 .venv/bin/python -m pytest --numprocesses auto --dist loadgroup -m "not milvus" --cov apl --cov-report term:skip-covered
+
+# An sdist and a wheel in dist/, their metadata checked as the registry does.
+package: .venv/.ready
+	$(INSTALL) build twine
+	rm -rf dist
+	.venv/bin/python -m build --outdir dist
+	.venv/bin/twine check --strict dist/*
+
 docs: .venv/.ready
 	$(INSTALL) --editable '.[docs]'
 	.venv/bin/mkdocs build --strict
