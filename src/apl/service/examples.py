@@ -34,6 +34,9 @@ class Uploaded:
     source: str | None = None
 
 
+Body = Question | Uploaded
+
+
 @dataclass(frozen=True)
 class Batch:
     """The examples of one request."""
@@ -63,7 +66,7 @@ class Reader:
     classifier: OnlineClassifier
     most_pixels: int
 
-    def read(self, bodies: Sequence[Question | Uploaded], anyway: bool = False) -> Batch:
+    def read(self, bodies: Sequence[Body], anyway: bool = False) -> Batch:
         examples = []
         for number, body in enumerate(bodies):
             try:
@@ -77,7 +80,7 @@ class Reader:
             examples, [body.label for body in labelled if body.label is not None], [body.source for body in labelled]
         )
 
-    def _one(self, body: Question | Uploaded, anyway: bool) -> Examples:
+    def _one(self, body: Body, anyway: bool) -> Examples:
         kind = self.classifier.input_kind
         text = None if isinstance(body, Uploaded) else body.text
         if (text is not None) != (kind == "text"):
@@ -92,7 +95,7 @@ class Reader:
             raise Refused(422, "photograph", PHOTOGRAPH)
         return self._checked("image", picture, body.ink)
 
-    def _picture(self, body: Question | Uploaded) -> object:
+    def _picture(self, body: Body) -> object:
         if isinstance(body, Question) and body.pixels is not None:
             height, width = len(body.pixels), len(body.pixels[0])
             if any(len(row) != width for row in body.pixels):

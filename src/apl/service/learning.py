@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
 from typing import Annotated
@@ -14,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from apl.classifier.online import OnlineClassifier
 from apl.service.answers import Explained, Prediction, Predictions, Receipt, Receipts, errors
 from apl.service.bodies import Ink, LabelField, Lesson, Lessons, Question, Questions, SourceField
-from apl.service.examples import Batch, Uploaded
+from apl.service.examples import Body, Uploaded
 from apl.service.live import EVENT_STREAM, play
 from apl.service.live import episode as episode_events
 from apl.service.refusal import Refused
@@ -136,31 +135,21 @@ async def episode(
     return StreamingResponse(stream, media_type=EVENT_STREAM)
 
 
-async def _read(request: Request, bodies: Sequence[Question | Uploaded], anyway: bool) -> Batch:
-    """The examples of a request, decoded beside the event loop."""
-    return await asyncio.to_thread(service_of(request).reader.read, bodies, anyway)
-
-
-async def _predictions(
-    request: Request, name: str, bodies: Sequence[Question | Uploaded], top: int, anyway: bool
-) -> list[Prediction]:
+async def _predictions(request: Request, name: str, bodies: Sequence[Body], top: int, anyway: bool) -> list[Prediction]:
     memory = await memory_of(request, "read", name)
-    return [Prediction.of(found, top) for found in await memory.ask(await _read(request, bodies, anyway), top)]
+    return [Prediction.of(found, top) for found in await memory.ask(bodies, top, anyway)]
 
 
-async def _learnt(
-    request: Request, name: str, bodies: Sequence[Lesson | Uploaded], key: str | None, anyway: bool
-) -> list[Receipt]:
+async def _learnt(request: Request, name: str, bodies: Sequence[Body], key: str | None, anyway: bool) -> list[Receipt]:
     memory = await memory_of(request, "learn", name)
-    return await memory.teach(await _read(request, bodies, anyway), key)
+    return await memory.teach(bodies, key, anyway)
 
 
-async def _explained(request: Request, name: str, body: Question | Uploaded, top: int, anyway: bool) -> Explained:
-    memory = await memory_of(request, "read", name)
-    batch, is_text = await _read(request, [body], anyway), service_of(request).takes == "text"
+async def _explained(request: Request, name: str, body: Body, top: int, anyway: bool) -> Explained:
+    memory, is_text = await memory_of(request, "read", name), service_of(request).takes == "text"
 
     def explained(classifier: OnlineClassifier) -> Explained:
-        explanation = classifier.explain(classifier.embed(batch.examples))
+        explanation = classifier.explain(classifier.embed(memory.reader.read([body], anyway).examples))
         texts = None
         if is_text:
             kept = (classifier.store.payload(neighbour.row) for neighbour in explanation.neighbours)

@@ -1,6 +1,6 @@
-"""One memory at work. Requests that arrive while it is busy wait, and all that wait are served together:
+"""One memory at work. Requests that arrive while it is busy wait, and all that wait are served together, in one thread:
 
-their examples go through the encoder in one batch; the questions are answered against the memory as it is; the lessons are
+their examples are decoded and go through the encoder in one batch; the questions are answered against the memory as it is; the lessons are
 learnt in one transaction; then everything else has its turn. None of those that waited together has had an answer yet, so any
 order among them is a valid one.
 """
@@ -21,7 +21,7 @@ from apl.classifier.embedded import Embedded
 from apl.classifier.online import OnlineClassifier
 from apl.service.answers import Receipt
 from apl.service.curve import CURVE_SETTING, LearningCurve
-from apl.service.examples import Batch
+from apl.service.examples import Batch, Body, Reader
 from apl.service.refusal import Refused, busy
 from apl.service.settings import Limits
 from apl.service.telemetry import Metrics
@@ -40,22 +40,23 @@ class _Waiting:
 
 
 @dataclass
-class _Question(_Waiting):
-    batch: Batch = field(kw_only=True)
-    top: int = field(kw_only=True)
+class _WithExamples(_Waiting):
+    bodies: Sequence[Body] = field(kw_only=True)
+    anyway: bool = field(kw_only=True)
+    batch: Batch = field(init=False)
     embedded: Embedded = field(init=False)
 
 
 @dataclass
-class _Lesson(_Waiting):
+class _Question(_WithExamples):
+    top: int = field(kw_only=True)
+
+
+@dataclass
+class _Lesson(_WithExamples):
     """Examples to be learnt: all of them or none."""
 
-    batch: Batch = field(kw_only=True)
     key: str | None = field(kw_only=True)
-    embedded: Embedded = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.digest = "" if self.key is None else self.batch.digest()
 
 
 @dataclass
@@ -70,6 +71,7 @@ class ServedMemory:
         self, name: str, classifier: OnlineClassifier, threads: Executor, limits: Limits, metrics: Metrics
     ) -> None:
         self.name, self.metrics = name, metrics
+        self.reader = Reader(classifier, limits.image_pixels)
         self._classifier, self._threads, self._limits = classifier, threads, limits
         self._queue: deque[_Waiting] = deque()
         self._examples_waiting = 0
@@ -84,14 +86,17 @@ class ServedMemory:
 
     # --- in the event loop ----------------------------------------------------------------------------------------
 
-    async def ask(self, batch: Batch, top: int) -> list[Probabilities]:
-        found: list[Probabilities] = await self._served(_Question(_future(), batch=batch, top=top), len(batch))
+    async def ask(self, bodies: Sequence[Body], top: int, anyway: bool = False) -> list[Probabilities]:
+        """`anyway` accepts photographs where drawings are served."""
+        job = _Question(_future(), bodies=bodies, anyway=anyway, top=top)
+        found: list[Probabilities] = await self._served(job, len(bodies))
         return found
 
-    async def teach(self, batch: Batch, key: str | None) -> list[Receipt]:
+    async def teach(self, bodies: Sequence[Body], key: str | None, anyway: bool = False) -> list[Receipt]:
         """`key` names the request: with a key it is learnt once, however often it is sent."""
         hashed = None if key is None else hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
-        learnt: list[Receipt] = await self._served(_Lesson(_future(), batch=batch, key=hashed), len(batch))
+        job = _Lesson(_future(), bodies=bodies, anyway=anyway, key=hashed)
+        learnt: list[Receipt] = await self._served(job, len(bodies))
         return learnt
 
     async def run(self, errand: Callable[[OnlineClassifier], Result], changes: bool = False) -> Result:
@@ -191,11 +196,18 @@ class ServedMemory:
                     self._together([job], serve)
 
     def _embedded(self, jobs: list[Any]) -> list[Any]:
-        """The jobs whose examples could be embedded."""
+        """The jobs whose examples could be read and embedded."""
+        for job in jobs:
+            self._together([job], self._read)
+        jobs = [job for job in jobs if job.outcome is None]
         self._together(jobs, self._embed)
         return [job for job in jobs if job.outcome is None]
 
-    def _embed(self, jobs: list[_Question | _Lesson]) -> None:
+    def _read(self, jobs: list[_WithExamples]) -> None:
+        for job in jobs:
+            job.batch = self.reader.read(job.bodies, job.anyway)
+
+    def _embed(self, jobs: list[_WithExamples]) -> None:
         together = self._classifier.embed([example for job in jobs for example in job.batch.examples])
         self.metrics.batch.observe(len(together))
         start = 0
@@ -228,7 +240,7 @@ class ServedMemory:
         kept = None if lesson.key is None else self._classifier.store.receipt(lesson.key)
         if kept is None:
             return False
-        if kept["digest"] == lesson.digest:
+        if kept["digest"] == lesson.batch.digest():
             lesson.outcome = [Receipt(**receipt) for receipt in kept["receipts"]]
         else:
             lesson.outcome = Refused(422, "key_reused", "this Idempotency-Key was used for another request")
@@ -273,7 +285,7 @@ class ServedMemory:
 def _keyed(lessons: Sequence[_Lesson], learnt: list[answers.Receipt]) -> dict[str, Any]:
     """What is kept of requests with a key, to answer them again."""
     return {
-        lesson.key: {"digest": lesson.digest, "receipts": [Receipt.of(one).model_dump() for one in receipts]}
+        lesson.key: {"digest": lesson.batch.digest(), "receipts": [Receipt.of(one).model_dump() for one in receipts]}
         for lesson, receipts in zip(lessons, _split(lessons, learnt), strict=True)
         if lesson.key is not None
     }

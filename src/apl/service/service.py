@@ -11,7 +11,6 @@ from starlette.requests import Request
 
 from apl.classifier.online import OnlineClassifier
 from apl.service.answers import ServiceInfo
-from apl.service.examples import Reader
 from apl.service.guard import Activity
 from apl.service.live import Streams
 from apl.service.memories import Memories, valid_name
@@ -29,7 +28,6 @@ class Service:
     settings: Settings
     model: OnlineClassifier
     """An empty classifier of the served model, which its memories are siblings of."""
-    reader: Reader
     memories: Memories
     metrics: Metrics
     tokens: Tokens | None
@@ -47,7 +45,6 @@ class Service:
         return Service(
             settings,
             model,
-            Reader(model, settings.limits.image_pixels),
             Memories(settings, model, metrics),
             metrics,
             tokens,
