@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import socket
 import time
 import warnings
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -112,6 +115,50 @@ def test_random_bytes_never_make_it_fail(service: httpx.Client) -> None:
     assert service.get("/v1/memories/kept").json() == before
 
 
+PIECES = st.sampled_from(
+    [
+        b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        b"POST /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"POST /v1/memories/kept/learn HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"POST /v1/memories/kept/share HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}",
+        b"POST /v1/memories/kept/predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 5\r\n\r\n",
+        b"0\r\n",
+        b"0\r\n\r\n",
+        b"5\r\nhello\r\n",
+        b"ffffffffffffffff\r\n",
+        b"X-Trailer: " + b"t" * 5000 + b"\r\n",
+        b"\r\n\r\n",
+        b"Content-Length: 3\r\nContent-Length: 4\r\n",
+        b"\x00\xff" * 100,
+    ]
+)
+
+
+def test_pipelined_requests_trailers_and_broken_chunks_never_make_it_fail(service: httpx.Client) -> None:
+    before = service.get("/v1/memories/kept").json()
+    deadline = time.monotonic() + 6
+
+    @given(st.lists(st.one_of(PIECES, st.binary(max_size=30)), max_size=12))
+    @hypothesis_settings(max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    def send(pieces: list[bytes]) -> None:
+        if time.monotonic() > deadline:
+            return
+        with socket.create_connection((service.base_url.host, service.base_url.port), 10) as raw:
+            raw.settimeout(0.1)
+            answer = b""
+            with suppress(OSError):
+                for piece in pieces:
+                    raw.sendall(piece)
+                while part := raw.recv(10_000):
+                    answer += part
+        statuses = re.findall(rb"HTTP/1.1 (\d{3}) ", answer)
+        assert all(status[:1] in b"24" for status in statuses), statuses
+        assert service.get("/healthz").status_code == 200
+
+    send()
+    assert service.get("/v1/memories/kept").json() == before
+
+
 CELLS = st.one_of(
     st.none(),
     st.booleans(),
@@ -123,13 +170,23 @@ CELLS = st.one_of(
 )
 
 
+SETTINGS = ["service curve", "unknown"]
+SETTING_CELLS = st.one_of(
+    CELLS,
+    st.just({}),
+    st.just({"seen": -1, "outcomes": 5, "rows": None}),
+    st.just({"weight": [1e308, None], "unit": -1.0}),
+    st.lists(st.sampled_from([None, 1e308, -1.0, 0, "x"]), max_size=8),
+)
+
+
 @st.composite
 def damaged(draw: st.DrawFn, archive: bytes) -> bytes:
     """An exported memory in which something is not as it was written."""
     with zipfile.ZipFile(io.BytesIO(archive)) as packed:
         description = json.loads(packed.read("memory.json"))
         arrays = safetensors.numpy.load(packed.read("rows.safetensors"))
-    match draw(st.sampled_from(["field", "label", "source", "number", "shape", "deep", "bytes"])):
+    match draw(st.sampled_from(["field", "label", "source", "number", "shape", "deep", "bytes", "setting", "setting"])):
         case "field":
             description[draw(st.sampled_from(sorted(description)))] = draw(CELLS)
         case "label":
@@ -143,6 +200,14 @@ def damaged(draw: st.DrawFn, archive: bytes) -> bytes:
         case "shape":
             name = draw(st.sampled_from(sorted(arrays)))
             arrays[name] = arrays[name].reshape(-1)[: draw(st.integers(0, 2))].astype(draw(st.sampled_from("fbd")))
+        case "setting":
+            name = draw(st.sampled_from(SETTINGS))
+            found = description["settings"].get(name)
+            inner = sorted(found) if isinstance(found, dict) and found else None
+            if inner and draw(st.booleans()):
+                found[draw(st.sampled_from(inner))] = draw(SETTING_CELLS)
+            else:
+                description["settings"][name] = draw(SETTING_CELLS)
         case "deep":
             description["settings"]["deep"] = json.loads("[" * 900 + "]" * 900)
         case "bytes":
@@ -164,19 +229,28 @@ def test_no_archive_makes_an_import_fail_or_spoils_the_memory(tmp_path: Path) ->
         archive = client.get("/v1/memories/default/export").content
         deadline = time.monotonic() + 8
 
+        kept = []
+
         @given(damaged(archive))
         @hypothesis_settings(max_examples=80, deadline=None, database=None, suppress_health_check=list(HealthCheck))
         def send(content: bytes) -> None:
             if time.monotonic() < deadline:
-                before = client.get("/v1/memories/default/counts").json()["rows"]
-                answer = client.post("/v1/memories/default/import", content=content, headers=zipped)
-                after = client.get("/v1/memories/default/counts").json()["rows"]
+                home = f"/v1/memories/m{len(kept)}"  # an empty memory takes over the settings too
+                client.put(home).raise_for_status()
+                answer = client.post(f"{home}/import", content=content, headers=zipped)
                 assert answer.status_code < 500, answer.text
-                assert after - before == (answer.json()["written"] if answer.status_code == 200 else 0)
-                assert client.post("/v1/memories/default/predict", json=question(0)).status_code == 200
+                taken = answer.json()["written"] if answer.status_code == 200 else 0
+                assert client.get(f"{home}/counts").json()["rows"] == taken
+                assert client.post(f"{home}/predict", json=question(0)).status_code == 200
+                assert client.post(f"{home}/learn", json=lesson(4)).status_code == 200
+                if taken:
+                    kept.append(home)
+                else:
+                    client.delete(home).raise_for_status()
 
         send()
     # What was taken in can be opened again.
     with running(settings(tmp_path / "m.apl", model)) as client:
-        assert client.get("/readyz").status_code == 200
-        assert client.post("/v1/memories/default/predict", json=question(0)).status_code == 200
+        assert client.get("/readyz").status_code == 200 and kept
+        for home in kept:
+            assert client.post(f"{home}/predict", json=question(0)).status_code == 200

@@ -91,6 +91,8 @@ class Guard:
             await self.app(scope, body.receive, answer.send)
         except ClientLeft:
             answer.left = True
+            # Without an answer the server would say 500 to a client that is still there, after a broken chunk.
+            await answer.refuse(Refused(400, "incomplete", "the body is not complete", connection="close"))
         except Refused as refusal:
             await answer.refuse(refusal)
         except Exception:
