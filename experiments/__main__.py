@@ -23,6 +23,7 @@ BENCHES = {
     "speed": "a training step against the bare network, search and insert against FAISS and numpy",
     "features": "accuracy on vectors of frozen encoders, beside simple classifiers",
     "service": "the service under load, and killed under load",
+    "soak": "the service under a mixed load for ten minutes: memory, files, threads",
     "engine": "memories on PostgreSQL, searched in RAM and on the server",
 }
 

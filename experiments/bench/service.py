@@ -70,11 +70,15 @@ class Running:
 
 
 @contextmanager
-def serving(model: str, memory: Path | str) -> Iterator[Running]:
+def serving(model: str, memory: Path | str, *options: str) -> Iterator[Running]:
     """`apl serve` in a process of its own; killed at the end if it is still there."""
     command = [sys.executable, "-m", "apl", "serve", "--model", model, "--memory", str(memory), "--port", "0"]
     process = subprocess.Popen(
-        [*command, "--rate", "0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ}
+        [*command, "--rate", "0", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ},
     )
     assert process.stdout is not None
     try:
