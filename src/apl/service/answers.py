@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.functional_serializers import PlainSerializer
 
 from apl.classifier import answers
-from apl.classifier.answers import Explanation, Probabilities
+from apl.classifier.answers import Explanation, Probabilities, ReaderOpinion, RecalledRow
 from apl.store import Label
 
 INFINITE_NATS = 1e6
@@ -60,36 +60,17 @@ class Predictions(Answered):
     answers: list[Prediction]
 
 
-class Neighbour(Answered):
-    """A row that was recalled."""
-
-    row: int
-    label: str | int
-    distance: float
-    weight: float = Field(description="Its share of the answer.")
-    source: str | None
-    examples: int = Field(description="Examples whose mean it is.")
-
-
-class Reader(Answered):
-    """One of the readers that share the answer."""
-
-    reader: str
-    weight: float
-    predicted: str | int
-
-
 class Explained(Prediction):
-    neighbours: list[Neighbour] = Field(description="Nearest first.")
-    readers: list[Reader] = Field(description="The readers of an ensemble; empty without one.")
+    neighbours: list[RecalledRow] = Field(description="The rows behind the answer, nearest first.")
+    readers: list[ReaderOpinion] = Field(description="The readers of an ensemble; empty without one.")
     texts: list[str] | None = Field(description="The neighbours' sentences, where sentences are served.")
 
     @staticmethod
     def explained(found: Explanation, top: int, texts: list[str] | None) -> Explained:
         return Explained(
             **vars(Prediction.of(found.probabilities, top)),
-            neighbours=[Neighbour.model_validate(one) for one in found.neighbours],
-            readers=[Reader.model_validate(one) for one in found.readers],
+            neighbours=list(found.neighbours),
+            readers=list(found.readers),
             texts=texts,
         )
 

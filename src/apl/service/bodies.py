@@ -42,13 +42,13 @@ class Question(Strict):
     """One example: `image` or `pixels`, or `text` where sentences are served."""
 
     image: StrictStr | None = Field(
-        None, description="A PNG, JPEG, WebP, GIF, BMP or TIFF in base64, or as a data: URL."
+        default=None, description="A PNG, JPEG, WebP, GIF, BMP or TIFF in base64, or as a data: URL."
     )
     pixels: Annotated[list[GreyRow], Field(min_length=1, fail_fast=True)] | None = Field(
-        None, description="Grey rows of the same length: integers 0..255, or floats 0..1."
+        default=None, description="Grey rows of the same length: integers 0..255, or floats 0..1."
     )
     text: Annotated[StrictStr, Field(min_length=1, max_length=TEXT_CHARACTERS)] | None = None
-    ink: Ink = Field("auto", description="Is the ink darker or lighter than its ground?")
+    ink: Ink = Field(default="auto", description="Is the ink darker or lighter than its ground?")
 
     @validator(mode="after")
     def _one_of_three(self) -> Question:
@@ -61,7 +61,9 @@ class Lesson(Question):
     """An example and its label."""
 
     label: LabelField
-    source: SourceField | None = Field(None, description="Where it comes from. Examples can be forgotten by source.")
+    source: SourceField | None = Field(
+        default=None, description="Where it comes from. Examples can be forgotten by source."
+    )
 
 
 class Questions(Strict):
@@ -94,4 +96,4 @@ class Renaming(Strict):
 
 
 class Sharing(Strict):
-    scope: Literal["read", "learn"] = Field("learn", description="What the guest may do in this memory.")
+    scope: Literal["read", "learn"] = Field(default="learn", description="What the guest may do in this memory.")

@@ -25,19 +25,6 @@ PHOTOGRAPH = (
 
 
 @dataclass(frozen=True)
-class Uploaded:
-    """An example of a form."""
-
-    image: bytes
-    ink: Ink = "auto"
-    label: Label | None = None
-    source: str | None = None
-
-
-Body = Question | Uploaded
-
-
-@dataclass(frozen=True)
 class Batch:
     """The examples of one request."""
 
@@ -66,7 +53,7 @@ class Reader:
     classifier: OnlineClassifier
     most_pixels: int
 
-    def read(self, bodies: Sequence[Body], anyway: bool = False) -> Batch:
+    def read(self, bodies: Sequence[Question], anyway: bool = False) -> Batch:
         examples = []
         for number, body in enumerate(bodies):
             try:
@@ -75,18 +62,15 @@ class Reader:
                 if len(bodies) == 1:
                     raise
                 raise Refused(refusal.status, refusal.code, f"examples.{number}: {refusal.message}") from None
-        labelled = [body for body in bodies if isinstance(body, (Lesson, Uploaded)) and body.label is not None]
-        return Batch(
-            examples, [body.label for body in labelled if body.label is not None], [body.source for body in labelled]
-        )
+        lessons = [body for body in bodies if isinstance(body, Lesson)]
+        return Batch(examples, [body.label for body in lessons], [body.source for body in lessons])
 
-    def _one(self, body: Body, anyway: bool) -> Examples:
+    def _one(self, body: Question, anyway: bool) -> Examples:
         kind = self.classifier.input_kind
-        text = None if isinstance(body, Uploaded) else body.text
-        if (text is not None) != (kind == "text"):
+        if (body.text is not None) != (kind == "text"):
             raise invalid("text: sentences are served here" if kind == "text" else "image: pictures are served here")
-        if text is not None:
-            return self._checked("text", text, body.ink)
+        if body.text is not None:
+            return self._checked("text", body.text, body.ink)
         try:
             picture = self._picture(body)
         except ValueError as error:
@@ -95,16 +79,15 @@ class Reader:
             raise Refused(422, "photograph", PHOTOGRAPH)
         return self._checked("image", picture, body.ink)
 
-    def _picture(self, body: Body) -> object:
-        if isinstance(body, Question) and body.pixels is not None:
+    def _picture(self, body: Question) -> object:
+        if body.pixels is not None:
             height, width = len(body.pixels), len(body.pixels[0])
             if any(len(row) != width for row in body.pixels):
                 raise ValueError("every row of pixels must have the same length")
             if height * width > self.most_pixels:
                 raise ValueError(f"{height}×{width} pixels; at most {self.most_pixels:,} are allowed")
             return np.array(body.pixels)
-        content = body.image if isinstance(body, Uploaded) else from_base64(body.image or "")
-        return open_image(content, self.most_pixels)
+        return open_image(from_base64(body.image or ""), self.most_pixels)
 
     def _checked(self, what: str, example: object, ink: Ink) -> Examples:
         try:

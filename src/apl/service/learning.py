@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import time
 from collections.abc import Sequence
 from typing import Annotated
@@ -13,7 +14,6 @@ from starlette.responses import Response, StreamingResponse
 from apl.classifier.online import OnlineClassifier
 from apl.service.answers import Explained, Prediction, Predictions, Receipt, Receipts, errors
 from apl.service.bodies import Ink, LabelField, Lesson, Lessons, Question, Questions, SourceField
-from apl.service.examples import Body, Uploaded
 from apl.service.live import EVENT_STREAM, play
 from apl.service.live import episode as episode_events
 from apl.service.refusal import Refused
@@ -53,7 +53,7 @@ async def predict_file(
     anyway: Anyway = False,
 ) -> Prediction:
     """The class of an uploaded picture. Scope: read."""
-    return (await _predictions(request, name, [Uploaded(await image.read(), ink)], top, anyway))[0]
+    return (await _predictions(request, name, [Question(image=await _base64(image), ink=ink)], top, anyway))[0]
 
 
 @router.post("/memories/{name}/predict/batch")
@@ -80,7 +80,7 @@ async def explain_file(
     anyway: Anyway = False,
 ) -> Explained:
     """The same for an uploaded picture. Scope: read."""
-    return await _explained(request, name, Uploaded(await image.read(), ink), top, anyway)
+    return await _explained(request, name, Question(image=await _base64(image), ink=ink), top, anyway)
 
 
 @router.post("/memories/{name}/learn")
@@ -101,7 +101,8 @@ async def learn_file(
     anyway: Anyway = False,
 ) -> Receipt:
     """The same for an uploaded picture; the label of a form is text. Scope: learn."""
-    return (await _learnt(request, name, [Uploaded(await image.read(), ink, label, source)], key, anyway))[0]
+    body = Lesson(image=await _base64(image), ink=ink, label=label, source=source)
+    return (await _learnt(request, name, [body], key, anyway))[0]
 
 
 @router.post("/memories/{name}/learn/batch")
@@ -135,17 +136,25 @@ async def episode(
     return StreamingResponse(stream, media_type=EVENT_STREAM)
 
 
-async def _predictions(request: Request, name: str, bodies: Sequence[Body], top: int, anyway: bool) -> list[Prediction]:
+async def _base64(image: UploadFile) -> str:
+    return base64.b64encode(await image.read()).decode()
+
+
+async def _predictions(
+    request: Request, name: str, bodies: Sequence[Question], top: int, anyway: bool
+) -> list[Prediction]:
     memory = await memory_of(request, "read", name)
     return [Prediction.of(found, top) for found in await memory.ask(bodies, top, anyway)]
 
 
-async def _learnt(request: Request, name: str, bodies: Sequence[Body], key: str | None, anyway: bool) -> list[Receipt]:
+async def _learnt(
+    request: Request, name: str, bodies: Sequence[Lesson], key: str | None, anyway: bool
+) -> list[Receipt]:
     memory = await memory_of(request, "learn", name)
     return await memory.teach(bodies, key, anyway)
 
 
-async def _explained(request: Request, name: str, body: Body, top: int, anyway: bool) -> Explained:
+async def _explained(request: Request, name: str, body: Question, top: int, anyway: bool) -> Explained:
     memory, is_text = await memory_of(request, "read", name), service_of(request).takes == "text"
 
     def explained(classifier: OnlineClassifier) -> Explained:

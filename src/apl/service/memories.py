@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from apl.classifier.online import OnlineClassifier
 from apl.service.refusal import Refused, invalid
-from apl.service.served_memory import ServedMemory
+from apl.service.served_memory import ServedMemory, identity_of
 from apl.service.settings import Settings
 from apl.service.telemetry import Metrics
 from apl.store import FingerprintMismatch, StoreAway, StoreBusy, StoreError, delete_memory, find_memory, list_memories
@@ -35,7 +35,6 @@ class Listed:
     created: float
     usable: bool
     identity: str
-    """Differs between two memories of the same name, one made after the other was deleted."""
 
 
 class Memories:
@@ -59,7 +58,7 @@ class Memories:
             found = []  # a file that does not exist yet; if it is something worse, opening it says so
         for info in found:
             usable = info.fingerprint == self.fingerprint
-            self._known[info.name] = Listed(info.name, info.rows, info.created, usable, repr(info.created))
+            self._known[info.name] = Listed(info.name, info.rows, info.created, usable, identity_of(info))
             self.metrics.rows.labels(info.name).set(info.rows)
         if FIRST not in self._known:
             await self.make(FIRST)
@@ -119,7 +118,7 @@ class Memories:
                 most = self.settings.limits.memories
                 raise Refused(409, "too_many_memories", f"there are {most} memories, and no more are allowed")
             memory = await self._opened(name)
-            self._known[name] = Listed(name, memory.rows, memory.created, True, repr(memory.created))
+            self._known[name] = Listed(name, memory.rows, memory.created, True, memory.identity)
             return True
 
     async def delete(self, name: str) -> None:

@@ -20,12 +20,13 @@ from apl.classifier.answers import Probabilities
 from apl.classifier.embedded import Embedded
 from apl.classifier.online import OnlineClassifier
 from apl.service.answers import Receipt
+from apl.service.bodies import Lesson, Question
 from apl.service.curve import CURVE_SETTING, LearningCurve
-from apl.service.examples import Batch, Body, Reader
+from apl.service.examples import Batch, Reader
 from apl.service.refusal import Refused, busy
 from apl.service.settings import Limits
 from apl.service.telemetry import Metrics
-from apl.store import AlreadyAnswered, StoreAway
+from apl.store import AlreadyAnswered, MemoryInfo, Store, StoreAway
 
 Result = TypeVar("Result")
 
@@ -41,7 +42,7 @@ class _Waiting:
 
 @dataclass
 class _WithExamples(_Waiting):
-    bodies: Sequence[Body] = field(kw_only=True)
+    bodies: Sequence[Question] = field(kw_only=True)
     anyway: bool = field(kw_only=True)
     batch: Batch = field(init=False)
     embedded: Embedded = field(init=False)
@@ -83,16 +84,17 @@ class ServedMemory:
         self._change = asyncio.Event()
         self.rows = len(classifier)
         self.created: float = classifier.store.created
+        self.identity = identity_of(classifier.store)
 
     # --- in the event loop ----------------------------------------------------------------------------------------
 
-    async def ask(self, bodies: Sequence[Body], top: int, anyway: bool = False) -> list[Probabilities]:
+    async def ask(self, bodies: Sequence[Question], top: int, anyway: bool = False) -> list[Probabilities]:
         """`anyway` accepts photographs where drawings are served."""
         job = _Question(_future(), bodies=bodies, anyway=anyway, top=top)
         found: list[Probabilities] = await self._served(job, len(bodies))
         return found
 
-    async def teach(self, bodies: Sequence[Body], key: str | None, anyway: bool = False) -> list[Receipt]:
+    async def teach(self, bodies: Sequence[Lesson], key: str | None, anyway: bool = False) -> list[Receipt]:
         """`key` names the request: with a key it is learnt once, however often it is sent."""
         hashed = None if key is None else hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
         job = _Lesson(_future(), bodies=bodies, anyway=anyway, key=hashed)
@@ -298,6 +300,11 @@ def _split(lessons: Sequence[_Lesson], learnt: list[answers.Receipt]) -> list[li
         parts.append(learnt[start : start + len(lesson.batch)])
         start += len(lesson.batch)
     return parts
+
+
+def identity_of(memory: Store | MemoryInfo) -> str:
+    """Differs between two memories of the same name, one made after the other was deleted."""
+    return getattr(memory, "identity", "") or repr(memory.created)
 
 
 def _future() -> asyncio.Future[Any]:
