@@ -16,7 +16,7 @@ export function setUpSharing(memory) {
     try {
       const scope = document.querySelector('input[name="share-scope"]:checked').value;
       const shared = await call(memoryPath(memory(), "/share"), { method: "POST", json: { scope } });
-      find("share-text").textContent = `Whoever opens this link may ${scope === "learn" ? "teach and ask" : "ask, not teach,"} “${memory()}”, and nothing else.`;
+      find("share-text").textContent = `This link lets guests ${scope === "learn" ? "ask and teach" : "ask, not teach,"} in “${memory()}”, and nothing else.`;
       find("share-link").value = shared.links[0];
       draw(find("share-code"), shared.qr);
       find("share-result").hidden = false;
