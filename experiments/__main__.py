@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from apl.checkpoint import current_commit
 from apl.cli import run_command
 from experiments.paper.experiments import EXPERIMENTS
 
@@ -34,6 +35,9 @@ def main(argv: list[str] | None = None) -> int:
         print(usage())
         return 0
     name, *rest = arguments
+    if name != "report" and not {"--quick", "-h", "--help"} & set(rest) and current_commit().endswith("-dirty"):
+        print("experiments: commit first, results name the commit that they were measured at", file=sys.stderr)
+        return 2
     if name in PAPER:
         return run_command("python -m experiments", "experiments.paper.command", arguments)
     if name in CLASSIFIER:

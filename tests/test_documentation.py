@@ -22,7 +22,7 @@ from apl.classifier.answers import Receipt
 from apl.cli import COMMANDS, EXPERIMENTS
 from apl.pictures.image_file import open_image
 from experiments.__main__ import BENCHES, CLASSIFIER, PAPER
-from experiments.bench.engine import table, table_on
+from experiments.bench.engine_table import table, table_on
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])

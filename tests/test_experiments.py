@@ -25,10 +25,23 @@ def test_usage_names_every_experiment(capsys: pytest.CaptureFixture[str]) -> Non
     assert all(f"  {name} " in out for name in NAMES)
 
 
-def test_an_unknown_experiment_is_an_error_that_lists_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_experiment_is_an_error_that_lists_the_known_ones(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("experiments.__main__.current_commit", lambda: "0123456789ab")
     assert main(["table9"]) == 2
     said = capsys.readouterr()
     assert said.out == "" and "no experiment 'table9'" in said.err and all(name in said.err for name in NAMES)
+
+
+def test_nothing_is_measured_where_the_source_was_changed_since_the_commit(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("experiments.__main__.current_commit", lambda: "0123456789ab-dirty")
+    assert main(["table1"]) == 2 and main(["engine", "sizes"]) == 2
+    assert capsys.readouterr().err.count("commit first") == 2
+    monkeypatch.setattr("experiments.__main__.run_command", lambda *_: 0)
+    assert main(["table1", "--quick"]) == main(["report"]) == 0
 
 
 @pytest.mark.parametrize("command", apl.cli.EXPERIMENTS)

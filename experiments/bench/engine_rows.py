@@ -12,29 +12,30 @@ DRAWINGS_AT_ONCE = 128
 
 
 def jittered_drawings(file: Path, number: int, seed: int = 0) -> None:
-    """Embed so many drawings of the validation characters, each deformed anew, by the bundled model; keep x and y."""
+    """Embed this many drawings of the validation characters, each deformed anew, by the bundled model; keep x and y."""
     import torch
 
     from apl.data.jitter import JitterConfig, jitter
     from apl.data.omniglot import omniglot
     from apl.encoder import scale_bytes
     from apl.exported import load_for_use
+    from experiments.paper.subjects import image_size
 
     learner = load_for_use(BUNDLED / "omniglot")
-    data = omniglot("paper", "validation", rotations=True, size=learner.config.encoder.image_size)
+    data = omniglot("paper", "validation", rotations=True, size=image_size(learner))
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.arange(number) % len(data)
-    x = np.zeros((number, learner.networks.width), np.float32)
+    x = []
     for start in range(0, number, DRAWINGS_AT_ONCE):
         part = slice(start, start + DRAWINGS_AT_ONCE)
         images = jitter(scale_bytes(data.images[chosen[part]]), JitterConfig(), generator)
-        x[part] = learner.networks.array(learner.networks.embed(images.numpy()))
+        x.append(np.asarray(learner.embed(images.numpy()[None])[0]))
     file.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(file, x=x, y=data.labels[chosen].numpy())
+    np.savez(file, x=np.concatenate(x), y=data.labels[chosen].numpy())
 
 
 def more_rows(x: np.ndarray, y: np.ndarray, rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """So many rows: the given ones, then others that differ from one of them as two of another class differ.
+    """The given rows, then others that differ from one of them as two of another class differ.
 
     To a given row is added a random 30 to 90 % of the difference between two rows of a class, and the sum is brought
     back to the row's length. So the others are spread as the given ones are, in directions in which drawings do differ.

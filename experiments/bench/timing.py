@@ -20,15 +20,19 @@ class Contender:
 
 
 def take_turns(
-    contenders: Mapping[str, Contender], rounds: int, in_a_row: int = 1, warm_up: int = 2
+    contenders: Mapping[str, Contender],
+    rounds: int,
+    in_a_row: int = 1,
+    warm_up: int = 2,
+    clock: Callable[[], float] | None = None,
 ) -> dict[str, list[float]]:
     """Seconds per run in every round, for every contender.
 
     The order of turns rotates, so that nobody always follows the same one. In its turn a contender runs
     several times in a row (reset in between, untimed), as it would where it alone is used. With one thread the
-    clock is that thread's own, which stands still while the machine serves others.
+    clock is that thread's own, which stands still while the machine serves others; another `clock` may be given.
     """
-    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
+    clock = clock or (time.thread_time if torch.get_num_threads() == 1 else time.perf_counter)
     names = list(contenders)
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(-warm_up, rounds):
