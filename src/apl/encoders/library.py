@@ -21,7 +21,10 @@ def import_library(module: str, extra: str) -> Any:
         missing = error.name or module
         raise MissingExtraError(f"the package {missing} is not installed: pip install 'apl-memory[{extra}]'") from None
     except Exception as error:
-        raise EncoderError(f"the package {module} is installed and cannot be imported: {_one_line(error)}") from error
+        told = f"the package {module} is installed and cannot be imported: {_one_line(error)}"
+        if "torchvision" in told:
+            told += " (torch and torchvision must be builds of one kind: install both from the same index)"
+        raise EncoderError(told) from error
 
 
 def load_model(library: str, name: str, load: Callable[[], Loaded]) -> Loaded:

@@ -17,10 +17,16 @@ _THUMBNAIL = 224
 
 
 class CallableEncoder:
-    """Calls it with a list, and sees that as many finite vectors come back, always of one width.
+    """Calls a function with a list of examples, and checks that it returns one finite vector each, always of one width.
 
-    fingerprint: what tells its vectors from another encoder's. Without one (and without an attribute of that name) it is
-        the callable's name: then it is on you to give another encoder another memory.
+    fingerprint: tells its vectors from another encoder's. By default the function's attribute `fingerprint`, or its name;
+        with a name alone, use another memory when the function changes.
+    kind: what it reads, for the command line and the service.
+
+    >>> encoder = CallableEncoder(lambda words: [[len(word), word.count("a")] for word in words], fingerprint="lengths-1")
+    >>> encoder.embed(["banana", "fig"])
+    array([[6., 3.],
+           [3., 0.]], dtype=float32)
     """
 
     def __init__(

@@ -32,14 +32,14 @@ _STORAGES = {
 
 
 def read_torch_weights(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """Name → array. A `ValueError` says what is wrong with the file; nothing in it is ever called."""
+    """Name → array. Raises `ValueError` if the file is damaged; nothing in it is ever called."""
     try:
         return _read(Path(path).read_bytes())
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     except Exception as error:
         # A damaged pickle fails in as many ways as there are instructions.
-        raise ValueError(f"{path} is damaged, or no file of torch's weights ({type(error).__name__})") from None
+        raise ValueError(f"{path} is damaged, or not a file of torch weights ({type(error).__name__})") from None
 
 
 def _read(data: bytes) -> dict[str, np.ndarray]:
@@ -47,7 +47,7 @@ def _read(data: bytes) -> dict[str, np.ndarray]:
         raise ValueError("this is torch's newer zip format: save it with _use_new_zipfile_serialization=False")
     stream = io.BytesIO(data)
     if _Unpickler(stream, len(data)).load() != _MAGIC:
-        raise ValueError("this is no file of torch's weights")
+        raise ValueError("this is not a file of torch weights")
     for _ in range(2):  # version and integer sizes
         _Unpickler(stream, len(data)).load()
     unpickler = _Unpickler(stream, len(data))
@@ -70,7 +70,7 @@ def _read(data: bytes) -> dict[str, np.ndarray]:
 
 
 class _StorageKind:
-    """What the name of a storage stands for: a type of number. Holds nothing a pickle could change."""
+    """Stands for a storage class of torch: a type of number. Holds nothing a pickle could change."""
 
     __slots__ = ("dtype",)
 
@@ -89,7 +89,7 @@ class _TensorRebuilder:
     def __call__(self, storage: Any, offset: int, size: tuple, stride: tuple, *_: Any) -> np.ndarray:
         numbers = (offset, *size, *stride)
         if not isinstance(storage, np.ndarray) or not all(isinstance(n, int) and n >= 0 for n in numbers):
-            raise ValueError("a tensor is described in an unknown way")
+            raise ValueError("a tensor has an unknown description")
         last = offset + sum((extent - 1) * step for extent, step in zip(size, stride, strict=True))
         if 0 not in size and (last >= len(storage) or math.prod(size) > len(storage)):
             raise ValueError("a tensor reaches beyond its storage")
@@ -101,7 +101,7 @@ class _TensorRebuilder:
 
 
 class _StateDict(OrderedDict):
-    """What the dictionary's name stands for. torch hangs version numbers on it, which do not matter here."""
+    """Stands for the dictionary. torch attaches version numbers to it, which do not matter here."""
 
     def __setstate__(self, _: Any) -> None:
         pass
@@ -125,7 +125,7 @@ class _Unpickler(pickle.Unpickler):
     def persistent_load(self, description: Any) -> np.ndarray:
         word, kind, key, _, count, view = description
         if word != "storage" or not isinstance(kind, _StorageKind) or not isinstance(count, int) or view is not None:
-            raise ValueError("a storage is described in an unknown way")
+            raise ValueError("a storage has an unknown description")
         if key not in self.storages:
             self._left -= count * kind.dtype.itemsize
             if count < 0 or self._left < 0:
