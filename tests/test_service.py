@@ -5,7 +5,6 @@ from __future__ import annotations
 import concurrent.futures
 import io
 import json
-import threading
 import time
 import uuid
 import zipfile
@@ -206,22 +205,26 @@ def test_requests_that_arrive_together_are_embedded_together(
 ) -> None:
     teach(service, 0, home=home), teach(service, 1, home=home)
     alone = [service.post(f"{home}/predict", json=question(s, n)).json() for s in (0, 1) for n in range(8)]
+    sizes = wait_for_others(monkeypatch)
+    with concurrent.futures.ThreadPoolExecutor(16) as threads:
+        sent = [threads.submit(service.post, f"{home}/predict", json=question(s, n)) for s in (0, 1) for n in range(8)]
+    assert alike([s.result().json() for s in sent], alone)
+    assert sum(sizes) == 16 and len(sizes) < 16
+
+
+def wait_for_others(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let the first group of requests take until three more wait. Returns the sizes of all groups."""
     sizes, serve = [], ServedMemory._serve
-    busy = threading.Event()
 
     def counted(self: ServedMemory, group: list) -> bool:
-        if not sizes:
-            busy.wait(10)  # the others queue up meanwhile
+        deadline = time.monotonic() + 60
+        while not sizes and len(self._queue) < 3 and time.monotonic() < deadline:
+            time.sleep(0.005)
         sizes.append(len(group))
         return serve(self, group)
 
     monkeypatch.setattr(ServedMemory, "_serve", counted)
-    with concurrent.futures.ThreadPoolExecutor(16) as threads:
-        sent = [threads.submit(service.post, f"{home}/predict", json=question(s, n)) for s in (0, 1) for n in range(8)]
-        time.sleep(0.3)
-        busy.set()
-    assert alike([s.result().json() for s in sent], alone)
-    assert sum(sizes) == 16 and len(sizes) < 16
+    return sizes
 
 
 def test_lessons_in_one_memory_take_turns(service: httpx.Client, home: str) -> None:
@@ -240,7 +243,7 @@ def test_lessons_in_one_memory_take_turns(service: httpx.Client, home: str) -> N
 
 def test_a_lesson_that_fails_fails_alone(service: httpx.Client, home: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lessons that wait together share a transaction, which one of them spoils."""
-    learn_many, together, serve, busy = OnlineClassifier.learn_many, [], ServedMemory._serve, threading.Event()
+    learn_many, together = OnlineClassifier.learn_many, []
 
     def spoilt(self: OnlineClassifier, X: object, y: list, **more: object) -> list:
         together.append(len(y))
@@ -248,17 +251,11 @@ def test_a_lesson_that_fails_fails_alone(service: httpx.Client, home: str, monke
             raise StoreError("this one cannot be written")
         return learn_many(self, X, y, **more)
 
-    def slow(self: ServedMemory, group: list) -> bool:
-        busy.wait(10)
-        return serve(self, group)
-
     monkeypatch.setattr(OnlineClassifier, "learn_many", spoilt)
-    monkeypatch.setattr(ServedMemory, "_serve", slow)
+    wait_for_others(monkeypatch)
     labels = [f"good {number}" for number in range(6)] + ["bad", "bad"]
     with concurrent.futures.ThreadPoolExecutor(8) as threads:
         sent = {threads.submit(service.post, f"{home}/learn", json=lesson(0, label=label)): label for label in labels}
-        time.sleep(0.3)
-        busy.set()
     for answer, label in sent.items():
         assert answer.result().status_code == (507 if label == "bad" else 200)
     assert max(together) > 1, "some of them were tried together"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import select
 import socket
 import time
 from collections.abc import Iterator
@@ -126,10 +127,10 @@ def test_silent_connections_keep_nobody_out_for_long_and_fill_no_log(model: Path
 BODIES = {
     "one row of texts": b'{"pixels": [[' + b",".join([b'""'] * 300_000) + b"]]}",
     "rows of texts": b'{"pixels": [' + b",".join([b'[""]'] * 200_000) + b"]}",
-    "unknown fields": b"{" + b",".join(b'"%d":0' % number for number in range(99_000)) + b"}",
-    "pixels that are an object": b'{"pixels": {' + b",".join(b'"%d":0' % number for number in range(99_000)) + b"}}",
+    "unknown fields": b"{" + b",".join(b'"%d":0' % number for number in range(19_000)) + b"}",
+    "pixels that are an object": b'{"pixels": {' + b",".join(b'"%d":0' % number for number in range(19_000)) + b"}}",
     "examples": b'{"examples": [' + b",".join([b"0"] * 300_000) + b"]}",
-    "unknown fields of examples": b'{"examples": [{' + b",".join(b'"%d":0' % n for n in range(99_000)) + b"}]}",
+    "unknown fields of examples": b'{"examples": [{' + b",".join(b'"%d":0' % n for n in range(19_000)) + b"}]}",
 }
 
 
@@ -164,14 +165,8 @@ def test_bodies_that_are_being_received_are_bounded_together(model: Path) -> Non
         half = [stack.enter_context(connect(client)) for _ in range(4)]
         for raw in half:
             raw.sendall(head.encode() + b" " * 300_000)
-        answers = []
-        for raw in half:
-            raw.settimeout(1)
-            try:
-                answers.append(raw.recv(20))
-            except TimeoutError:
-                answers.append(b"")
-        assert sorted(answers)[:3] == [b"", b"", b""] and b"503" in sorted(answers)[3]
+        ready, _, _ = select.select(half, [], [], 60)
+        assert len(ready) == 1 and b"503" in ready[0].recv(20)
         assert client.post(f"{HOME}/learn", json=lesson(0)).status_code == 200
         for raw in half:
             raw.close()

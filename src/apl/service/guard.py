@@ -31,7 +31,7 @@ CLIENTS_REMEMBERED = 10_000
 """Buckets of the request rate; the longest unused goes first."""
 DRAINED_BYTES = 64_000_000
 """A body too large is read and dropped up to here, because a client that is still sending does not read an answer."""
-MOST_SIGNS = {b"[": 20_000, b"{": 20_000, b":": 100_000}
+MOST_SIGNS = {b"[": 20_000, b"{": 20_000, b":": 20_000}
 """Counted before JSON is parsed: a megabyte of empty lists takes a second to become objects."""
 HEALTH = ("/healthz", "/readyz")
 CLIENT_LEFT = 499
