@@ -1,4 +1,4 @@
-"""What can go wrong with a lasting memory. A message is one sentence, and says what to do if anything can."""
+"""What can go wrong with a stored memory. A message is one sentence, and says what to do where something can be done."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ class StoreError(RuntimeError):
 
 
 class StoreBusy(StoreError):
-    """Somebody else has the memory open for writing."""
+    """Another process has the memory open for writing."""
 
 
-class StoreAway(StoreError):
-    """The server of the memory does not answer at the moment. It is asked again at the next call."""
+class StoreUnavailable(StoreError):
+    """The server of the memory does not answer at the moment. The next call tries again."""
 
 
 class AlreadyAnswered(StoreError):
-    """A receipt of this key is there already: the request has been answered before, perhaps by another process."""
+    """A receipt of this key exists: the request has been answered before, perhaps by another process."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"there is a receipt for {key!r} already; nothing was written")
@@ -24,15 +24,15 @@ class AlreadyAnswered(StoreError):
 
 
 class RowChanged(StoreError):
-    """Somebody else has changed a row since it was read; nothing was written, read it again."""
+    """A row was changed by another process since it was read; nothing was written, read it again."""
 
 
 class StoreDamaged(StoreError):
     """The file is not a memory, or no longer a whole one."""
 
 
-class NewerSchema(StoreError):
-    """The memory was written by a later version of apl."""
+class OtherSchema(StoreError):
+    """The memory was written by an earlier or a later version of apl."""
 
 
 class NoSuchMemory(StoreError):
@@ -40,7 +40,7 @@ class NoSuchMemory(StoreError):
 
 
 class MissingExtra(StoreError):
-    """The library that talks to this kind of server is not installed."""
+    """The client library of this kind of server is not installed."""
 
 
 class FingerprintMismatch(StoreError):

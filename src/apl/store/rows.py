@@ -1,15 +1,11 @@
-"""What a lasting memory holds: rows, as they are given, as they are kept, and as they are loaded in bulk."""
+"""The values that a store takes and returns: rows, updates, shares of sources, snapshots, recalled rows, class totals."""
 
 from __future__ import annotations
 
-import math
-import operator
-import re
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,34 +14,24 @@ from apl.metric import measured
 
 Label = str | int
 
-SCHEMA_VERSION = 2
-"""Raise it when the tables change in a way that this version of the code could not read."""
-TEXT_LIMIT_BYTES = 8192
-"""Longest label or source, in UTF-8. It holds the longest path of any file system and fits every database."""
-
-LONGEST_KEY = 1e18
-"""The square of the distance between two keys must fit into 32 bits."""
-EXTRA_LIMIT_BYTES = 4096
-LARGEST_COUNT = 2**53
-YEAR_9999 = 253_370_764_800.0
-
 
 class Keep(Enum):
-    """Says of a cell that it stays as it is."""
+    """Marks a cell that stays as it is."""
 
     KEEP = "keep"
 
 
-KEEP = Keep.KEEP
+KEEP: Literal[Keep.KEEP] = Keep.KEEP
 
 
 @dataclass(frozen=True)
-class MergedExample:
-    """One of the examples that a row is the mean of, kept so that its source can be forgotten exactly."""
+class SourceShare:
+    """What one source contributed to a row: the sum of its keys and how many examples they were."""
 
-    source: str | None = None
-    key: np.ndarray | None = None
-    """Its own key, in 16 or 32 bits a number as given; None if it is not kept."""
+    source: str | None
+    """None collects the examples of a row that came without a source."""
+    total: np.ndarray
+    count: int = 1
 
 
 @dataclass(frozen=True)
@@ -60,17 +46,15 @@ class NewRow:
     written_at: float | None = None
     """Unix time; now if not given."""
     source: str | None = None
-    """Where the example came from, such as a file's path. Rows can be deleted by it."""
+    """Where the row's first example came from, such as a file's path."""
     payload: bytes | None = None
     """Whatever allows the key to be computed anew, such as a PNG of the image."""
     count: int = 1
-    """How many examples stand behind the row."""
-    extra: bytes | None = None
-    """A few bytes that mean something to whoever writes rows, such as their spread."""
-    merged: tuple[MergedExample, ...] = ()
-    """The examples behind the row, if it is the mean of several."""
+    """Number of examples that the row is the mean of."""
+    shares: tuple[SourceShare, ...] = ()
+    """What each source contributed. A row without shares consists of examples of its `source` alone."""
     id: int | None = None
-    """One of those that `Store.reserve` gave; by default the store chooses it."""
+    """An id from `Store.reserve`; by default the store chooses it."""
 
 
 @dataclass(frozen=True)
@@ -81,15 +65,14 @@ class RowUpdate:
     label: Label | Keep = KEEP
     key: np.ndarray | Keep = KEEP
     count: int | Keep = KEEP
-    extra: bytes | Keep | None = KEEP
     source: str | Keep | None = KEEP
     payload: bytes | Keep | None = KEEP
-    merged: tuple[MergedExample, ...] = ()
-    """Examples that come to those behind the row ..."""
+    shares: tuple[SourceShare, ...] = ()
+    """What each source adds to the row. Examples that `count` adds beyond these have no source."""
     rebuilt: bool = False
-    """... or, if this is set, take their place."""
-    seen_count: int | None = None
-    """The count of which this update was computed. If the row has another by now, nothing is written: `RowChanged`."""
+    """The shares replace those that are stored, instead of being added to them."""
+    seen_generation: int | None = None
+    """The row's generation when the update was computed. If it has another by now, nothing is written: `RowChanged`."""
 
 
 @dataclass(frozen=True)
@@ -105,12 +88,15 @@ class Row:
     source: str | None
     payload: bytes | None
     count: int = 1
-    extra: bytes | None = None
+    has_shares: bool = False
+    """Examples of several sources are behind the row: `Store.shares` has what each contributed."""
+    generation: int = 0
+    """The memory's generation when the row was last written."""
 
     def as_new(self, **changes: Any) -> NewRow:
-        """The same content, to be written under a new id; the examples behind it have to be given with it."""
-        content = {name: value for name, value in vars(self).items() if name != "id"}
-        return NewRow(**{**content, **changes})
+        """The same content, to be written under a new id. Shares have to be given with it."""
+        kept = {name: value for name, value in vars(self).items() if name not in ("id", "has_shares", "generation")}
+        return NewRow(**{**kept, **changes})
 
 
 @dataclass(frozen=True)
@@ -124,12 +110,24 @@ class Snapshot:
     written_at: np.ndarray
     sources: list[str | None]
     counts: np.ndarray
-    extras: list[bytes | None]
     generation: int
-    """Compare with `Store.generation()` to learn whether the memory has changed since."""
+    """The memory has changed since if `Store.generation()` returns another."""
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @staticmethod
+    def of(rows: Sequence[Row], width: int, generation: int) -> Snapshot:
+        return Snapshot(
+            ids=np.array([row.id for row in rows], np.int64),
+            keys=np.array([row.key for row in rows], np.float32).reshape(len(rows), width),
+            labels=[row.label for row in rows],
+            surprise_nats=np.array([row.surprise_nats for row in rows], np.float64),
+            written_at=np.array([row.written_at for row in rows], np.float64),
+            sources=[row.source for row in rows],
+            counts=np.array([row.count for row in rows], np.int64),
+            generation=generation,
+        )
 
 
 @dataclass(frozen=True)
@@ -139,7 +137,7 @@ class Changes:
     rows: Snapshot
     """The rows that were added or updated, as they are now."""
     removed: list[int]
-    """Ids that are gone. Some may be of rows that were added in the meantime, too."""
+    """Ids that are gone. Some may be of rows that were also added in the meantime."""
 
     @property
     def generation(self) -> int:
@@ -147,28 +145,47 @@ class Changes:
 
 
 @dataclass(frozen=True)
+class Forgotten:
+    """What forgetting a source did."""
+
+    gone: list[int]
+    """Ids of rows that consisted of this source alone."""
+    rebuilt: list[int]
+    """Ids of rows that are now the mean of what the other sources contributed."""
+
+
+@dataclass(frozen=True)
 class Write:
     """All that one transaction changes, checked."""
 
-    remove: list[int]
-    add: list[NewRow]
+    remove: list[int] = field(default_factory=list)
+    add: list[NewRow] = field(default_factory=list)
     """Each with its id."""
-    update: list[RowUpdate]
-    settings: dict[str, str]
+    update: list[RowUpdate] = field(default_factory=list)
+    settings: dict[str, str] = field(default_factory=dict)
     """Values as JSON."""
-    receipts: dict[str, str]
+    receipts: dict[str, str] = field(default_factory=dict)
     """Likewise."""
     seen: dict[int, int] = field(default_factory=dict)
-    """How many examples stood behind rows that are to be removed or updated when that was decided."""
+    """Generations of rows to be removed or updated when that was decided."""
+    erase: tuple[str, ...] = ()
+    """Names that must not stay in receipts."""
+    forget: str | None = None
+    """The updates take this source, and nothing else, out of their rows."""
 
     @property
     def is_empty(self) -> bool:
         return not (self.remove or self.add or self.update or self.settings or self.receipts)
 
+    @property
+    def touched(self) -> list[int]:
+        """Ids of the rows that must exist."""
+        return sorted({*self.remove, *(change.id for change in self.update)})
+
 
 @dataclass(frozen=True)
 class Nearest:
-    """The rows nearest to one key by euclidean distance, nearest first, the older first among equals."""
+    """The rows nearest to one key, nearest first, the older first among equals."""
 
     ids: np.ndarray
     distances: np.ndarray
@@ -176,7 +193,7 @@ class Nearest:
 
 @dataclass(frozen=True)
 class Recalled:
-    """The rows nearest to each of several keys, whole but for their payloads; masked where there are fewer than k."""
+    """The rows nearest to each of several keys, without payloads; masked where there are fewer than k."""
 
     ids: np.ndarray
     """`[query, k]`; -1 where masked."""
@@ -186,8 +203,10 @@ class Recalled:
     labels: list[list[Label | None]]
     counts: np.ndarray
     sources: list[list[str | None]]
+    generations: np.ndarray
+    """Of the rows, for `RowUpdate.seen_generation`."""
     generation: int | None = None
-    """Of the memory when they were asked for, where the store learns that by the way."""
+    """Of the memory at the time of the search, where the store reads it along the way."""
 
     @property
     def mask(self) -> np.ndarray:
@@ -195,18 +214,24 @@ class Recalled:
 
     def rows(self, query: int) -> list[Row]:
         """The rows recalled for one key, without times and payloads."""
-        return [
-            Row(id, self.labels[query][at], self.keys[query, at], 0.0, 0.0, self.sources[query][at], None, count)
-            for at, (id, count) in enumerate(zip(self.ids[query].tolist(), self.counts[query].tolist(), strict=True))
-            if id >= 0
-        ]
+        found = []
+        for at, id in enumerate(self.ids[query].tolist()):
+            label = self.labels[query][at]
+            if id >= 0 and label is not None:
+                count, generation = int(self.counts[query, at]), int(self.generations[query, at])
+                key, source = self.keys[query, at], self.sources[query][at]
+                found.append(Row(id, label, key, 0.0, 0.0, source, None, count, generation=generation))
+        return found
 
     @staticmethod
-    def of(found: Sequence[Sequence[Row]], asked: np.ndarray, k: int, metric: Metric) -> Recalled:
+    def of(
+        found: Sequence[Sequence[Row]], asked: np.ndarray, k: int, metric: Metric, generation: int | None = None
+    ) -> Recalled:
         """Rows found for each key, with their true distances: nearest first, the older first among equals."""
         queries, width = asked.shape
         ids, distances = np.full((queries, k), -1, np.int64), np.zeros((queries, k), np.float32)
         keys, counts = np.zeros((queries, k, width), np.float32), np.zeros((queries, k), np.int64)
+        generations = np.zeros((queries, k), np.int64)
         labels: list[list[Label | None]] = [[None] * k for _ in range(queries)]
         sources: list[list[str | None]] = [[None] * k for _ in range(queries)]
         for query, rows in enumerate(found):
@@ -219,27 +244,31 @@ class Recalled:
             for place, at in enumerate(order.tolist()):
                 row = rows[at]
                 ids[query, place], counts[query, place] = row.id, row.count
+                generations[query, place] = row.generation
                 labels[query][place], sources[query][place] = row.label, row.source
             keys[query, : len(order)], distances[query, : len(order)] = near[order], distance[order]
-        return Recalled(ids, distances, keys, labels, counts, sources)
+        return Recalled(ids, distances, keys, labels, counts, sources, generations, generation)
 
 
 @dataclass(frozen=True)
 class MemoryInfo:
-    """What a memory says of itself."""
+    """A memory as it is listed."""
 
     name: str
     fingerprint: str
     """The encoder that made the keys."""
     width: int
     created: float
-    schema_version: int
     rows: int
+    identity: str = ""
+    """Random, made with the memory. Copies made by `save` share it; a memory made anew under the same name does not."""
+    keep_sources: bool = True
+    """Whether what each source contributed is kept, so that a source can be forgotten."""
 
 
 @dataclass(frozen=True)
 class LabelTotal:
-    """A class as an engine keeps it: enough for its mean, without its rows."""
+    """Counters and sum of one class: enough for its mean, without its rows."""
 
     label: Label
     rows: int
@@ -255,13 +284,15 @@ class Totals:
     generation: int
     classes: list[LabelTotal]
     complete: bool
-    """All there are; otherwise those that changed since an earlier generation, with no rows if they are gone."""
+    """All classes; otherwise only those that changed since an earlier generation."""
+    state: Any | None = None
+    """What the readers have learnt about the memory, where the store reads it along the way."""
 
 
 def total_changes(
-    before: Iterable[Row], after: Iterable[NewRow | Row], width: int, metric: Metric
+    before: Iterable[NewRow | Row], after: Iterable[NewRow | Row], width: int, metric: Metric
 ) -> dict[str, tuple[int, int, np.ndarray, int]]:
-    """How the totals of classes change: rows, examples and sum of keys by label (as text), and the smallest id seen."""
+    """How class totals change: rows, examples and sum of keys by label text, and the smallest id seen."""
     signed = [(-1, row) for row in before] + [(1, row) for row in after]
     places: dict[str, list[int]] = {}
     for place, (_, row) in enumerate(signed):
@@ -274,7 +305,7 @@ def total_changes(
             int(sign[at].sum()),
             int(count[at].sum()),
             count[at] @ keys[at].astype(np.float64),
-            min(signed[place][1].id for place in at),
+            min(signed[place][1].id or 0 for place in at),
         )
         for label, at in places.items()
     }
@@ -289,173 +320,6 @@ def label_of(text: str) -> Label:
     return text[1:] if text[0] == "t" else int(text[1:])
 
 
-def key_bytes(key: np.ndarray | None) -> bytes | None:
-    """The key of a merged example as it is stored: its length tells 16 from 32 bits."""
-    return None if key is None else key.astype(key.dtype.newbyteorder("<")).tobytes()
-
-
-def key_of(content: bytes | None, width: int) -> np.ndarray | None:
-    if content is None:
-        return None
-    size = len(content) // width
-    return np.frombuffer(content, f"<f{size}").astype(f"f{size}")
-
-
-def snapshot_of(rows: Sequence[Row], width: int, generation: int) -> Snapshot:
-    return Snapshot(
-        ids=np.array([row.id for row in rows], np.int64),
-        keys=np.array([row.key for row in rows], np.float32).reshape(len(rows), width),
-        labels=[row.label for row in rows],
-        surprise_nats=np.array([row.surprise_nats for row in rows], np.float64),
-        written_at=np.array([row.written_at for row in rows], np.float64),
-        sources=[row.source for row in rows],
-        counts=np.array([row.count for row in rows], np.int64),
-        extras=[row.extra for row in rows],
-        generation=generation,
-    )
-
-
 def updated_row(row: Row, update: RowUpdate) -> Row:
-    names = ("label", "key", "count", "extra", "source", "payload")
+    names = ("label", "key", "count", "source", "payload")
     return replace(row, **{name: value for name in names if (value := getattr(update, name)) is not KEEP})
-
-
-def checked_name(name: str) -> str:
-    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
-        raise ValueError(f"a memory's name is 1 to 64 letters, digits, dots, dashes and underscores; got {name!r}")
-    return name
-
-
-def checked_label(label: Label) -> Label:
-    """The label as plain `str` or `int`."""
-    if isinstance(label, str):
-        return _checked_text(label, "label")
-    if isinstance(label, (bool, np.bool_)):
-        raise TypeError(f"a label is text or an integer, got the truth value {label!r}: use str(label) or int(label)")
-    try:
-        number = operator.index(label)
-    except TypeError:
-        raise TypeError(f"a label is text or an integer, got {type(label).__name__} {label!r}") from None
-    if not -(2**63) <= number < 2**63:
-        raise ValueError(f"an integer label must fit into 64 bits, got {number}")
-    return number
-
-
-def checked_source(source: str | None) -> str | None:
-    if source is None:
-        return None
-    if not isinstance(source, str):
-        raise TypeError(f"a source is text, got {type(source).__name__}")
-    return _checked_text(source, "source")
-
-
-def checked_key(key: np.ndarray, width: int) -> np.ndarray:
-    # A copy: the caller's array may be a view of something that goes on changing.
-    key = np.array(key, dtype=np.float32)
-    if key.shape != (width,):
-        raise ValueError(f"a key of this memory has {width} numbers, got an array of shape {list(key.shape)}")
-    wide = key.astype(np.float64)
-    length = math.sqrt(wide @ wide)
-    if not math.isfinite(length):
-        raise ValueError("the key contains NaN or infinity")
-    if length > LONGEST_KEY:
-        raise ValueError(f"the key is longer than {LONGEST_KEY:g}: distances to it could not be computed")
-    return key
-
-
-def checked_rows(rows: Sequence[NewRow], width: int) -> list[NewRow]:
-    """The rows in plain types and with their time filled in, or an error before anything is written."""
-    now = time.time()
-    checked = []
-    for number, row in enumerate(rows):
-        try:
-            checked.append(_checked_row(row, width, now))
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"row {number} of {len(rows)}: {error}; nothing was written") from None
-    return checked
-
-
-def _checked_row(row: NewRow, width: int, now: float) -> NewRow:
-    surprise = float(row.surprise_nats)
-    written_at = now if row.written_at is None else float(row.written_at)
-    if math.isnan(surprise) or surprise == -math.inf:
-        raise ValueError("surprise_nats is NaN or minus infinity")
-    if not 0 <= written_at < YEAR_9999:
-        raise ValueError(f"written_at must be a unix time, got {written_at}")
-    if row.payload is not None and not isinstance(row.payload, (bytes, bytearray, memoryview)):
-        raise TypeError(f"a payload is bytes, got {type(row.payload).__name__}")
-    return NewRow(
-        label=checked_label(row.label),
-        key=checked_key(row.key, width),
-        surprise_nats=surprise,
-        written_at=written_at,
-        source=checked_source(row.source),
-        payload=None if row.payload is None else bytes(row.payload),
-        count=_checked_count(row.count),
-        extra=_checked_extra(row.extra),
-        merged=_checked_merged(row.merged, width),
-        id=None if row.id is None else operator.index(row.id),
-    )
-
-
-def checked_updates(updates: Iterable[RowUpdate], width: int) -> list[RowUpdate]:
-    """The updates in plain types and in the order of their ids, at most one for each row."""
-    checked: dict[int, RowUpdate] = {}
-    for update in updates:
-        try:
-            if update.id in checked:
-                raise ValueError("it is updated twice")
-            checked[int(update.id)] = _checked_update(update, width)
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"update of row {update.id}: {error}; nothing was written") from None
-    return [checked[id] for id in sorted(checked)]
-
-
-def _checked_update(update: RowUpdate, width: int) -> RowUpdate:
-    checks: dict[str, Any] = {
-        "label": checked_label,
-        "key": lambda key: checked_key(key, width),
-        "count": _checked_count,
-        "extra": _checked_extra,
-        "source": checked_source,
-        "payload": lambda payload: None if payload is None else bytes(payload),
-    }
-    given = {name: value for name in checks if (value := getattr(update, name)) is not KEEP}
-    cells = {name: checks[name](value) for name, value in given.items()}
-    return replace(update, id=int(update.id), merged=_checked_merged(update.merged, width), **cells)
-
-
-def _checked_count(count: int) -> int:
-    number = operator.index(count)
-    if not 1 <= number <= LARGEST_COUNT:
-        raise ValueError(f"a row stands for at least one example, got {number}")
-    return number
-
-
-def _checked_extra(extra: bytes | None) -> bytes | None:
-    if extra is not None and len(extra) > EXTRA_LIMIT_BYTES:
-        raise ValueError(f"extra has {len(extra)} bytes, the most is {EXTRA_LIMIT_BYTES}")
-    return None if extra is None else bytes(extra)
-
-
-def _checked_merged(merged: Sequence[MergedExample], width: int) -> tuple[MergedExample, ...]:
-    checked = []
-    for example in merged:
-        key = example.key
-        if key is not None:
-            narrow = np.asarray(key).dtype == np.float16
-            key = checked_key(key, width).astype(np.float16 if narrow else np.float32)
-        checked.append(MergedExample(checked_source(example.source), key))
-    return tuple(checked)
-
-
-def _checked_text(text: str, what: str) -> str:
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError:
-        raise ValueError(f"the {what} {text!r} cannot be written as UTF-8") from None
-    if size > TEXT_LIMIT_BYTES:
-        raise ValueError(f"the {what} has {size} bytes, the most is {TEXT_LIMIT_BYTES}")
-    if "\0" in text:
-        raise ValueError(f"the {what} {text!r} contains a zero character")
-    return str(text)

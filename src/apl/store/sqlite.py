@@ -1,56 +1,50 @@
-"""Memories in one SQLite file, the default home: several named memories, nothing to install, nothing to run.
+"""Memories in one SQLite file, the default backend: several named memories, nothing to install, nothing to run.
 
-The file is the source of truth, in WAL mode with `synchronous=FULL`: a write has reached the disk when it
-returns, and a process killed in the middle of one leaves no trace of it. A writer holds a `WriterLock` on
-its memory. Two files appear beside an open memory (`-wal`, `-shm`) and go when it is closed. Whatever is read is
-compared with its checksum.
+The file is the system of record, in WAL mode with `synchronous=FULL`: a write has reached the disk when it returns, and a
+process killed in the middle of one leaves no trace of it. A writer holds a `WriterLock` on its memory; one that comes
+around the lock is refused by the generation of the memory's record. Two files appear beside an open memory (`-wal`,
+`-shm`) and go when it is closed. Whatever is read is compared with its checksum. Deleted content is overwritten.
 """
 
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from apl.store.contract import RECEIPTS_KEPT, Store, agree, require_creatable
-from apl.store.errors import AlreadyAnswered, NoSuchMemory, StoreDamaged, StoreError
-from apl.store.rows import (
-    KEEP,
-    Changes,
-    Label,
-    MemoryInfo,
-    MergedExample,
-    NewRow,
-    Row,
-    RowUpdate,
-    Snapshot,
-    Write,
-    checked_name,
-    key_bytes,
-    key_of,
-    updated_row,
-)
+from apl.config import Metric
+from apl.store.contract import GENERATIONS_FOLLOWED, agree, require_creatable
+from apl.store.errors import StoreBusy, StoreDamaged, StoreError
+from apl.store.rows import MemoryInfo, Write
+from apl.store.schema import TABLES, checksum, new_identity
+from apl.store.sql import Answer, Run, SqlStore, info_of
 from apl.store.sqlite_file import SqliteFile, plain_errors
-from apl.store.sqlite_schema import FILE_SCHEMA, MEMORY_CONTENT, ROW_CONTENT, checksum, row_checksum
-from apl.store.sqlite_verify import KEY_DTYPE, holds, sqlite_problems
+from apl.store.sqlite_verify import sqlite_problems
+from apl.store.validation import checked_name
 from apl.store.writer_lock import WriterLock
 
-MEMORIES = """SELECT name, fingerprint, width, created,
-              (SELECT count(*) FROM rows WHERE memory = memories.id), id FROM memories"""
-GENERATIONS_FOLLOWED = 10_000
-"""A copy that is further behind has to be loaded anew."""
-LIST = "(SELECT value FROM json_each(?))"
-"""Any number of ids as a single parameter, a JSON list."""
+RECORD = (
+    "id, name, identity, fingerprint, width, metric, keep_sources, created, next_id, generation, known_since, state"
+)
 
 
 def open_sqlite(
-    path: Path, name: str, fingerprint: str | None, width: int | None, read_only: bool, timeout: float
+    path: Path,
+    name: str,
+    *,
+    fingerprint: str | None,
+    width: int | None,
+    read_only: bool,
+    timeout: float,
+    metric: Metric | None,
+    keep_sources: bool | None,
+    identity: str | None,
 ) -> SqliteStore:
     creating = not read_only and fingerprint is not None and width is not None
     file = SqliteFile(path, create=creating, read_only=read_only)
@@ -59,20 +53,19 @@ def open_sqlite(
         with plain_errors(path):
             if not read_only:
                 lock = WriterLock(file.real, name, timeout)
-            found = _find(file, name)
-            if found is None:
+            record = file.read(lambda run: find(run, path, name))
+            if record is None:
                 require_creatable(str(path), name, fingerprint, width, read_only)
+                kept = int(keep_sources is not False)
+                head = (name, identity or new_identity(), fingerprint, width, metric or "euclidean", kept, time.time())
                 with file.transaction() as run:
-                    run.execute(
-                        "INSERT INTO memories (name, fingerprint, width, created, next_id, generation)"
-                        " VALUES (?, ?, ?, ?, 1, 0)",
-                        (name, fingerprint, width, time.time()),
-                    )
-                    seal(run, name)
-                found = _find(file, name)
-            info, memory = found
-            agree(info, fingerprint, width)
-        return SqliteStore(file, lock, info, memory, read_only)
+                    _insert(run, head)
+                record = file.read(lambda run: find(run, path, name))
+            assert record is not None
+            store = SqliteStore(file, lock, record, read_only)
+            agree(record.info, fingerprint, width, keep_sources)
+            store._use_metric(metric)
+        return store
     except BaseException:
         file.close()
         if lock is not None:
@@ -81,18 +74,24 @@ def open_sqlite(
 
 
 def list_sqlite(path: Path) -> list[MemoryInfo]:
+    def ask(run: Run) -> list[MemoryInfo]:
+        records = run.execute(f"SELECT {RECORD}, checksum FROM memories ORDER BY name").fetchall()
+        counted = run.execute("SELECT memory, SUM(rows) FROM classes GROUP BY memory").fetchall()
+        rows = {memory: number for memory, number in counted}
+        found = [Record(record, path) for record in records]
+        return [replace(record.info, rows=rows.get(record.id, 0)) for record in found]
+
     file = SqliteFile(path, create=False, read_only=True)
     try:
         with plain_errors(path):
-            return [
-                _info(record) for record in file.read(lambda run: run.execute(f"{MEMORIES} ORDER BY name").fetchall())
-            ]
+            return file.read(ask)
     finally:
         file.close()
 
 
 def delete_sqlite(path: Path, name: str) -> None:
-    with open_sqlite(path, name, None, None, read_only=False, timeout=0.0) as store:
+    options: dict[str, Any] = dict.fromkeys(("fingerprint", "width", "metric", "keep_sources", "identity"))
+    with open_sqlite(path, name, read_only=False, timeout=0.0, **options) as store:
         store._drop()
 
 
@@ -101,7 +100,7 @@ def backup_sqlite(path: Path, target: Path) -> None:
     try:
         with plain_errors(target):
             if target.exists():
-                raise StoreError(f"{target} is there already: back up to a new file")
+                raise StoreError(f"{target} exists already: back up to a new file")
             if not target.absolute().parent.is_dir():
                 raise StoreError(f"{target} cannot be made: the directory {target.absolute().parent} does not exist")
             file.backup(target)
@@ -109,296 +108,159 @@ def backup_sqlite(path: Path, target: Path) -> None:
         file.close()
 
 
-def _find(file: SqliteFile, name: str) -> tuple[MemoryInfo, int] | None:
-    record = file.read(lambda run: run.execute(f"{MEMORIES} WHERE name = ?", (checked_name(name),)).fetchone())
-    return record and (_info(record), record[-1])
+class Record:
+    """The record of a memory, compared with its checksum."""
+
+    def __init__(self, record: Sequence[Any], path: Path) -> None:
+        *cells, seal = record
+        self.id, name, identity, fingerprint, width, metric, kept, created, *moving = cells
+        if checksum(*cells) != seal:
+            raise StoreDamaged(
+                f"memory {name!r} in {path} is damaged (its own record is not as it was written): see "
+                "`apl memory verify`, restore it from a copy"
+            )
+        self.info = info_of((name, fingerprint, width, created, identity, kept), 0)
+        self.metric: Metric = metric
+        self.fixed = tuple(cells[:8])
+        self.next_id, self.generation, self.known_since, self.state = moving
 
 
-def _info(record: tuple[Any, ...]) -> MemoryInfo:
-    name, fingerprint, width, created, rows, _ = record
-    return MemoryInfo(name, fingerprint, width, created, FILE_SCHEMA, rows)
+def find(run: Run, path: Path, name: str) -> Record | None:
+    query = f"SELECT {RECORD}, checksum FROM memories WHERE name = %s"
+    found = run.execute(query, (checked_name(name),)).fetchone()
+    return None if found is None else Record(found, path)
 
 
-def seal(run: sqlite3.Connection, name: str) -> None:
-    """Give the record of a memory, which has just changed, its checksum."""
-    record = run.execute(f"SELECT {MEMORY_CONTENT} FROM memories WHERE name = ?", (name,)).fetchone()
-    run.execute("UPDATE memories SET checksum = ? WHERE name = ?", (checksum(*record), name))
+def _insert(run: Run, head: Sequence[object]) -> None:
+    (last,) = run.execute("SELECT COALESCE(MAX(id), 0) FROM memories").fetchone()
+    cells = (last + 1, *head, 1, 0, 0, None)
+    places = ", ".join(["%s"] * (len(cells) + 1))
+    run.execute(f"INSERT INTO memories ({RECORD}, checksum) VALUES ({places})", (*cells, checksum(*cells)))
 
 
-class SqliteStore(Store):
+class SqliteStore(SqlStore):
     """One memory of a SQLite file."""
 
-    def __init__(
-        self, file: SqliteFile, lock: WriterLock | None, info: MemoryInfo, memory: int, read_only: bool
-    ) -> None:
-        super().__init__(info.name, info.fingerprint, info.width, info.created, read_only)
+    one_of = "IN (SELECT value FROM json_each(%s))"
+    returns_generation = True
+
+    def __init__(self, file: SqliteFile, lock: WriterLock | None, record: Record, read_only: bool) -> None:
+        super().__init__(record.info, read_only)
         self.path = file.path
+        self.metric = self._kept_metric = record.metric
         self._file = file
         self._writer_lock = lock
-        self._memory = memory
+        self._memory = record.id
+        self._record_now = record
+        """As this store last wrote it. Only its one writer may rely on that."""
+        self._next_id = record.next_id
 
-    def _write(self, write: Write) -> None:
-        memory = self._memory
+    # --- the memory's record ----------------------------------------------------------------------
+
+    def _advance(self, run: Run, next_id: int, state: str | None) -> Callable[[], int]:
+        known = self._record_now
+        generation = known.generation + 1
+        known_since = max(known.known_since, generation - GENERATIONS_FOLLOWED)
+        state = known.state if state is None else state
+        moving = (max(known.next_id, next_id), generation, known_since, state)
+        changed = run.execute(
+            "UPDATE memories SET next_id = %s, generation = %s, known_since = %s, state = %s, checksum = %s"
+            " WHERE id = %s AND generation = %s RETURNING id",
+            (*moving, checksum(*known.fixed, *moving), self._memory, known.generation),
+        ).fetchone()
+        if changed is None:
+            self._state(run)
+            raise StoreBusy(
+                f"memory {self.name!r} in {self.path} was written by another process meanwhile; nothing was written: "
+                "open it anew"
+            )
+        self._moving = moving
+        return lambda: generation
+
+    @contextmanager
+    def _writing(self, write: Write | None = None) -> Iterator[Run]:
+        self._moving: tuple[int, int, int, str | None] | None = None
         with self._file.transaction() as run:
-            (generation,) = self._one(run, "SELECT generation + 1 FROM memories WHERE id = ?", memory)
-            gone = [(memory, id) for id in write.remove]
-            for table in ("rows", "payloads", "merged"):
-                run.executemany(f"DELETE FROM {table} WHERE memory = ? AND id = ?", gone)
-            run.executemany("INSERT INTO removed VALUES (?, ?, ?)", ((memory, generation, id) for _, id in gone))
-            self._put_rows(run, write.add, generation)
-            if write.update:
-                changes = {change.id: change for change in write.update}
-                current = self._fetched(run, list(changes), with_payloads=False)
-                self._put_rows(run, [updated_row(row, changes[row.id]) for row in current], generation)
-                self._put_payloads(run, changes)
-            self._put_merged(run, write)
-            run.executemany(
-                "INSERT INTO settings (memory, key, value, checksum) VALUES (?, ?, ?, ?)"
-                " ON CONFLICT (memory, key) DO UPDATE SET value = excluded.value, checksum = excluded.checksum",
-                ((memory, key, value, checksum(key, value)) for key, value in write.settings.items()),
-            )
-            self._put_receipts(run, write.receipts, generation)
-            forgotten = generation - GENERATIONS_FOLLOWED
-            run.execute("DELETE FROM removed WHERE memory = ? AND generation <= ?", (memory, forgotten))
-            run.execute(
-                "UPDATE memories SET next_id = max(next_id, ?), generation = ?, rows = rows + ?,"
-                " known_since = max(known_since, ?) WHERE id = ?",
-                (
-                    max((row.id + 1 for row in write.add), default=1),
-                    generation,
-                    len(write.add) - len(write.remove),
-                    forgotten,
-                    memory,
-                ),
-            )
-            seal(run, self.name)
+            yield run
+        if self._moving is not None:
+            now = self._record_now
+            now.next_id, now.generation, now.known_since, now.state = self._moving
 
-    def _put_rows(self, run: sqlite3.Connection, rows: Sequence[NewRow | Row], generation: int) -> None:
-        records = [
-            (
-                *(row.id, row.label, row.surprise_nats, row.written_at, row.source),
-                *(row.key.astype(KEY_DTYPE).tobytes(), row.count, row.extra, generation),
-            )
-            for row in rows
-        ]
-        run.executemany(
-            f"INSERT OR REPLACE INTO rows (memory, {ROW_CONTENT}, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            ((self._memory, *record, row_checksum(*record)) for record in records),
-        )
-        self._put_payloads(run, {row.id: row for row in rows if isinstance(row, NewRow)})
-
-    def _put_payloads(self, run: sqlite3.Connection, rows: Mapping[int, NewRow | RowUpdate]) -> None:
-        payloads = {id: row.payload for id, row in rows.items() if row.payload is not KEEP}
-        run.executemany(
-            "DELETE FROM payloads WHERE memory = ? AND id = ?",
-            ((self._memory, id) for id, payload in payloads.items() if payload is None),
-        )
-        run.executemany(
-            "INSERT OR REPLACE INTO payloads (memory, id, payload, checksum) VALUES (?, ?, ?, ?)",
-            (
-                (self._memory, id, payload, checksum(id, payload))
-                for id, payload in payloads.items()
-                if payload is not None
-            ),
-        )
-
-    def _put_receipts(self, run: sqlite3.Connection, receipts: Mapping[str, str], generation: int) -> None:
-        for key, value in receipts.items():
-            try:
-                run.execute(
-                    "INSERT INTO receipts (memory, key, value, generation, checksum) VALUES (?, ?, ?, ?, ?)",
-                    (self._memory, key, value, generation, checksum(key, value)),
-                )
-            except sqlite3.IntegrityError:
-                raise AlreadyAnswered(key) from None
-        if receipts:
-            run.execute(
-                "DELETE FROM receipts WHERE memory = ?1 AND key IN (SELECT key FROM receipts WHERE memory = ?1"
-                " ORDER BY generation DESC LIMIT -1 OFFSET ?2)",
-                (self._memory, RECEIPTS_KEPT),
-            )
-
-    def _receipt(self, key: str) -> str | None:
-        def ask(run: sqlite3.Connection) -> str | None:
-            query = "SELECT value, checksum FROM receipts WHERE memory = ? AND key = ?"
-            found = run.execute(query, (self._memory, key)).fetchone() if self._is_sealed(run) else None
-            if found is not None and checksum(key, found[0]) != found[1]:
-                raise self._damaged(f"the receipt {key!r} is not as it was written")
-            return None if found is None else found[0]
-
+    def _read(self, ask: Callable[[Run], Answer], snapshot: bool = True) -> Answer:
         return self._file.read(ask)
 
-    def _put_merged(self, run: sqlite3.Connection, write: Write) -> None:
-        for change in write.update:
-            if change.rebuilt:
-                run.execute("DELETE FROM merged WHERE memory = ? AND id = ?", (self._memory, change.id))
-        for row in (*write.add, *write.update):
-            query = "SELECT count(*) FROM merged WHERE memory = ? AND id = ?"
-            first = run.execute(query, (self._memory, row.id)).fetchone()[0] if row.merged else 0
-            for number, example in enumerate(row.merged, first):
-                record = (row.id, number, example.source, key_bytes(example.key))
-                run.execute(
-                    "INSERT INTO merged (memory, id, number, source, key, checksum) VALUES (?, ?, ?, ?, ?, ?)",
-                    (self._memory, *record, checksum(*record)),
-                )
+    def _state_query(self) -> tuple[str, tuple[object, ...]]:
+        return f"SELECT {RECORD}, checksum FROM memories WHERE id = %s", (self._memory,)
 
-    def _next_id(self) -> int:
-        if self._reserve_from:
-            # This is the one writer, and it has counted since it asked the file.
-            return self._reserve_from
-        query = "SELECT next_id FROM memories WHERE id = ?"
-        return self._file.read(lambda run: self._one(run, query, self._memory)[0])
+    def _as_state(self, record: Any) -> tuple[int, int, str | None]:
+        found = Record(self._found(record), self.path)
+        # A memory made anew may have the number of one that was deleted.
+        if found.info.identity != self.identity:
+            self._found(None)
+        return found.generation, found.known_since, found.state
 
-    def _merged(self, ids: list[int]) -> dict[int, list[MergedExample]]:
-        query = f"SELECT id, number, source, key, checksum FROM merged WHERE memory = ? AND id IN {LIST} ORDER BY id, number"
+    def _reserve(self, count: int) -> int:
+        self._next_id += count
+        return self._next_id - count
 
-        def ask(run: sqlite3.Connection) -> dict[int, list[MergedExample]]:
-            found: dict[int, list[MergedExample]] = {}
-            for *record, written in run.execute(query, (self._memory, json.dumps(ids))) if self._is_sealed(run) else ():
-                id, number, source, key = record
-                if checksum(*record) != written:
-                    raise self._damaged(f"example {number} of row {id} is not as it was written")
-                found.setdefault(id, []).append(MergedExample(source, key_of(key, self.width)))
-            return found
+    def _use_metric(self, metric: Metric | None) -> None:
+        if metric is None or metric == self.metric:
+            return
+        if not self.read_only:
+            known = self._record_now
+            known.fixed = (*known.fixed[:5], metric, *known.fixed[6:])
+            with self._writing() as run:
+                generation = self._advance(run, 1, None)()
+                run.execute("UPDATE memories SET metric = %s WHERE id = %s", (metric, self._memory))
+                self._sum_anew(run, metric, generation)
+            self._kept_metric = metric
+        self.metric = metric
 
-        return self._file.read(ask)
+    # --- how values travel ------------------------------------------------------------------------
 
-    def _merged_from(self, source: str) -> list[int]:
-        query = "SELECT DISTINCT id FROM merged WHERE memory = ? AND source = ? ORDER BY id"
-        return self._file.read(
-            lambda run: [id for (id,) in run.execute(query, (self._memory, source))] if self._is_sealed(run) else []
-        )
+    def _list(self, values: Sequence[int] | Sequence[str]) -> object:
+        return json.dumps(values)
 
-    def _changes(self, since: int) -> Changes | None:
-        def ask(run: sqlite3.Connection) -> Changes | None:
-            generation = self._generation_in(run)
-            if not self._is_sealed(run):
-                return None
-            (known_since,) = self._one(run, "SELECT known_since FROM memories WHERE id = ?", self._memory)
-            if since < known_since:
-                return None
-            query = "SELECT DISTINCT id FROM removed WHERE memory = ? AND generation > ? ORDER BY id"
-            removed = [id for (id,) in run.execute(query, (self._memory, since))]
-            return Changes(self._snapshot(self._records(run, "AND generation > ?", (since,)), generation), removed)
+    def _key_value(self, key: np.ndarray) -> object:
+        return key.astype("<f4").tobytes()
 
-        return self._file.read(ask)
+    def _sum_value(self, total: np.ndarray) -> object:
+        return total.astype("<f8").tobytes()
 
-    def _existing(self, ids: list[int]) -> list[int]:
-        query = f"SELECT id FROM rows WHERE memory = ? AND id IN {LIST} ORDER BY id"
-        return self._column(query, json.dumps(ids))
+    def _keys(self, cells: Sequence[bytes]) -> np.ndarray:
+        size = self.width * 4
+        for cell in cells:
+            if not isinstance(cell, bytes) or len(cell) != size:
+                raise self._damaged(f"a key has not {size} bytes")
+        # Copied, because an array over bytes would be read-only.
+        return np.frombuffer(b"".join(cells), "<f4").reshape(-1, self.width).astype(np.float32)
 
-    def _labelled(self, label: Label) -> list[int]:
-        return self._column("SELECT id FROM rows WHERE memory = ? AND label = ? ORDER BY id", label)
+    def _sum(self, cell: bytes) -> np.ndarray:
+        if len(cell) != self.width * 8:
+            raise self._damaged(f"the sum of a class has {len(cell)} bytes")
+        return np.frombuffer(cell, "<f8").astype(np.float64)
 
-    def _from_source(self, source: str) -> list[int]:
-        return self._column("SELECT id FROM rows WHERE memory = ? AND source = ? ORDER BY id", source)
+    def _place(self) -> str:
+        return str(self.path)
 
-    def _load(self) -> Snapshot:
-        return self._file.read(self._loaded)
-
-    def _loaded(self, run: sqlite3.Connection) -> Snapshot:
-        generation = self._generation_in(run)
-        records = self._records(run, "", ())
-        if self._is_sealed(run):
-            (expected,) = self._one(run, "SELECT rows FROM memories WHERE id = ?", self._memory)
-            if len(records) != expected:
-                raise self._damaged(f"{len(records)} rows are left of {expected}")
-        return self._snapshot(records, generation)
-
-    def _snapshot(self, records: list[tuple[Any, ...]], generation: int) -> Snapshot:
-        columns = zip(*records, strict=True) if records else [()] * 9
-        ids, labels, surprise, written_at, sources, keys, counts, extras, _ = columns
-        return Snapshot(
-            ids=np.array(ids, np.int64),
-            keys=self._keys(ids, keys),
-            labels=list(labels),
-            surprise_nats=np.array(surprise, np.float64),
-            written_at=np.array(written_at, np.float64),
-            sources=list(sources),
-            counts=np.array(counts, np.int64),
-            extras=list(extras),
-            generation=generation,
-        )
-
-    def _ids(self, after: int = 0, most: int | None = None) -> list[int]:
-        limit = -1 if most is None else most
-        return self._column("SELECT id FROM rows WHERE memory = ? AND id > ? ORDER BY id LIMIT ?", after, limit)
-
-    def _fetch(self, ids: list[int]) -> list[Row]:
-        return self._file.read(lambda run: self._fetched(run, ids))
-
-    def _fetched(self, run: sqlite3.Connection, ids: list[int], with_payloads: bool = True) -> list[Row]:
-        records = self._records(run, f"AND id IN {LIST}", (json.dumps(ids),))
-        payloads = self._payloads(run, f"AND id IN {LIST}", (json.dumps(ids),)) if with_payloads else {}
-        keys = self._keys([record[0] for record in records], [record[5] for record in records])
-        return [
-            Row(id, label, key, surprise, written_at, source, payloads.get(id), count, extra)
-            for (id, label, surprise, written_at, source, _, count, extra, _), key in zip(records, keys, strict=True)
-        ]
-
-    def _records(self, run: sqlite3.Connection, which: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
-        """Rows as they are stored, each compared with its checksum."""
-        if not self._is_sealed(run):
-            content = ROW_CONTENT.replace("count, extra, generation", "1, NULL, 0")
-            query = f"SELECT {content} FROM rows WHERE memory = ? {which} ORDER BY id"
-            return run.execute(query, (self._memory, *values)).fetchall()
-        query = f"SELECT {ROW_CONTENT}, checksum FROM rows WHERE memory = ? {which} ORDER BY id"
-        found = run.execute(query, (self._memory, *values)).fetchall()
-        for record in found:
-            if not holds(record):
-                raise self._damaged(f"row {record[0]} is not as it was written")
-        return [record[:-1] for record in found]
-
-    def _payloads(self, run: sqlite3.Connection, which: str, values: tuple[object, ...]) -> dict[int, bytes]:
-        kept = "checksum" if self._is_sealed(run) else "NULL"
-        query = f"SELECT id, payload, {kept} FROM payloads WHERE memory = ? {which}"
-        found = run.execute(query, (self._memory, *values)).fetchall()
-        if kept == "checksum":
-            for id, payload, written in found:
-                if checksum(id, payload) != written:
-                    raise self._damaged(f"the payload of row {id} is not as it was written")
-        return {id: payload for id, payload, _ in found}
-
-    def _settings(self, key: str | None = None) -> dict[str, str]:
-        def ask(run: sqlite3.Connection) -> dict[str, str]:
-            if not self._is_sealed(run):
-                return dict(run.execute("SELECT key, value FROM settings WHERE memory = ?", (self._memory,)))
-            query = "SELECT key, value, checksum FROM settings WHERE memory = ?"
-            found = run.execute(query, (self._memory,)).fetchall()
-            for key, value, written in found:
-                if checksum(key, value) != written:
-                    raise self._damaged(f"the setting {key!r} is not as it was written")
-            return {key: value for key, value, _ in found}
-
-        return self._file.read(ask)
-
-    def _count(self) -> int:
-        query = "SELECT count(*) FROM rows WHERE memory = ?"
-        return self._file.read(lambda run: self._one(run, query, self._memory)[0])
-
-    def _generation(self) -> int:
-        return self._file.read(self._generation_in)
-
-    def _generation_in(self, run: sqlite3.Connection) -> int:
-        if not self._is_sealed(run):
-            return self._one(run, "SELECT generation FROM memories WHERE id = ?", self._memory)[0]
-        record = self._one(run, f"SELECT {MEMORY_CONTENT}, checksum FROM memories WHERE id = ?", self._memory)
-        if checksum(*record[:-1]) != record[-1]:
-            raise self._damaged("its own record is not as it was written")
-        return record[6]
-
-    def _is_sealed(self, run: sqlite3.Connection) -> bool:
-        """Whether the file has checksums: not if it is of version 1 and nobody has opened it for writing since."""
-        return run.execute("PRAGMA user_version").fetchone()[0] >= 2
+    # --- looking after the file -------------------------------------------------------------------
 
     def _problems(self) -> list[str]:
-        return self._file.read(lambda run: sqlite_problems(run, self._memory, self.width, self._is_sealed(run)))
+        return self._file.read(lambda run: sqlite_problems(run, self._memory, self.width))
 
     def _drop(self) -> None:
-        with self._using(writing=True), self._file.transaction() as run:
-            for table in ("rows", "payloads", "settings", "merged", "removed", "receipts"):
-                run.execute(f"DELETE FROM {table} WHERE memory = ?", (self._memory,))
-            run.execute("DELETE FROM memories WHERE id = ?", (self._memory,))
+        with self._using(writing=True):
+            with self._file.transaction() as run:
+                for table in TABLES[1:]:
+                    run.execute(f"DELETE FROM {table} WHERE memory = %s", (self._memory,))
+                run.execute("DELETE FROM memories WHERE id = %s", (self._memory,))
+            self._erased()
+
+    def _erased(self) -> None:
+        self._file.truncate_log()
+
+    def _compact(self) -> None:
+        self._file.vacuum()
 
     def _close(self) -> None:
         with plain_errors(self.path):
@@ -410,28 +272,3 @@ class SqliteStore(Store):
 
     def _plain_errors(self) -> AbstractContextManager[None]:
         return plain_errors(self.path)
-
-    def _one(self, run: sqlite3.Connection, query: str, *values: object) -> tuple[Any, ...]:
-        record = run.execute(query, values).fetchone()
-        if record is None:
-            raise NoSuchMemory(f"memory {self.name!r} has been deleted from {self.path}")
-        return record
-
-    def _column(self, query: str, *values: object) -> list[int]:
-        return self._file.read(lambda run: [id for (id,) in run.execute(query, (self._memory, *values))])
-
-    def _damaged(self, what: str) -> StoreDamaged:
-        return StoreDamaged(
-            f"memory {self.name!r} in {self.path} is damaged ({what}): see `apl memory verify`, restore it from a copy"
-        )
-
-    def _keys(self, ids: Sequence[int], keys: Sequence[bytes]) -> np.ndarray:
-        size = self.width * KEY_DTYPE.itemsize
-        for id, key in zip(ids, keys, strict=True):
-            if len(key) != size:
-                raise StoreDamaged(
-                    f"row {id} of memory {self.name!r} has a key of {len(key)} bytes instead of {size}: "
-                    f"see `apl memory verify`"
-                )
-        # Copied, because an array over bytes would be read-only.
-        return np.frombuffer(b"".join(keys), KEY_DTYPE).reshape(-1, self.width).astype(np.float32)

@@ -1,12 +1,12 @@
-"""A SQLite file as a home of memories: opening it, its transactions, and its errors in plain words.
+"""A SQLite file of memories: opening it, its transactions, and its errors in plain words.
 
-Nothing here opens the file but SQLite itself: closing any other handle of it would drop the locks that SQLite
-holds for all connections of this process. What must be known beforehand is asked of an `immutable` connection, which
-takes no locks and leaves nothing beside the file.
+Only SQLite itself opens the file: closing any other handle of it would drop the locks that SQLite holds for all
+connections of this process. What must be known beforehand is asked of an `immutable` connection, which takes no locks and
+leaves nothing beside the file. The schema must be exactly ours: a file from elsewhere can hold views and triggers.
 
-A file is followed by its path. One that was deleted or replaced while open is noticed at the next call: SQLite would
-go on writing what nobody can find again. The write-ahead log is brought into the file about once a second, so
-that a plain copy of the file is a memory, too.
+A file is followed by its path. One that was deleted or replaced while open is noticed at the next call, where SQLite would
+go on writing to a file without a name. The write-ahead log is brought into the file about once a second, so that a plain
+copy of the file is a memory, too.
 """
 
 from __future__ import annotations
@@ -15,24 +15,47 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+
+import numpy as np
 
 from apl.durable_file import replace_durably
-from apl.store.errors import NewerSchema, NoSuchMemory, StoreBusy, StoreDamaged, StoreError
-from apl.store.sqlite_schema import APPLICATION_ID, FILE_SCHEMA, create_tables, migrate
+from apl.store.errors import NoSuchMemory, StoreBusy, StoreDamaged, StoreError
+from apl.store.schema import SCHEMA_VERSION, SQLITE_SCHEMA, other_schema
+from apl.store.sql import Answer, Run
 
+APPLICATION_ID = 0x41504C6D
+"""Written into the file's header: "APLm"."""
+PAGE_BYTES = 8192
+"""Keys of some hundred numbers fill such pages better than SQLite's default of 4096."""
 TRANSACTION_WAIT_SECONDS = 10.0
 """How long a write waits while another memory of the same file is being written."""
 CHECKPOINT_SECONDS = 1.0
-"""At least so often, if anything was written, the write-ahead log is brought into the file."""
+"""How soon after a write the write-ahead log is brought into the file."""
 LOOKED_AT_AGAIN_SECONDS = (0.02, 0.1, 0.3)
-"""Before a file is called damaged."""
+"""Waits before a file is called damaged."""
 SMALLEST_PAGE = 512
 """SQLite takes a file of a few bytes for an empty one, and would write over it."""
-Answer = TypeVar("Answer")
+
+
+class SqliteRun:
+    """A connection that takes `%s` for values, as the statements of `SqlStore` have them."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    def execute(self, statement: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
+        return self.connection.execute(statement.replace("%s", "?"), tuple(values))  # type: ignore[arg-type]
+
+    def executemany(self, statement: str, records: Sequence[Sequence[object]]) -> None:
+        self.connection.executemany(statement.replace("%s", "?"), records)  # type: ignore[arg-type]
+
+
+def add_sums(one: bytes, other: bytes) -> bytes:
+    """The sum of two sums of a class, as a function of the database."""
+    return (np.frombuffer(one, "<f8") + np.frombuffer(other, "<f8")).tobytes()
 
 
 class SqliteFile:
@@ -42,19 +65,22 @@ class SqliteFile:
         if sqlite3.sqlite_version_info < (3, 38):
             raise StoreError(f"memories in a file need SQLite 3.38, this Python has {sqlite3.sqlite_version}")
         self.path = path
-        # Writers that come by another name must meet at the same lock.
+        # Writers that come by a symbolic link must meet at the same lock.
         self.real = path.resolve()
         self.read_only = read_only
         self._turn = threading.RLock()
-        self._checkpointed = float("-inf")
         self._timer: threading.Timer | None = None
+        self._erase = False
         with plain_errors(path):
             _refuse_foreign_patiently(path, self.real, create)
             self._may_write = _may_write(path, self.real, read_only)
-            self._connect(create)
+            if create:
+                with suppress(FileExistsError):
+                    os.close(os.open(self.real, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            self._connect()
 
-    def _connect(self, create: bool) -> None:
-        mode = "mode=rwc" if create else "mode=rw"
+    def _connect(self) -> None:
+        mode = "mode=rw"
         self._immutable = False
         if not self._may_write:
             # Without a write-ahead log beside it the file is complete, and nothing has to be written to read it.
@@ -70,7 +96,7 @@ class SqliteFile:
             raise
 
     def _prepare_patiently(self) -> None:
-        """SQLite does not wait by itself for somebody who switches the file to its write-ahead log at this moment."""
+        """SQLite does not wait by itself for a process that switches the file to its write-ahead log at this moment."""
         until = time.monotonic() + TRANSACTION_WAIT_SECONDS
         while True:
             try:
@@ -90,17 +116,19 @@ class SqliteFile:
             if version is None:
                 raise NoSuchMemory(f"{self.path} holds no memories")
             return
+        run.create_function("add_sums", 2, add_sums, deterministic=True)
+        if version is None:
+            run.execute(f"PRAGMA page_size={PAGE_BYTES}")
         run.execute("PRAGMA journal_mode=WAL")
         run.execute("PRAGMA synchronous=FULL")
         run.execute("PRAGMA fullfsync=ON")
-        if version != FILE_SCHEMA:
+        # What is forgotten is overwritten.
+        run.execute("PRAGMA secure_delete=ON")
+        if version is None:
             with self._begun("BEGIN IMMEDIATE"):
-                # Somebody else may have made the tables in the meantime.
-                version = self._version()
-                if version is None:
-                    create_tables(run)
-                elif version < FILE_SCHEMA:
-                    migrate(run)
+                # Another process may have made the tables in the meantime.
+                if self._version() is None:
+                    _create_tables(run)
 
     def _version_now(self) -> int | None:
         with self._begun("BEGIN"):
@@ -108,44 +136,48 @@ class SqliteFile:
 
     def _version(self) -> int | None:
         """The version of the tables, None in an empty file; any other file is refused. Within a transaction, because
-        somebody may be making the tables at this moment."""
+        another process may be making the tables at this moment."""
         version = self.connection.execute("PRAGMA user_version").fetchone()[0]
         application = self.connection.execute("PRAGMA application_id").fetchone()[0]
-        _check_identity(self.path, version, application)
-        if application == APPLICATION_ID:
-            return version
-        if self.connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            raise StoreDamaged(f"{self.path} is not a memory: it is the SQLite file of another program")
-        return None
+        _check_version(self.path, version, application)
+        query = "SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
+        found = sorted(str(sql) for (sql,) in self.connection.execute(query))
+        if application != APPLICATION_ID:
+            if found:
+                raise StoreDamaged(f"{self.path} is not a memory: it is the SQLite file of another program")
+            return None
+        if found != sorted(_statements()):
+            raise StoreDamaged(f"{self.path} is not a memory as apl makes it: its tables are others; it was not opened")
+        return int(version)
 
     # --- transactions -----------------------------------------------------------------------------
 
     @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self) -> Iterator[Run]:
         """All that is written within happens, or nothing; it is on the disk afterwards."""
         with self._turn:
             self._require_still_there()
             with self._begun("BEGIN IMMEDIATE"):
-                yield self.connection
+                yield SqliteRun(self.connection)
             self._require_still_there()
             self._checkpoint_soon()
 
-    def read(self, ask: Callable[[sqlite3.Connection], Answer]) -> Answer:
+    def read(self, ask: Callable[[Run], Answer]) -> Answer:
         """The answer to questions about one and the same state of the file."""
         with self._turn:
             while True:
                 self._require_still_there()
                 if self._immutable and self._state() != self._seen:
                     self.connection.close()
-                    self._connect(create=False)
+                    self._connect()
                 try:
                     with self._begun("BEGIN"):
-                        answer = ask(self.connection)
+                        answer = ask(SqliteRun(self.connection))
                 except (sqlite3.Error, StoreError):
                     if self._immutable and self._state() != self._seen:
                         continue
                     raise
-                # Without locks, somebody may have written while we read.
+                # Without locks, another process may have written in the meantime.
                 if not self._immutable or self._state() == self._seen:
                     return answer
 
@@ -166,8 +198,8 @@ class SqliteFile:
             raise
 
     def _state(self) -> tuple[object, ...]:
-        """Changes when anybody writes."""
-        found = []
+        """Changes with every write."""
+        found: list[tuple[int, ...] | None] = []
         for path in (self.real, _beside(self.real, "-wal")):
             try:
                 stat = os.stat(path)
@@ -189,30 +221,47 @@ class SqliteFile:
     # --- the write-ahead log ----------------------------------------------------------------------
 
     def _checkpoint_soon(self) -> None:
-        if time.monotonic() - self._checkpointed >= CHECKPOINT_SECONDS:
-            self._checkpoint()
-        elif self._timer is None:
+        if self._timer is None:
             self._timer = threading.Timer(CHECKPOINT_SECONDS, self._checkpoint)
             self._timer.daemon = True
             self._timer.start()
 
     def _checkpoint(self) -> None:
         with self._turn:
-            self._timer, self._checkpointed = None, time.monotonic()
+            self._timer, mode = None, "TRUNCATE" if self._erase else "PASSIVE"
+            # What was written is safe in the log; SQLite tries again when the log is long, and at the end.
+            with suppress(sqlite3.Error):
+                busy, _, _ = self.connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+                self._erase = self._erase and bool(busy)
+
+    def truncate_log(self) -> None:
+        """Empty the write-ahead log, which still holds what was deleted; as soon as no reader needs it."""
+        with self._turn:
+            self._erase = True
+            self.connection.execute("PRAGMA busy_timeout=100")
             try:
-                self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
-            except sqlite3.Error:
-                # What was written is safe in the log; SQLite tries again when the log is long, and at the end.
-                pass
+                self._checkpoint()
+            finally:
+                self.connection.execute(f"PRAGMA busy_timeout={int(TRANSACTION_WAIT_SECONDS * 1000)}")
+            if self._erase:
+                self._checkpoint_soon()
+
+    def vacuum(self) -> None:
+        """Make the file as small as its content."""
+        with self._turn:
+            self._require_still_there()
+            self.connection.execute("VACUUM")
+            self.truncate_log()
 
     def backup(self, target: Path) -> None:
         """A copy of the whole file as it is at this moment, complete and durable when this returns."""
         part = target.with_name(f".{target.name}.part")
         part.unlink(missing_ok=True)
         try:
+            os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             copy = sqlite3.connect(part)
             try:
-                self.read(lambda run: run.backup(copy))
+                self._copy_to(copy)
                 # One file, with nothing beside it.
                 copy.execute("PRAGMA journal_mode=DELETE")
             finally:
@@ -222,12 +271,26 @@ class SqliteFile:
             part.unlink(missing_ok=True)
             raise
 
+    def _copy_to(self, copy: sqlite3.Connection) -> None:
+        self.read(lambda _: self.connection.backup(copy))
+
     def close(self) -> None:
         with self._turn:
             if self._timer is not None:
                 self._timer.cancel()
                 self._checkpoint()
             self.connection.close()
+
+
+def _statements() -> list[str]:
+    return [statement.strip() for statement in SQLITE_SCHEMA.split(";") if statement.strip()]
+
+
+def _create_tables(run: sqlite3.Connection) -> None:
+    for statement in _statements():
+        run.execute(statement)
+    run.execute(f"PRAGMA application_id={APPLICATION_ID}")
+    run.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
 
 @contextmanager
@@ -253,7 +316,7 @@ def _open(real: Path, mode: str) -> sqlite3.Connection:
 
 
 def _refuse_foreign_patiently(path: Path, real: Path, create: bool) -> None:
-    """Looked at without locks, a file into which somebody is just bringing the log may seem cut: it is looked at again."""
+    """Read without locks, a file into which another process brings the log may seem cut: it is read again."""
     for wait in (*LOOKED_AT_AGAIN_SECONDS, None):
         try:
             return _refuse_foreign(path, real, create)
@@ -295,7 +358,7 @@ def _refuse_foreign(path: Path, real: Path, create: bool) -> None:
         raise
     finally:
         look.close()
-    _check_identity(path, version, application)
+    _check_version(path, version, application)
     # SQLite itself does not notice when the last page has lost its end.
     if size < pages * page_size and not _in_the_making(real):
         raise StoreDamaged(f"{path} was cut short ({size} of {pages * page_size} bytes): restore it from a copy")
@@ -306,16 +369,13 @@ def _in_the_making(real: Path) -> bool:
     return any(_beside(real, log).exists() for log in ("-wal", "-journal"))
 
 
-def _check_identity(path: Path, version: int, application: int) -> None:
+def _check_version(path: Path, version: int, application: int) -> None:
     if application not in (0, APPLICATION_ID):
         raise StoreDamaged(f"{path} is not a memory: it is the SQLite file of another program")
     if application == APPLICATION_ID and version < 1:
         raise StoreDamaged(f"{path} has lost its version: its beginning is damaged, restore it from a copy")
-    if application == APPLICATION_ID and version > FILE_SCHEMA:
-        raise NewerSchema(
-            f"{path} was written by a later version of apl (schema {version}, this one reads up to "
-            f"{FILE_SCHEMA}): upgrade apl; the file was not touched"
-        )
+    if application == APPLICATION_ID and version != SCHEMA_VERSION:
+        raise other_schema(str(path), version)
 
 
 def _may_write(path: Path, real: Path, read_only: bool) -> bool:

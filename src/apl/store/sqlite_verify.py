@@ -3,87 +3,83 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from typing import Any
 
 import numpy as np
 
-from apl.store.contract import key_problems
-from apl.store.sqlite_schema import MEMORY_CONTENT, ROW_CONTENT, checksum, row_checksum
+from apl.store.rows import label_of
+from apl.store.schema import checksum, row_checksum
+from apl.store.sql import Run
 
-KEY_DTYPE = np.dtype("<f4")
-
-
-def holds(record: tuple[Any, ...]) -> bool:
-    """Whether a row's record, its checksum last, is as it was written. Damage may have changed types, too."""
-    try:
-        return row_checksum(*record[:-1]) == record[-1]
-    except Exception:
-        return False
+SEALED = (
+    ("payload", "payloads", "id, payload"),
+    ("setting", "settings", "name, value"),
+    ("receipt", "receipts", "name, value"),
+    ("a source's share of row", "shares", "id, source, total, count"),
+)
 
 
-def sqlite_problems(run: sqlite3.Connection, memory: int, width: int, sealed: bool) -> list[str]:
-    found = [line for (line,) in run.execute("PRAGMA integrity_check") if line != "ok"]
+def sqlite_problems(run: Run, memory: int, width: int) -> list[str]:
+    found = [line for (line,) in run.execute("PRAGMA integrity_check").fetchall() if line != "ok"]
     if found:
         return found
-
-    def column(query: str, *values: object) -> list[Any]:
-        return [value for (value,) in run.execute(query, (memory, *values))]
-
-    size = width * KEY_DTYPE.itemsize
-    wrong = run.execute(
-        "SELECT id, length(key) FROM rows WHERE memory = ? AND length(key) != ? ORDER BY id", (memory, size)
-    ).fetchall()
-    found += [f"row {id}: the key has {length} bytes instead of {size}" for id, length in wrong]
-    found += [
-        f"row {id}: the label is neither text nor an integer"
-        for id in column("SELECT id FROM rows WHERE memory = ? AND typeof(label) NOT IN ('text', 'integer')")
-    ]
-    found += [
-        f"row {id}: its id was never given out"
-        for id in column(
-            "SELECT rows.id FROM rows JOIN memories ON memories.id = memory"
-            " WHERE memory = ? AND (rows.id < 1 OR rows.id >= next_id) ORDER BY rows.id"
-        )
-    ]
-    found += [
-        f"payload {id} belongs to no row"
-        for id in column(
-            "SELECT id FROM payloads AS p WHERE memory = ?"
+    found = _wrong_rows(run, memory, width) + _wrong_classes(run, memory)
+    for table in ("payloads", "shares"):
+        query = (
+            f"SELECT DISTINCT id FROM {table} AS p WHERE memory = %s"
             " AND NOT EXISTS (SELECT 1 FROM rows WHERE memory = p.memory AND id = p.id)"
         )
-    ]
-    for key, value in run.execute("SELECT key, value FROM settings WHERE memory = ? ORDER BY key", (memory,)):
+        found += [f"{table[:-1]} {id} belongs to no row" for (id,) in run.execute(query, (memory,)).fetchall()]
+    for name, value in run.execute("SELECT name, value FROM settings WHERE memory = %s", (memory,)).fetchall():
         try:
             json.loads(value)
         except (ValueError, RecursionError):
-            found.append(f"setting {key!r}: its value is no JSON")
-    if not wrong:
-        records = run.execute("SELECT id, key FROM rows WHERE memory = ? ORDER BY id", (memory,)).fetchall()
-        keys = np.frombuffer(b"".join(key for _, key in records), KEY_DTYPE).reshape(-1, width)
-        found += key_problems([id for id, _ in records], keys)
-    return found + (_broken_seals(run, memory) if sealed else [])
-
-
-def _broken_seals(run: sqlite3.Connection, memory: int) -> list[str]:
-    found = []
-    record = run.execute(f"SELECT {MEMORY_CONTENT}, checksum FROM memories WHERE id = ?", (memory,)).fetchone()
-    if checksum(*record[:-1]) != record[-1]:
-        found.append("the memory's own record is not as it was written")
-    rows = 0
-    for row in run.execute(f"SELECT {ROW_CONTENT}, checksum FROM rows WHERE memory = ? ORDER BY id", (memory,)):
-        rows += 1
-        if not holds(row):
-            found.append(f"row {row[0]}: it is not as it was written")
-    if rows != record[7]:
-        found.append(f"{rows} rows are left of {record[7]}")
-    for what, table, content in (
-        ("payload", "payloads", "id, payload"),
-        ("setting", "settings", "key, value"),
-        ("receipt", "receipts", "key, value"),
-        ("example merged into row", "merged", "id, number, source, key"),
-    ):
-        for name, *rest, kept in run.execute(f"SELECT {content}, checksum FROM {table} WHERE memory = ?", (memory,)):
-            if checksum(name, *rest) != kept:
+            found.append(f"setting {name!r}: its value is no JSON")
+    for what, table, content in SEALED:
+        query = f"SELECT {content}, checksum FROM {table} WHERE memory = %s"
+        for name, *rest, seal in run.execute(query, (memory,)).fetchall():
+            if checksum(name, *rest) != seal:
                 found.append(f"{what} {name}: it is not as it was written")
     return found
+
+
+def _wrong_rows(run: Run, memory: int, width: int) -> list[str]:
+    (next_id,) = run.execute("SELECT next_id FROM memories WHERE id = %s", (memory,)).fetchone()
+    query = (
+        "SELECT id, label, surprise_nats, written_at, source, key, count, has_shares, generation, checksum"
+        " FROM rows WHERE memory = %s ORDER BY id"
+    )
+    found = []
+    for *cells, seal in run.execute(query, (memory,)).fetchall():
+        id, label, key = cells[0], cells[1], cells[5]
+        if not 0 < id < next_id:
+            found.append(f"row {id}: its id was never given out")
+        if not _is_label(label):
+            found.append(f"row {id}: the label is neither text nor an integer")
+        if len(key) != 4 * width:
+            found.append(f"row {id}: the key has {len(key)} bytes instead of {4 * width}")
+        elif not np.isfinite(np.frombuffer(key, "<f4")).all():
+            found.append(f"row {id}: the key contains NaN or infinity")
+        if row_checksum(*cells) != seal:
+            found.append(f"row {id}: it is not as it was written")
+    return found
+
+
+def _is_label(text: str) -> bool:
+    try:
+        label_of(text)
+    except (ValueError, IndexError):
+        return False
+    return text[0] in "ti"
+
+
+def _wrong_classes(run: Run, memory: int) -> list[str]:
+    """Classes whose stored counters are not those of their rows."""
+    query = "SELECT label, COUNT(*), SUM(count) FROM rows WHERE memory = %s GROUP BY label"
+    counted = {label: (rows, examples) for label, rows, examples in run.execute(query, (memory,)).fetchall()}
+    query = "SELECT label, rows, examples FROM classes WHERE memory = %s"
+    stored = {label: (rows, examples) for label, rows, examples in run.execute(query, (memory,)).fetchall()}
+    return [
+        f"class {label[1:]!r}: {counted.get(label, (0, 0))[0]} rows are left of {stored.get(label, (0, 0))[0]}"
+        for label in sorted(counted.keys() | stored.keys())
+        if counted.get(label) != stored.get(label)
+    ]

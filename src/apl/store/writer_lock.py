@@ -1,8 +1,8 @@
 """One writer per memory of a file: a lock that dies with its process.
 
 SQLite's own locks cover a whole file and one transaction; this one covers a single memory for as long as
-it is open. It is a lock on a file beside the memory's, never on the memory's own file: closing any handle of
-that would drop SQLite's locks. The operating system drops it when the process ends in whatever way.
+it is open. It locks a file beside the memory's, never the memory's own file: closing any handle of that would drop
+SQLite's locks. The operating system drops it when the process ends, however it ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class WriterLock:
     def __init__(self, file: Path, name: str, timeout: float) -> None:
         self._path = file.with_name(f"{file.name}-{name}.lock")
         # Not shared between threads: each store that is opened is a writer of its own.
-        self._lock = FileLock(self._path, thread_local=False)
+        self._lock = FileLock(self._path, mode=0o600, thread_local=False)
         try:
             self._lock.acquire(timeout=max(timeout, 0.0), poll_interval=RETRY_SECONDS)
         except Timeout:
@@ -32,11 +32,11 @@ class WriterLock:
                 f"memory {name!r} in {file} is open for writing elsewhere ({self._holder()}): "
                 "close it there, or open it here for reading only"
             ) from None
-        with suppress(OSError):  # a full disk: the lock holds, nobody is told whose it is
+        with suppress(OSError):  # a full disk: the lock holds, its holder is not named
             self._path.write_text(str(os.getpid()))
 
     def release(self) -> None:
-        # Unlinked while still locked: whoever was waiting for it sees that its name is gone, and begins anew.
+        # Unlinked while still locked: a process that waits for it sees that its name is gone, and begins anew.
         self._path.unlink(missing_ok=True)
         self._lock.release()
 

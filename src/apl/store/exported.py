@@ -1,0 +1,235 @@
+"""An exported memory: a directory of two files that any language can read, or a zip archive of these two.
+
+`memory.json` describes the memory and holds its settings, labels and sources; `rows.safetensors` holds ids, keys, surprise,
+times, counts, payloads and what each source contributed to a row (`share_…`). Versions 1 and 2 of the format are read too:
+they carry memories of earlier versions of apl over.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from safetensors import SafetensorError
+
+from apl.durable_file import replace_durably
+from apl.store.archive import pack, unpack
+from apl.store.contract import Store
+from apl.store.errors import OtherSchema, StoreDamaged, StoreError
+from apl.store.rows import NewRow, SourceShare
+from apl.store.settings import require_usable
+from apl.store.sources import by_source
+from apl.store.validation import checked_rows, encoded
+
+FORMAT = "apl-memory"
+FORMAT_VERSION = 3
+DESCRIPTION, ROWS = "memory.json", "rows.safetensors"
+STAYS = ("service retr", "merged memories")
+"""Settings that begin so are not copied: they are about rows and files of the memory itself."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An exported memory, read back and checked."""
+
+    fingerprint: str
+    width: int
+    settings: dict[str, Any]
+    rows: list[NewRow]
+
+
+def settings_that_travel(store: Store) -> dict[str, Any]:
+    return {name: value for name, value in store.settings().items() if not name.startswith(STAYS)}
+
+
+def export_memory(store: Store, directory: str | os.PathLike[str]) -> int:
+    """Write a memory to a new directory, or to one file if its name ends in `.zip`; returns the number of rows.
+
+    It appears whole or not at all.
+    """
+    target = Path(directory)
+    if target.exists():
+        raise StoreError(f"{target} exists already: export to a new directory")
+    rows = list(store.new_rows())
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    except OSError as error:
+        raise StoreError(f"{target} cannot be written: {error.strerror}") from error
+    try:
+        text = json.dumps(_description(store, rows), ensure_ascii=False, indent=1)
+        (partial / DESCRIPTION).write_text(text, encoding="utf-8")
+        safetensors.numpy.save_file(_arrays(rows, store.width), partial / ROWS)
+        if target.suffix == ".zip":
+            pack(partial, partial / "archive")
+            replace_durably(partial / "archive", target)
+            shutil.rmtree(partial)
+        else:
+            partial.chmod(0o755)
+            partial.rename(target)
+    except (OSError, SafetensorError) as error:
+        raise StoreError(f"{target} could not be written: {error}") from error
+    finally:
+        if partial.exists():
+            shutil.rmtree(partial, ignore_errors=True)
+    return len(rows)
+
+
+def _description(store: Store, rows: Sequence[NewRow]) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "name": store.name,
+        "fingerprint": store.fingerprint,
+        "width": store.width,
+        "created": store.created,
+        "settings": settings_that_travel(store),
+        "labels": [row.label for row in rows],
+        "sources": [row.source for row in rows],
+        "share_sources": [share.source for row in rows for share in row.shares],
+    }
+
+
+def _arrays(rows: Sequence[NewRow], width: int) -> dict[str, np.ndarray]:
+    shares = [share for row in rows for share in row.shares]
+    payloads = [row.payload for row in rows]
+    return {
+        "id": np.arange(1, len(rows) + 1, dtype=np.int64),
+        "key": np.array([row.key for row in rows], np.float32).reshape(len(rows), width),
+        "surprise_nats": np.array([row.surprise_nats for row in rows], np.float64),
+        "written_at": np.array([row.written_at for row in rows], np.float64),
+        "count": np.array([row.count for row in rows], np.int64),
+        # All payloads end to end; a size of -1 stands for none.
+        "payload": np.frombuffer(b"".join(payload for payload in payloads if payload is not None), np.uint8),
+        "payload_size": np.array([-1 if payload is None else len(payload) for payload in payloads], np.int64),
+        "shares": np.array([len(row.shares) for row in rows], np.int64),
+        "share_total": np.array([share.total for share in shares], np.float64).reshape(len(shares), width),
+        "share_count": np.array([share.count for share in shares], np.int64),
+    }
+
+
+def read_exported(path: str | os.PathLike[str], most_bytes: int | None = None) -> Exported:
+    """An exported memory, directory or archive, checked to the last row: what comes back can be written as it is."""
+    source = Path(path)
+    if not source.is_file():
+        return _read_directory(source, source)
+    with tempfile.TemporaryDirectory() as scratch:
+        unpack(source, Path(scratch), (DESCRIPTION, ROWS), most_bytes)
+        return _read_directory(Path(scratch), source)
+
+
+def _read_directory(directory: Path, source: Path) -> Exported:
+    try:
+        description = json.loads((directory / DESCRIPTION).read_text(encoding="utf-8"))
+        if description.get("format") != FORMAT:
+            raise StoreDamaged(f"{source} is no exported memory")
+        if description["format_version"] > FORMAT_VERSION:
+            raise OtherSchema(f"{source} was exported by a later version of apl: upgrade apl")
+        with np.errstate(all="ignore"):  # numbers that do not fit become infinite, and are refused as such
+            exported = _read(description, safetensors.numpy.load_file(directory / ROWS))
+    except OSError as error:
+        raise StoreError(f"{error.filename or source}: {error.strerror}") from error
+    except KeyError as error:
+        raise StoreDamaged(f"{source} is no exported memory, or a damaged one (it has no {error})") from error
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+        SafetensorError,
+    ) as error:
+        raise StoreDamaged(f"{source} is no exported memory, or a damaged one ({error})") from error
+    require_usable(exported.settings, str(source))
+    return exported
+
+
+def _read(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> Exported:
+    fingerprint, width = _of_type(description, "fingerprint", str), _of_type(description, "width", int)
+    settings, labels = _of_type(description, "settings", dict), _of_type(description, "labels", list)
+    if arrays["key"].shape != (len(labels), width):
+        raise ValueError(f"{len(labels)} labels, keys of shape {list(arrays['key'].shape)}")
+    encoded(settings)
+    version = description["format_version"]
+    shares = {1: _no_shares, 2: _merged_examples}.get(version, _shares)(description, arrays, width, len(labels))
+    rows = [
+        NewRow(*cells)
+        for cells in zip(
+            labels,
+            arrays["key"].astype(np.float32),
+            arrays["surprise_nats"].astype(np.float64).tolist(),
+            arrays["written_at"].astype(np.float64).tolist(),
+            _of_type(description, "sources", list),
+            _cut(arrays, "payload"),
+            arrays["count"].astype(np.int64).tolist() if version > 1 else [1] * len(labels),
+            shares,
+            strict=True,
+        )
+    ]
+    return Exported(fingerprint, width, settings, checked_rows(rows, width))
+
+
+Shares = list[tuple[SourceShare, ...]]
+"""Of each row."""
+
+
+def _no_shares(description: dict[str, Any], arrays: dict[str, np.ndarray], width: int, rows: int) -> Shares:
+    return [()] * rows
+
+
+def _shares(description: dict[str, Any], arrays: dict[str, np.ndarray], width: int, rows: int) -> Shares:
+    totals, counts = arrays["share_total"].astype(np.float64), arrays["share_count"].astype(np.int64).tolist()
+    sources = _of_type(description, "share_sources", list)
+    every = [SourceShare(*cells) for cells in zip(sources, totals, counts, strict=True)]
+    return [tuple(part) for part in _parts(every, arrays["shares"])]
+
+
+def _merged_examples(description: dict[str, Any], arrays: dict[str, np.ndarray], width: int, rows: int) -> Shares:
+    """Version 2 had a key for every merged example, some of them without."""
+    keys, sources = _cut(arrays, "merged_key"), _of_type(description, "merged_sources", list)
+    found: Shares = []
+    for part in _parts(list(zip(sources, keys, strict=True)), arrays["merged"]):
+        if any(key is None for _, key in part):
+            found.append(())
+            continue
+        examples = [SourceShare(source, _key(key or b"", width)) for source, key in part]
+        found.append(tuple(by_source(examples).values()))
+    return found
+
+
+def _key(content: bytes, width: int) -> np.ndarray:
+    return np.frombuffer(content, f"<f{len(content) // width}").astype(np.float64)
+
+
+def _parts(items: list[Any], sizes: np.ndarray) -> list[list[Any]]:
+    """The items, as many for each row as the sizes say."""
+    numbers, rest = sizes.astype(np.int64).tolist(), iter(items)
+    if min(numbers, default=0) < 0 or sum(numbers) != len(items):
+        raise ValueError("the numbers of shares do not add up")
+    return [list(itertools.islice(rest, size)) for size in numbers]
+
+
+def _of_type(description: dict[str, Any], name: str, kind: type) -> Any:
+    value = description[name]
+    if type(value) is not kind:
+        raise TypeError(f"{name} is of type {type(value).__name__}")
+    return value
+
+
+def _cut(arrays: dict[str, np.ndarray], name: str) -> list[bytes | None]:
+    joined, sizes = arrays[name].astype(np.uint8).tobytes(), arrays[f"{name}_size"].astype(np.int64).tolist()
+    present = [max(0, size) for size in sizes]
+    if sum(present) != len(joined):
+        raise ValueError(f"the sizes of {name} do not add up")
+    ends = itertools.accumulate(present)
+    return [None if size < 0 else joined[end - size : end] for size, end in zip(sizes, ends, strict=True)]
