@@ -1,4 +1,4 @@
-"""What every memory promises, whatever its home: one suite over RAM, SQLite, PostgreSQL and Milvus."""
+"""What every memory promises, whatever its backend: one suite over RAM, SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ import pytest
 from apl.store import (
     AlreadyAnswered,
     FingerprintMismatch,
-    MergedExample,
+    Forgotten,
     NewRow,
     NoSuchMemory,
     Row,
+    RowChanged,
     RowUpdate,
+    SourceShare,
     Store,
     StoreBusy,
     StoreError,
@@ -40,7 +42,7 @@ numbers = count()
 
 
 @dataclass
-class Home:
+class Place:
     """A place for one new memory of a test, and a way to open it."""
 
     kind: str
@@ -55,40 +57,28 @@ class Home:
         return store
 
 
-def emptied(url: str, name: str) -> str:
-    """The one memory that all tests on Milvus share, as if new: the server takes seconds to make one."""
-    with open_store(url, name, fingerprint="encoder-1", width=WIDTH) as store:
-        store.delete(store.load().ids.tolist())
-        # With the totals of classes, which are none.
-        store._notes.erase()
-    return name
-
-
-def new_home(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
+def new_place(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     match kind:
         case "ram":
-            home = Home("ram", "ram:", "memory")
+            place = Place("ram", "ram:", "memory")
         case "sqlite":
-            home = Home("sqlite", str(tmp_path / "test.apl"), "memory")
-        case "postgres":
-            home = Home("postgres", request.getfixturevalue("postgres_url"), f"memory-{next(numbers)}")
+            place = Place("sqlite", str(tmp_path / "test.apl"), "memory")
         case _:
-            url = request.getfixturevalue("milvus_url")
-            home = Home("milvus", url, emptied(url, "memory"))
-    yield home
-    for store in home.opened:
+            place = Place("postgres", request.getfixturevalue("postgres_url"), f"memory-{next(numbers)}")
+    yield place
+    for store in place.opened:
         store.close()
 
 
-@pytest.fixture(params=["ram", "sqlite", "postgres", "milvus"])
-def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
-    yield from new_home(request.param, request, tmp_path)
+@pytest.fixture(params=["ram", "sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    yield from new_place(request.param, request, tmp_path)
 
 
-@pytest.fixture(params=["sqlite", "postgres", "milvus"])
-def lasting(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
-    """A home in which a memory outlives its store."""
-    yield from new_home(request.param, request, tmp_path)
+@pytest.fixture(params=["sqlite", "postgres"])
+def lasting(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """A place in which a memory outlives its store."""
+    yield from new_place(request.param, request, tmp_path)
 
 
 def row(label: str | int = "a", value: float = 0.0, **more: Any) -> NewRow:
@@ -99,12 +89,12 @@ def seen(stored: Row) -> tuple[Any, ...]:
     """A row in a form that can be compared."""
     return (
         *(stored.id, type(stored.label), stored.label, stored.key.tolist()),
-        *(stored.surprise_nats, stored.written_at, stored.source, stored.payload, stored.count, stored.extra),
+        *(stored.surprise_nats, stored.written_at, stored.source, stored.payload, stored.count),
     )
 
 
-def test_rows_come_back_exactly_as_they_were_written(home: Home) -> None:
-    store = home.open()
+def test_rows_come_back_exactly_as_they_were_written(place: Place) -> None:
+    store = place.open()
     assert store.count() == 0 and store.load().keys.shape == (0, WIDTH) and list(store.rows()) == []
     rng = np.random.default_rng(0)
     labels = [
@@ -150,7 +140,7 @@ def test_rows_come_back_exactly_as_they_were_written(home: Home) -> None:
         store.row(999)
 
 
-def test_a_closed_memory_can_be_opened_again_and_is_the_same(lasting: Home) -> None:
+def test_a_closed_memory_can_be_opened_again_and_is_the_same(lasting: Place) -> None:
     with lasting.open() as store:
         store.append(
             [row("a", 1.0, source="s", payload=b"p"), row(3, 2.0)],
@@ -164,27 +154,27 @@ def test_a_closed_memory_can_be_opened_again_and_is_the_same(lasting: Home) -> N
     assert again.settings() == {"sigma": 0.75, "seen": [1, None]} and again.info == info
 
 
-def test_an_id_is_never_given_twice(lasting: Home) -> None:
+def test_an_id_is_never_given_twice(lasting: Place) -> None:
     with lasting.open() as store:
         ids = store.append([row(), row()])
         assert store.delete([ids[1]]) == [ids[1]]
     assert lasting.open().append([row()])[0] > ids[1]
 
 
-def test_rows_are_deleted_by_id_label_and_source(home: Home) -> None:
-    store = home.open()
+def test_rows_are_deleted_by_id_label_and_source(place: Place) -> None:
+    store = place.open()
     a, b, c, d, e = store.append([row("7"), row(7), row(7, source="x"), row("b", source="x"), row("b", source="y")])
     assert store.delete_label(7) == [b, c]
     assert store.delete_label(7) == [] and store.delete_label("nothing") == []
-    assert store.delete_source("x") == [d] and store.delete_source("nowhere") == []
+    assert store.forget_source("x").gone == [d] and store.forget_source("nowhere") == Forgotten([], [])
     assert store.delete([e, 999, e]) == [e]
     assert store.load().ids.tolist() == [a]
     with pytest.raises(StoreError):
         store.payload(b)
 
 
-def test_replacing_happens_altogether_or_not_at_all(home: Home) -> None:
-    store = home.open()
+def test_replacing_happens_altogether_or_not_at_all(place: Place) -> None:
+    store = place.open()
     old = store.append([row("a", 1.0), row("b", 2.0)])
     new = store.replace([old[0]], [row("c", 3.0)], settings={"n": 1})
     assert store.load().ids.tolist() == [old[1], *new] and store.settings() == {"n": 1}
@@ -193,45 +183,145 @@ def test_replacing_happens_altogether_or_not_at_all(home: Home) -> None:
     assert store.load().labels == ["b", "c"] and store.settings() == {"n": 1}
 
 
-def test_a_merge_changes_a_row_in_place_and_keeps_what_was_merged(home: Home) -> None:
-    store = home.open()
+def share(source: str | None, value: float, count: int = 1) -> SourceShare:
+    return SourceShare(source, np.full(WIDTH, value * count, np.float64), count)
+
+
+def kept(store: Store, id: int) -> dict[str | None, tuple[int, list[float]]]:
+    """The shares of a row: count and mean of each source."""
+    found = store.shares([id]).get(id, [])
+    assert len({one.source for one in found}) == len(found)
+    return {one.source: (one.count, (one.total / one.count).tolist()) for one in found}
+
+
+def test_a_merge_changes_a_row_in_place_and_keeps_what_each_source_contributed(place: Place) -> None:
+    store = place.open()
     a, b = store.append([row("a", 1.0, source="s", payload=b"old"), row("b", 2.0)])
+    before = store.row(a).generation
     mean = np.full(WIDTH, 1.5, np.float32)
-    examples = (
-        MergedExample("s", np.full(WIDTH, 1.0, np.float32)),
-        MergedExample("t", np.full(WIDTH, 2.0, np.float16)),
-        MergedExample(None, None),
-    )
-    store.replace(
-        [],
-        [row("c", 3.0, count=5, extra=b"spread")],
-        update=[RowUpdate(a, key=mean, count=3, extra=b"\0\1", merged=examples)],
-        settings={"n": 1},
-    )
-    assert store.load().ids.tolist()[:2] == [a, b] and store.load().counts.tolist() == [3, 1, 5]
-    assert store.load().extras == [b"\0\1", None, b"spread"] and store.load().keys[0].tolist() == mean.tolist()
+    change = RowUpdate(a, key=mean, count=2, shares=(share("t", 2.0),), seen_generation=before)
+    store.replace([], [row("c", 3.0, count=5)], update=[change], settings={"n": 1})
+    assert store.load().ids.tolist()[:2] == [a, b] and store.load().counts.tolist() == [2, 1, 5]
     merged = store.row(a)
-    assert (merged.label, merged.source, merged.payload, merged.count) == ("a", "s", b"old", 3)
-    kept = store.merged(a)
-    assert [example.source for example in kept] == ["s", "t", None] and kept[2].key is None
-    assert kept[0].key.dtype == np.float32 and kept[1].key.dtype == np.float16 and kept[1].key.tolist() == [2.0] * WIDTH
-    assert store.merged(b) == [] and store.merged_from("t") == [a] and store.merged_from("nowhere") == []
-    store.replace([], [], update=[RowUpdate(a, count=4, merged=(MergedExample("u"),))])
-    assert [example.source for example in store.merged(a)] == ["s", "t", None, "u"]
-    # Forgetting a source: the row is built anew from the others.
-    rebuilt = (MergedExample("t", np.full(WIDTH, 2.0, np.float32)),)
-    update = RowUpdate(a, key=rebuilt[0].key, count=1, source="t", payload=None, label=7, merged=rebuilt, rebuilt=True)
-    store.replace([], [], update=[update])
-    now = store.row(a)
-    assert (now.label, now.source, now.payload, now.count, now.key.tolist()) == (7, "t", None, 1, [2.0] * WIDTH)
-    assert len(store.merged(a)) == 1 and store.merged_from("s") == [] and store.merged_from("t") == [a]
-    assert store.nearest(np.full(WIDTH, 2.0, np.float32), 1).distances.tolist() == [0.0]
+    assert (merged.label, merged.source, merged.payload, merged.count) == ("a", "s", b"old", 2)
+    assert merged.has_shares and merged.generation > before and merged.key.tolist() == mean.tolist()
+    assert kept(store, a) == {"s": (1, [1.0] * WIDTH), "t": (1, [2.0] * WIDTH)} and kept(store, b) == {}
+    assert store.rows_of_source("t") == store.rows_of_source("s") == [a] and store.rows_of_source("nowhere") == []
+    # Shares of one source add up; examples without a source are one share.
+    more = (share("t", 4.0), share(None, 5.0), share(None, 7.0))
+    store.replace([], [], update=[RowUpdate(a, key=np.full(WIDTH, 3.8, np.float32), count=5, shares=more)])
+    assert kept(store, a) == {"s": (1, [1.0] * WIDTH), "t": (2, [3.0] * WIDTH), None: (2, [6.0] * WIDTH)}
+    assert sorted(store.sources()) == [("s", "a"), ("t", "a")]
+    assert store.nearest(np.full(WIDTH, 3.8, np.float32), 1).distances.tolist() == [0.0]
     store.delete([a])
-    assert store.merged(a) == [] and store.merged_from("t") == [] and verify(store) == []
+    assert kept(store, a) == {} and store.rows_of_source("t") == [] and verify(store) == []
 
 
-def test_a_merge_that_cannot_be_whole_does_not_happen(home: Home) -> None:
-    store = home.open()
+def test_nothing_is_kept_of_merged_examples_without_a_source(place: Place) -> None:
+    store = place.open()
+    a, b = store.append([row("a", 1.0), row("b", 1.0, source="s")])
+    for size in range(2, 6):
+        update = [RowUpdate(a, key=np.full(WIDTH, size, np.float32), count=size, shares=(share(None, 9.0),))]
+        # Nor of those of the row's own source: the row says it all.
+        update += [RowUpdate(b, key=np.full(WIDTH, 2.0, np.float32), count=size, shares=(share("s", 2.0),))]
+        store.replace([], [], update=update)
+    assert store.shares([a, b]) == {} and not store.row(b).has_shares
+    # The first named example makes a share of what was there before.
+    store.replace(
+        [], [], update=[RowUpdate(a, key=np.full(WIDTH, 5.5, np.float32), count=6, shares=(share("t", 8.0),))]
+    )
+    assert kept(store, a) == {None: (5, [5.0] * WIDTH), "t": (1, [8.0] * WIDTH)}
+    # A count that grows without shares is of examples without a source.
+    store.replace([], [], update=[RowUpdate(a, key=np.full(WIDTH, 5.0, np.float32), count=7)])
+    assert kept(store, a)[None][0] == 6
+    np.testing.assert_allclose(kept(store, a)[None][1], (35 - 8) / 6)
+    with pytest.raises(ValueError, match="more examples than it gains; nothing was written"):
+        store.replace([], [], update=[RowUpdate(a, count=8, shares=(share("t", 1.0, 3),))])
+
+
+def test_forgetting_a_source_leaves_the_mean_of_the_others(place: Place) -> None:
+    store = place.open()
+    alone, first, later = store.append(
+        [row("a", 1.0, source="x"), row("a", 1.0, source="x", payload=b"p"), row("a", 1.0, source="y", payload=b"q")],
+        settings={"readers": {"w": 1}, "other": 2},
+    )
+    for id, source in ((first, "y"), (later, "x")):
+        shares = (share(source, 3.0), share(None, 5.0))
+        store.replace([], [], update=[RowUpdate(id, key=np.full(WIDTH, 3.0, np.float32), count=3, shares=shares)])
+    assert store.rows_of_source("x") == [alone, first, later]
+    generation = store.generation()
+    assert store.forget_source("x", settings={"readers": None}) == Forgotten([alone], [first, later])
+    assert store.generation() == generation + 1 and store.settings() == {"readers": None, "other": 2}
+    # The row that x began has lost its picture; its source is one of the others.
+    one, other = store.row(first), store.row(later)
+    assert (one.key.tolist(), one.count, one.payload) == ([4.0] * WIDTH, 2, None) and one.source != "x"
+    assert (other.key.tolist(), other.count, other.source, other.payload) == ([3.0] * WIDTH, 2, "y", b"q")
+    assert store.rows_of_source("x") == [] and kept(store, later) == {"y": (1, [1.0] * WIDTH), None: (1, [5.0] * WIDTH)}
+    assert {t.label: (t.rows, t.examples) for t in store.totals().classes} == {"a": (2, 4)}
+    np.testing.assert_allclose(store.totals().classes[0].total, [14.0] * WIDTH)
+    assert store.forget_source("y") == Forgotten([], [first, later]) and store.shares([first, later]) == {}
+    assert store.load().keys.tolist() == [[5.0] * WIDTH] * 2 and store.load().sources == [None, None]
+    assert verify(store) == []
+
+
+def test_without_sources_rows_are_all_that_is_kept(place: Place) -> None:
+    store = place.open(keep_sources=False)
+    (a,) = store.append([row("a", 1.0, source="x")])
+    store.replace(
+        [], [], update=[RowUpdate(a, key=np.full(WIDTH, 2.0, np.float32), count=2, shares=(share("y", 3.0),))]
+    )
+    assert store.row(a).source is None and store.shares([a]) == {} and store.sources() == []
+    with pytest.raises(StoreError, match="keeps no sources"):
+        store.forget_source("x")
+    assert not store.info.keep_sources
+    if place.kind != "ram":
+        store.close()
+        with pytest.raises(StoreError, match="keep_sources=False: that cannot change"):
+            place.open(keep_sources=True)
+        assert not place.open().keep_sources
+
+
+def test_an_update_of_a_row_that_has_changed_is_refused(place: Place) -> None:
+    store = place.open()
+    (a,) = store.append([row("a", 1.0)])
+    seen = store.row(a).generation
+    store.replace([], [], update=[RowUpdate(a, count=2, seen_generation=seen)])
+    generation = store.generation()
+    for write in (
+        lambda: store.replace([], [row("b")], update=[RowUpdate(a, count=3, seen_generation=seen)]),
+        lambda: store.replace([a], [row("b")], seen={a: seen}),
+    ):
+        with pytest.raises(RowChanged, match=f"row {a} has been changed .*nothing was written"):
+            write()
+    assert store.generation() == generation and store.count() == 1
+
+
+def test_a_source_or_a_label_too_long_for_an_index_is_refused_alone(place: Place) -> None:
+    store = place.open()
+    for wrong in (row("a", source="東" * 1000), row("東" * 1000)):
+        with pytest.raises(ValueError, match="has 3000 bytes, the most is 2000; nothing was written"):
+            store.append([wrong])
+    with pytest.raises(ValueError, match="3000 bytes"):
+        store.replace([], [row("a")], receipts={"東" * 1000: 1})
+    longest = "東" * 666
+    (id,) = store.append([row(longest, source=longest)])
+    assert store.rows_of_source(longest) == store.ids_of_label(longest) == [id]
+
+
+def test_every_memory_has_an_identity_of_its_own(lasting: Place) -> None:
+    with lasting.open() as store, lasting.open("another") as other:
+        identity = store.identity
+        assert len(identity) == 32 and identity != other.identity
+    assert lasting.open().identity == identity
+    assert {info.name: info.identity for info in list_memories(lasting.url)}[lasting.name] == identity
+    lasting.opened[-1].close()
+    delete_memory(lasting.url, lasting.name)
+    assert lasting.open().identity != identity
+    delete_memory(lasting.url, "another")
+
+
+def test_a_merge_that_cannot_be_whole_does_not_happen(place: Place) -> None:
+    store = place.open()
     (a,) = store.append([row("a", 1.0)])
     generation = store.generation()
     for update, error in (
@@ -239,7 +329,7 @@ def test_a_merge_that_cannot_be_whole_does_not_happen(home: Home) -> None:
         ([RowUpdate(a, count=2), RowUpdate(a, count=3)], "updated twice"),
         ([RowUpdate(a, count=0)], "at least one example"),
         ([RowUpdate(a, key=np.full(WIDTH, math.nan, np.float32))], "NaN"),
-        ([RowUpdate(a, extra=b"x" * 5000)], "5000 bytes"),
+        ([RowUpdate(a, count=2, shares=(SourceShare("s", np.zeros(3)),))], "4 finite numbers"),
     ):
         with pytest.raises((StoreError, ValueError), match=f"{error}.*nothing was written"):
             store.replace([], [row("b")], update=update, settings={"n": 1})
@@ -248,8 +338,8 @@ def test_a_merge_that_cannot_be_whole_does_not_happen(home: Home) -> None:
     assert store.load().counts.tolist() == [1] and store.settings() == {} and store.generation() == generation
 
 
-def test_an_id_is_known_before_its_row_is_written(home: Home) -> None:
-    store = home.open()
+def test_an_id_is_known_before_its_row_is_written(place: Place) -> None:
+    store = place.open()
     (before,) = store.append([row("a")])
     first, second, third = store.reserve(3)
     assert before < first < second < third
@@ -262,7 +352,7 @@ def test_an_id_is_known_before_its_row_is_written(home: Home) -> None:
     assert store.append([row("late", id=third)]) == [third] and store.count() == 5
 
 
-def test_a_receipt_is_written_with_its_rows_and_once(lasting: Home) -> None:
+def test_a_receipt_is_written_with_its_rows_and_once(lasting: Place) -> None:
     with lasting.open() as store:
         (id,) = store.reserve()
         store.replace([], [row("a", id=id)], receipts={"key": {"row": id, "é": [None]}})
@@ -274,7 +364,7 @@ def test_a_receipt_is_written_with_its_rows_and_once(lasting: Home) -> None:
     assert again.settings() == {}
 
 
-def test_a_copy_can_follow_its_memory(lasting: Home) -> None:
+def test_a_copy_can_follow_its_memory(lasting: Place) -> None:
     writer = lasting.open()
     chance = random.Random(3)
     reader = lasting.open(read_only=True)
@@ -282,7 +372,7 @@ def test_a_copy_can_follow_its_memory(lasting: Home) -> None:
     copy = {int(id): start.labels[n] for n, id in enumerate(start.ids)}
     counts = dict.fromkeys(copy, 1)
     generation = start.generation
-    for step in range(6 if lasting.kind == "milvus" else 25):
+    for step in range(25):
         for _ in range(chance.randrange(3)):
             ids = writer.load().ids.tolist()
             some = chance.sample(ids, min(len(ids), chance.randrange(3)))
@@ -304,8 +394,8 @@ def test_a_copy_can_follow_its_memory(lasting: Home) -> None:
     assert reader.changes(generation).removed == [] and len(reader.changes(generation).rows) == 0
 
 
-def test_one_bad_row_keeps_the_whole_batch_out(home: Home) -> None:
-    store = home.open()
+def test_one_bad_row_keeps_the_whole_batch_out(place: Place) -> None:
+    store = place.open()
     bad: list[tuple[NewRow, type[Exception], str]] = [
         (row("a", math.nan), ValueError, "NaN"),
         (NewRow("a", np.zeros(WIDTH + 1, np.float32)), ValueError, "has 4 numbers"),
@@ -325,15 +415,15 @@ def test_one_bad_row_keeps_the_whole_batch_out(home: Home) -> None:
     assert store.append([]) == []
 
 
-def test_settings_are_kept_apart_from_one_another(home: Home) -> None:
-    store = home.open()
+def test_settings_are_kept_apart_from_one_another(place: Place) -> None:
+    store = place.open()
     assert store.settings() == {}
     store.update_settings({"a": 1, "text": "'\"é"})
     store.update_settings({"a": {"deep": [True, None]}})
     assert store.settings() == {"a": {"deep": [True, None]}, "text": "'\"é"}
 
 
-def test_a_reader_learns_that_the_memory_has_changed(lasting: Home) -> None:
+def test_a_reader_learns_that_the_memory_has_changed(lasting: Place) -> None:
     writer = lasting.open()
     ids = writer.append([row("a", 1.0)])
     reader = lasting.open(read_only=True)
@@ -358,17 +448,9 @@ def test_a_reader_learns_that_the_memory_has_changed(lasting: Home) -> None:
             forbidden()
 
 
-def test_a_memory_has_one_writer(lasting: Home) -> None:
+def test_a_memory_has_one_writer(lasting: Place) -> None:
     first = lasting.open()
     first.append([row("a")])
-    if lasting.kind == "milvus":
-        # No locks there: the newcomer has it, and the first is told so.
-        with lasting.open() as second:
-            with pytest.raises(StoreBusy, match="elsewhere; nothing was written"):
-                first.append([row("b")])
-            second.append([row("c")])
-            assert second.load().labels == ["a", "c"]
-        return
     with pytest.raises(StoreBusy, match="open for writing elsewhere"):
         lasting.open()
     with pytest.raises(StoreBusy):
@@ -380,8 +462,8 @@ def test_a_memory_has_one_writer(lasting: Home) -> None:
     assert lasting.open(timeout=20.0).load().labels == ["a", "b"]
 
 
-def test_the_nearest_rows_are_the_true_ones_and_the_older_first_among_equals(home: Home) -> None:
-    store = home.open()
+def test_the_nearest_rows_are_the_true_ones_and_the_older_first_among_equals(place: Place) -> None:
+    store = place.open()
     rng = np.random.default_rng(1)
     keys = rng.standard_normal((60, WIDTH)).astype(np.float32)
     keys[40:] = keys[:20]
@@ -401,8 +483,8 @@ def test_the_nearest_rows_are_the_true_ones_and_the_older_first_among_equals(hom
         store.nearest(keys[0, :2], 1)
 
 
-def test_recalled_rows_are_the_nearest_and_totals_are_those_of_the_rows(home: Home) -> None:
-    store, model = home.open(), RamStore("model", "encoder-1", WIDTH)
+def test_recalled_rows_are_the_nearest_and_totals_are_those_of_the_rows(place: Place) -> None:
+    store, model = place.open(), RamStore("model", "encoder-1", WIDTH)
     assert store.recall(np.zeros((2, WIDTH), np.float32), 3).ids.tolist() == [[-1] * 3] * 2
     assert store.totals().classes == []
     rng = np.random.default_rng(2)
@@ -442,19 +524,19 @@ def test_recalled_rows_are_the_nearest_and_totals_are_those_of_the_rows(home: Ho
     assert store.class_counts()[2] == (1, 1) and store.totals(store.generation()).complete == after.complete
 
 
-def test_nearness_and_totals_follow_the_metric(home: Home) -> None:
-    if home.kind == "ram":
+def test_nearness_and_totals_follow_the_metric(place: Place) -> None:
+    if place.kind == "ram":
         pytest.skip("a memory in RAM is opened once")
     rng = np.random.default_rng(3)
     keys = (rng.standard_normal((20, WIDTH)) * rng.uniform(0.5, 5, (20, 1))).astype(np.float32)
-    with home.open() as store:
+    with place.open() as store:
         ids = store.append([NewRow(n % 2, key, count=1 + n) for n, key in enumerate(keys)])
     direction = keys / np.linalg.norm(keys, axis=1, keepdims=True)
     asked = rng.standard_normal((1, WIDTH)).astype(np.float32)
     distance = np.linalg.norm(direction - asked / np.linalg.norm(asked), axis=1)
     for read_only in (False, True):
         # What was kept by lengths is worked out anew once; from then on the memory knows.
-        with home.open(metric="cosine", read_only=read_only) as store:
+        with place.open(metric="cosine", read_only=read_only) as store:
             found = store.recall(asked, 5)
             assert found.ids[0].tolist() == [ids[n] for n in np.argsort(distance, kind="stable")[:5]]
             assert found.distances[0].tolist() == pytest.approx(np.sort(distance)[:5].tolist(), rel=1e-4)
@@ -464,7 +546,7 @@ def test_nearness_and_totals_follow_the_metric(home: Home) -> None:
                 assert (total.rows, total.examples) == (10, sum(1 + n for n in range(total.label, 20, 2)))
 
 
-def test_keys_of_another_encoder_are_refused(lasting: Home) -> None:
+def test_keys_of_another_encoder_are_refused(lasting: Place) -> None:
     with lasting.open() as store:
         store.append([row("a")])
     with pytest.raises(FingerprintMismatch, match="'encoder-1'.*'encoder-2'.*apl memory reembed"):
@@ -475,7 +557,7 @@ def test_keys_of_another_encoder_are_refused(lasting: Home) -> None:
     assert (as_it_is.fingerprint, as_it_is.width, as_it_is.count()) == ("encoder-1", WIDTH, 1)
 
 
-def test_memories_are_listed_kept_apart_and_deleted(lasting: Home) -> None:
+def test_memories_are_listed_kept_apart_and_deleted(lasting: Place) -> None:
     other = lasting.name + ".b_-"
     with lasting.open() as one, lasting.open(other, width=2) as two:
         one.append([row("a")], settings={"mine": 1})
@@ -496,20 +578,19 @@ def test_memories_are_listed_kept_apart_and_deleted(lasting: Home) -> None:
             open_store(lasting.url, name)
 
 
-def test_threads_take_turns(home: Home) -> None:
-    store = home.open()
+def test_threads_take_turns(place: Place) -> None:
+    store = place.open()
     with ThreadPoolExecutor(4) as threads:
         batches = list(threads.map(lambda n: store.append([row(n), row(n)]), range(12)))
     assert all(second == first + 1 for first, second in batches)
     assert sorted(id for batch in batches for id in batch) == store.load().ids.tolist()
 
 
-def test_any_sequence_of_writes_ends_as_it_does_in_a_dictionary(home: Home) -> None:
-    store, model = home.open(), RamStore("model", "encoder-1", WIDTH)
+def test_any_sequence_of_writes_ends_as_it_does_in_a_dictionary(place: Place) -> None:
+    store, model = place.open(), RamStore("model", "encoder-1", WIDTH)
     chance = random.Random(0)
     ids: dict[int, int] = {}
-    steps = 25 if home.kind == "milvus" else 80
-    for step in range(steps):
+    for step in range(80):
         new = [
             row(
                 chance.choice(["a", "b", 1, 2]),
@@ -527,7 +608,7 @@ def test_any_sequence_of_writes_ends_as_it_does_in_a_dictionary(home: Home) -> N
                 lambda s, gone: s.replace(gone, new, settings={"step": step}),
                 lambda s, gone: s.delete(gone),
                 lambda s, gone: s.delete_label(new[0].label) if new else [],
-                lambda s, gone: s.delete_source("x") if len(there) > 8 else s.append(new),
+                lambda s, gone: s.forget_source("x").gone if len(there) > 8 else s.append(new),
             ]
         )
         expected = act(model, some)
@@ -539,8 +620,8 @@ def test_any_sequence_of_writes_ends_as_it_does_in_a_dictionary(home: Home) -> N
     assert [seen(r) for r in store.rows()] == in_model and len(in_model) == store.count() > 0
 
 
-def test_a_memory_can_be_carried_to_another_home(home: Home, tmp_path: Path) -> None:
-    store = home.open()
+def test_a_memory_can_be_carried_to_another_home(place: Place, tmp_path: Path) -> None:
+    store = place.open()
     store.append([row("7", 1.0, payload=b"x", source="s"), row(7, 2.0)], settings={"sigma": 1})
     export_memory(store, tmp_path / "exported")
     with RamStore("copy", "encoder-1", WIDTH) as copy:
@@ -570,16 +651,20 @@ def test_urls_say_where_a_memory_lives(tmp_path: Path, monkeypatch: pytest.Monke
     for wrong in ("redis://x", "sqlite://x.apl", "sqlite:///"):
         with pytest.raises(StoreError, match="use a path|has no path"):
             open_store(wrong, **made)
-    with pytest.raises(ValueError, match="for servers"):
+    with pytest.raises(ValueError, match="approximate=True is for memories on a server"):
         open_store("x.apl", approximate=True, **made)
 
 
-@pytest.mark.parametrize(("url", "module"), [("postgresql://h/d", "psycopg"), ("milvus+http://h", "pymilvus")])
-def test_a_missing_extra_is_named(url: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    for name in [name for name in sys.modules if name.startswith(("apl.store.postgres", "apl.store.milvus"))]:
+    for name in [name for name in sys.modules if name.startswith("apl.store.postgres")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(StoreError, match=r"pip install 'apl-memory\[(postgres|milvus)\]'"):
-        open_store(url, fingerprint="e", width=2)
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(StoreError, match=r"pip install 'apl-memory\[postgres\]'"):
+        open_store("postgresql://h/d", fingerprint="e", width=2)
+
+
+def test_milvus_is_not_a_memory() -> None:
+    with pytest.raises(StoreError, match="index beside a memory.*memory='postgresql://…'"):
+        open_store("milvus+http://h:19530", fingerprint="e", width=2)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +20,7 @@ from apl.classifier.eviction import MOST_COMPARED, Redundancy, least_important_o
 from apl.consolidation import ConsolidatingMemory
 from apl.learner import Learner
 from apl.memory import COUNT
-from apl.store import Label, MergedExample, NewRow, RowChanged, RowUpdate, Store
+from apl.store import Label, NewRow, RowUpdate, SourceShare, Store
 
 READERS_SETTING = "readers"
 """Under this name a memory that consolidates keeps the weights of its readers, its rule for new classes and its units."""
@@ -62,7 +61,7 @@ class DurableMemory:
         self._number = {label: number for number, label in enumerate(self.classes)}
         self._staged: dict[int, NewRow] = {}
         self._dropped: list[int] = []
-        self._merged: dict[int, list[MergedExample]] = {}
+        self._merged: dict[int, list[SourceShare]] = {}
         self._taught = False
         self._redundancy: Redundancy | None = None
         self._compared_in: np.ndarray | None = None
@@ -175,11 +174,7 @@ class DurableMemory:
     def merge(self, embedding: Float[np.ndarray, " embed"], position: int, source: str | None) -> int:
         """Merge an example into the row at this position. Returns the row's id."""
         id = self.ids[position]
-        examples = self._merged.setdefault(id, [])
-        if self.ram.column(COUNT)[0, position] == 1:
-            # The first example of a row is noted when it is no longer alone: its key is then no longer the row's.
-            examples.append(MergedExample(self.sources[position], self.keys()[position].copy()))
-        examples.append(MergedExample(source, embedding))
+        self._merged.setdefault(id, []).append(SourceShare(source, np.array(embedding, np.float64)))
         self.ram.merge(embedding[None, None], np.array([[position]]))
         return id
 
@@ -220,10 +215,11 @@ class DurableMemory:
                 continue
             key, count = keys[place].copy(), int(counts[place])
             if id in staged:
-                merged = (*staged[id].merged, *examples)
-                staged[id] = replace(staged[id], key=key, count=count, merged=merged)
+                row = staged[id]
+                first = SourceShare(row.source, np.asarray(row.key, np.float64) * row.count, row.count)
+                staged[id] = replace(row, key=key, count=count, shares=(*(row.shares or (first,)), *examples))
             else:
-                changed.append(RowUpdate(id, key=key, count=count, merged=tuple(examples)))
+                changed.append(RowUpdate(id, key=key, count=count, shares=tuple(examples)))
         return list(staged.values()), changed
 
     def forget_source(self, source: str) -> Forgotten:
@@ -323,35 +319,6 @@ class DurableMemory:
 
 
 def forget_source(store: Store, source: str) -> Forgotten:
-    """Of the rows that a source has touched, make anew those that others stand behind as well; the rest goes."""
-    for _ in range(TRIES - 1):
-        # Somebody else may just have merged an example into one of them: it must not go with the source's.
-        with suppress(RowChanged):
-            return _forget_source(store, source)
-    return _forget_source(store, source)
-
-
-def _forget_source(store: Store, source: str) -> Forgotten:
-    own = set(store.ids_of_source(source))
-    seen = {row.id: row.count for row in store.some_rows(own | set(store.merged_from(source)))}
-    if not seen:
-        return Forgotten([], [])
-    examples, gone, rebuilt = store.merged_into(seen), [], []
-    for id in seen:
-        left = tuple(example for example in examples.get(id, ()) if example.source != source)
-        if not left or any(example.key is None for example in left):
-            gone.append(id)
-            continue
-        change = RowUpdate(
-            id,
-            key=np.mean([example.key for example in left], axis=0, dtype=np.float64).astype(np.float32),
-            count=len(left),
-            merged=left if len(left) > 1 else (),
-            rebuilt=True,
-        )
-        if id in own:
-            # The picture kept with the row was the source's.
-            change = replace(change, source=left[0].source, payload=None)
-        rebuilt.append(change)
-    store.replace(gone, [], update=rebuilt, settings={READERS_SETTING: None}, seen=seen)
-    return Forgotten(gone, [change.id for change in rebuilt])
+    """Leave no trace of a source in a store, and start the readers' weights over."""
+    forgotten = store.forget_source(source, settings={READERS_SETTING: None})
+    return Forgotten(forgotten.gone, forgotten.rebuilt)

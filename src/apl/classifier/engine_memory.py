@@ -5,7 +5,7 @@ position there is a row's id. Of the classes it knows names, counts and sums, wh
 are read when the memory's generation has changed, so a lesson that another process was answered for is seen by the next
 question. Rows staged within a batch are held in RAM until they are committed, and recalled beside the others.
 
-Where the memory consolidates, a merge says which count it has seen; if another process was faster, it is worked out
+Where the memory consolidates, a merge says which generation of its row it has seen; if another process was faster, it is worked out
 again from what the row is now, as a mean does not depend on the order. The readers' weights are those of whoever
 committed last.
 
@@ -33,13 +33,13 @@ from apl.reading.novelty import Novelty
 from apl.reading.readers import Pool
 from apl.store import (
     Label,
-    MergedExample,
     NewRow,
     Recalled,
     Row,
     RowChanged,
     RowUpdate,
     Snapshot,
+    SourceShare,
     Store,
     StoreError,
 )
@@ -131,32 +131,29 @@ class PendingMerge:
 
     base: Row
     """The row as it was recalled."""
-    added: tuple[MergedExample, ...]
+    added: tuple[SourceShare, ...]
 
     def result(self) -> Row:
         key, count = self.base.key, self.base.count
         for example in self.added:
             count += 1
-            key = key + (example.key - key) / np.float32(count)
+            key = key + (example.total.astype(np.float32) - key) / np.float32(count)
         return replace(self.base, key=key.astype(np.float32), count=count)
 
     def update(self) -> RowUpdate:
         result = self.result()
-        # The first example of a row is noted when it is no longer alone: its key is then no longer the row's.
-        first = (MergedExample(self.base.source, self.base.key.copy()),) if self.base.count == 1 else ()
         return RowUpdate(
             self.base.id,
             key=result.key,
             count=result.count,
-            merged=(*first, *self.added),
-            seen_count=self.base.count,
+            shares=self.added,
+            seen_generation=self.base.generation,
         )
 
     def alone(self) -> NewRow:
         """A row of the examples themselves, if that of the others is gone."""
-        key = np.mean([example.key for example in self.added], axis=0, dtype=np.float64).astype(np.float32)
-        merged = self.added if len(self.added) > 1 else ()
-        return NewRow(self.base.label, key, source=self.added[0].source, count=len(self.added), merged=merged)
+        key = np.mean([example.total for example in self.added], axis=0).astype(np.float32)
+        return NewRow(self.base.label, key, source=self.added[0].source, count=len(self.added), shares=self.added)
 
 
 def _recalled(row: NewRow) -> Row:
@@ -300,14 +297,15 @@ class EngineMemory:
 
     def merge(self, embedding: Float[np.ndarray, " embed"], position: int, source: str | None) -> int:
         """Merge an example into a row that was recalled for it. Returns the row's id."""
-        example = MergedExample(source, np.array(embedding, np.float32))
+        example = SourceShare(source, np.array(embedding, np.float64))
         if position in self._staged:
             row = self._staged[position]
             before = _recalled(row)
             change = PendingMerge(before, (example,))
             after = change.result()
-            merged = (*row.merged, *change.update().merged)
-            self._staged[position] = replace(row, key=after.key, count=after.count, merged=merged)
+            first = SourceShare(row.source, np.asarray(row.key, np.float64) * row.count, row.count)
+            shares = (*(row.shares or (first,)), example)
+            self._staged[position] = replace(row, key=after.key, count=after.count, shares=shares)
         else:
             earlier = self._merges.get(position) or PendingMerge(self._near[position], ())
             change = self._merges[position] = replace(earlier, added=(*earlier.added, example))
@@ -389,4 +387,4 @@ class EngineMemory:
         return self.store.existing(ids)
 
     def ids_of(self, label: Label | None = None, source: str | None = None) -> list[int]:
-        return self.store.ids_of_label(label) if label is not None else self.store.ids_of_source(source)
+        return self.store.ids_of_label(label) if label is not None else self.store.rows_of_source(source)

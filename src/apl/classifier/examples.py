@@ -16,7 +16,7 @@ from apl.classifier.encoded import EncodedExamples
 from apl.pictures.drawings import fit, looks_like_a_photograph, read_image, read_images, to_png
 from apl.pictures.pixels import as_array, is_tensor
 from apl.store import Label
-from apl.store.rows import LONGEST_KEY, checked_label
+from apl.store.validation import LONGEST_KEY, checked_label
 
 
 @dataclass(frozen=True)

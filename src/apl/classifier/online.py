@@ -339,13 +339,13 @@ class OnlineClassifier(Estimator):
         """The home of the rows, with payloads and settings. Read it freely; write through the classifier."""
         return self._session().store
 
-    def save(self, path: Any, name: str | None = None) -> None:
-        """Copy the memory into a file of its own. One that holds this memory alone is replaced, any other is left as it is.
-        Rows are numbered afresh there.
+    def save(self, path: Any, name: str | None = None, overwrite: bool = False) -> None:
+        """Copy the memory into a file of its own. An earlier copy of this very memory is replaced; any other file is
+        refused, unless `overwrite` is given. Rows are numbered afresh there.
 
         This classifier stays with its own memory; one that lives in a file is saved at all times.
         """
-        self._session().save(Path(path), self.name if name is None else name)
+        self._session().save(Path(path), self.name if name is None else name, overwrite)
 
     def adopt(self, rows: Sequence[NewRow], settings: dict[str, Any] | None = None) -> list[int]:
         """Take over rows whose keys this encoder made, as they are and without asking whether they surprise."""
@@ -521,7 +521,7 @@ class OnlineClassifier(Estimator):
         state.pop("_opened_encoder", None)
         state.pop("_loaded", None)
         if session is not None and self._in_ram():
-            rows = [vars(r.as_new(merged=tuple(session.store.merged(r.id)))) for r in session.store.rows()]
+            rows = [vars(row) for row in session.store.new_rows()]
             state["_carried"] = (session.store.width, rows, session.store.settings())
         return state
 

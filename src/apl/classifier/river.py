@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from river import base
 
 from apl.classifier.features import NARROW
 from apl.classifier.online import OnlineClassifier
-from apl.store import MergedExample
+from apl.store import SourceShare
 
 
 class RiverClassifier(base.Classifier):
@@ -84,14 +85,12 @@ class RiverClassifier(base.Classifier):
         if self._inner is not None:
             pad = width - self._inner.store.width
             rows = [
-                r.as_new(
-                    key=np.pad(r.key, (0, pad)),
-                    merged=tuple(
-                        MergedExample(example.source, np.pad(example.key, (0, pad)))
-                        for example in self._inner.store.merged(r.id)
-                    ),
+                replace(
+                    row,
+                    key=np.pad(row.key, (0, pad)),
+                    shares=tuple(SourceShare(s.source, np.pad(s.total, (0, pad)), s.count) for s in row.shares),
                 )
-                for r in self._inner.store.rows()
+                for row in self._inner.store.new_rows()
             ]
             wider.adopt(rows, {})
             self._inner.close()

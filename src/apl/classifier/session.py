@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,8 +27,8 @@ from apl.encoders import FrozenEncoder, encoder_name, plugged_encoder
 from apl.encoders.trained import TrainedEncoder
 from apl.exported import load_for_use
 from apl.learner import Learner
-from apl.store import Label, Store, StoreError, find_memory, is_on_server, list_memories, open_store
-from apl.store.transfer import settings_that_travel
+from apl.store import Label, Store, StoreError, find_memory, is_on_server, open_store
+from apl.store.transfer import save_copy
 
 CLASSIFIER_SETTING = "classifier"
 """Under this name a memory keeps the parameters that `OnlineClassifier.load` needs."""
@@ -82,8 +81,8 @@ class Session:
     def alone(self, asking: bool = False) -> Iterator[OpenWorld]:
         """The world as it is now. Who only asks a question (`OpenWorld.ask`) need not look first, if the answer tells."""
         with self.lock:
-            looked_at_later = asking and self.store.tells_generation
             memory = self.world.memory
+            looked_at_later = asking and self.store.returns_generation and isinstance(memory, EngineMemory)
             if memory.generation == LOST or (not looked_at_later and memory.is_stale()):
                 self.world.follow()
             yield self.world
@@ -131,29 +130,10 @@ class Session:
                 raise
         return outcome
 
-    def save(self, path: Path, name: str) -> None:
-        """Copy rows and settings into a new file, which appears only when complete."""
-        if path.exists() and path.samefile(getattr(self.store, "path", os.devnull)):
-            raise StoreError(f"{path} is this classifier's own memory: it is saved already")
-        if path.is_dir():
-            raise StoreError(f"{path} is a directory: say under which name to save the memory in it")
-        if path.with_name(path.name + "-wal").exists():
-            raise StoreError(f"{path} is open, or was not closed in order: save under another name")
-        # Of a file that is no memory, listing says so.
-        there = list_memories(path) if path.exists() and path.stat().st_size else []
-        if others := [info.name for info in there if info.name != name]:
-            raise StoreError(f"{path} holds other memories ({', '.join(others)}): save under another name")
-        part = path.with_name(path.name + ".part")
-        part.unlink(missing_ok=True)
-        try:
-            with self.lock, open_store(part, name, fingerprint=self.store.fingerprint, width=self.store.width) as copy:
-                rows = [r.as_new(merged=tuple(self.store.merged(r.id))) for r in self.store.rows()]
-                copy.append(rows, settings=settings_that_travel(self.store))
-            os.replace(part, path)
-        except BaseException:
-            for beside in ("", "-wal", "-shm"):
-                part.with_name(part.name + beside).unlink(missing_ok=True)
-            raise
+    def save(self, path: Path, name: str, overwrite: bool = False) -> None:
+        """Copy rows and settings into a file, which appears only when complete."""
+        with self.lock:
+            save_copy(self.store, path, name, overwrite)
 
 
 def open_session(

@@ -48,7 +48,7 @@ class Command:
     def _forget(self, store: Store) -> tuple[list[int], list[int]]:
         """Ids of the rows that went, and of those that were rebuilt."""
         from apl.classifier.durable_memory import forget_source
-        from apl.cli.sources import place_of, sources_of
+        from apl.cli.sources import place_of
 
         if self.label is not None:
             gone = store.delete_label(unicodedata.normalize("NFC", self.label))
@@ -58,7 +58,7 @@ class Command:
         if self.row is not None:
             return store.delete([self.row]), []
         gone, rebuilt = [], set()
-        for source in sorted({one for one, _ in sources_of(store) if self.source in (one, place_of(one))}):
+        for source in sorted({one for one, _ in store.sources() if self.source in (one, place_of(one))}):
             forgotten = forget_source(store, source)
             gone += forgotten
             rebuilt |= set(forgotten.rebuilt)

@@ -164,7 +164,7 @@ class Merge:
 
     def run(self) -> int:
         from apl.store import open_store
-        from apl.store.transfer import merge, settings_that_travel
+        from apl.store.transfer import merge_memories, settings_that_travel
 
         with (
             open_store(self.source, self.source_name, read_only=True) as source,
@@ -172,7 +172,7 @@ class Merge:
         ):
             if not target.settings():
                 target.update_settings(settings_that_travel(source))
-            show(vars(merge(source, target)), self.json)
+            show(vars(merge_memories(source, target)), self.json)
         return 0
 
 

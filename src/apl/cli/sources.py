@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from apl.cli.examples import FoundExample
@@ -28,7 +28,7 @@ class Learnt:
         self._by_content = isinstance(some.content, str)
         root = f"{some.place}#" if self._by_content else f"{some.place.partition('/')[0]}/"
         self._known: dict[str, dict[str, Label]] = {}
-        for source, label in sources_of(store):
+        for source, label in store.sources():
             if source.startswith(root):
                 self._known.setdefault(self._identity(source), {})[source] = label
 
@@ -52,12 +52,3 @@ class Learnt:
 def place_of(source: str) -> str:
     """A source without the mark of its content."""
     return source.rpartition("#")[0] or source
-
-
-def sources_of(store: Store) -> Iterator[tuple[str, Label]]:
-    """Every source in a memory, with the label of the row that holds it."""
-    rows = store.load()
-    merged = store.merged_into(map(int, rows.ids))
-    for id, label, source in zip(rows.ids, rows.labels, rows.sources, strict=True):
-        within = {source, *(example.source for example in merged.get(int(id), ()))}
-        yield from ((one, label) for one in within if one is not None)

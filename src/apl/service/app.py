@@ -24,7 +24,7 @@ from apl.service.service import Service, client_of
 from apl.service.settings import LABEL_CHARACTERS, Settings
 from apl.service.telemetry import Metrics, log
 from apl.service.tokens import Tokens, make_token
-from apl.store import StoreAway, StoreError
+from apl.store import StoreError, StoreUnavailable
 
 PAGE = {file.name: file.read_bytes() for file in (Path(__file__).parent / "page").iterdir()}
 ABOUT = (
@@ -149,7 +149,7 @@ async def _http(request: Request, error: Any) -> Response:
 
 
 async def _storage(request: Request, error: Any) -> Response:
-    if isinstance(error, StoreAway):
+    if isinstance(error, StoreUnavailable):
         return await _refused(request, away(error))
     log.error("storage", extra={"fields": {"path": request.url.path, "message": str(error)}})
     return _error(507, "storage", f"nothing was written: {error}")

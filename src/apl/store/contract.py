@@ -219,6 +219,11 @@ class Store(ABC):
         with self._using():
             return self._rows_of_source(source)
 
+    def sources(self) -> list[tuple[str, Label]]:
+        """Every named source in the memory, with the label of a row that it contributed to."""
+        with self._using():
+            return self._sources()
+
     def row(self, id: int) -> Row:
         found = self.some_rows([id])
         if not found:
@@ -363,6 +368,9 @@ class Store(ABC):
 
     @abstractmethod
     def _rows_of_source(self, source: str) -> list[int]: ...
+
+    @abstractmethod
+    def _sources(self) -> list[tuple[str, Label]]: ...
 
     @abstractmethod
     def _existing(self, ids: list[int]) -> list[int]: ...

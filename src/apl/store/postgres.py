@@ -102,7 +102,8 @@ def list_postgres(url: str) -> list[MemoryInfo]:
 
 def delete_postgres(url: str, name: str) -> None:
     options: dict[str, Any] = dict.fromkeys(("fingerprint", "width", "metric", "keep_sources"))
-    with open_postgres(url, name, read_only=False, timeout=0.0, approximate=False, shared=False, **options) as store:
+    store = open_postgres(url, name, read_only=False, timeout=0.0, approximate=False, shared=False, **options)
+    with store:
         store._drop()
 
 

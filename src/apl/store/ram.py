@@ -45,8 +45,8 @@ class RamStore(Store):
         for row in sorted(write.add, key=lambda row: row.id or 0):
             cells = {name: value for name, value in vars(row).items() if name != "shares"}
             self._put(Row(**cells), list(row.shares))
-        for id, row in after.items():
-            self._put(row, shares[id])
+        for id, changed in after.items():
+            self._put(changed, shares[id])
         self._changed |= dict.fromkeys((*touched, *(row.id for row in write.add if row.id)), self._writes)
         if len(self._changed) > 2 * len(self._rows) + GENERATIONS_FOLLOWED:
             self._changed, self._known_since = {}, self._writes
@@ -102,6 +102,11 @@ class RamStore(Store):
     def _rows_of_source(self, source: str) -> list[int]:
         parts = {id for id, shares in self._row_shares.items() if any(share.source == source for share in shares)}
         return [id for id, row in self._rows.items() if row.source == source or id in parts]
+
+    def _sources(self) -> list[tuple[str, Label]]:
+        own = {(row.source, row.label) for row in self._rows.values()}
+        parts = {(share.source, self._rows[id].label) for id, shares in self._row_shares.items() for share in shares}
+        return [(source, label) for source, label in own | parts if source is not None]
 
     def _load(self) -> Snapshot:
         return Snapshot.of(list(self._rows.values()), self.width, self._writes)

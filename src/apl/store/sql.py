@@ -14,7 +14,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -51,12 +51,14 @@ ROW_COLUMNS = "memory, id, label, surprise_nats, written_at, source, key, count,
 Answer = TypeVar("Answer")
 
 
+@runtime_checkable
 class Result(Protocol):
     def fetchall(self) -> list[Any]: ...
 
     def fetchone(self) -> Any: ...
 
 
+@runtime_checkable
 class Run(Protocol):
     """A connection within a transaction."""
 
@@ -166,7 +168,7 @@ class SqlStore(Store):
 
     def _before(self, run: Run, write: Write, generation: Callable[[], int]) -> Before:
         """Everything is asked before anything is fetched, so that a pipeline sends it at once."""
-        touched, named = write.touched, [change for change in write.update if change.shares and not change.rebuilt]
+        touched, named = write.touched, [change for change in write.update if _names_sources(change)]
         rows = run.execute(*self._rows_query(f"AND id {self.one_of}", (self._list(touched),))) if touched else None
         sources = list({share.source for change in named for share in change.shares})
         shares = run.execute(*self._shares_query([change.id for change in named], sources)) if sources else None
@@ -254,7 +256,7 @@ class SqlStore(Store):
             return []
         added = added_shares(old, row, change)
         known = before.shares.get(row.id, []) if old.has_shares else []
-        read = {share.source for share in change.shares}
+        read = {share.source for share in change.shares} if _names_sources(change) else set()
         if old.has_shares and (unread := [share.source for share in added if share.source not in read]):
             known = [*known, *self._shares_in(run, [row.id], unread).get(row.id, [])]
         touched = {share.source for share in added}
@@ -432,6 +434,15 @@ class SqlStore(Store):
         values = (self._memory, source, self._memory, source_text(source))
         return [id for (id,) in run.execute(query, values).fetchall()]
 
+    def _sources(self) -> list[tuple[str, Label]]:
+        query = (
+            "SELECT source, label FROM rows WHERE memory = %s AND source IS NOT NULL UNION"
+            " SELECT SUBSTR(s.source, 2), label FROM shares AS s JOIN rows AS r ON r.memory = s.memory AND r.id = s.id"
+            " WHERE s.memory = %s AND s.source <> ''"
+        )
+        found = self._read(lambda run: run.execute(query, (self._memory,) * 2).fetchall(), snapshot=False)
+        return [(source, label_of(label)) for source, label in found]
+
     def _existing(self, ids: list[int]) -> list[int]:
         query = f"SELECT id FROM rows WHERE memory = %s AND id {self.one_of} ORDER BY id"
         return self._column(query, self._list(ids)) if ids else []
@@ -524,6 +535,10 @@ class SqlStore(Store):
         return StoreDamaged(
             f"memory {self.name!r} in {self._place()} is damaged ({what}): see `apl memory verify`, restore it from a copy"
         )
+
+
+def _names_sources(change: RowUpdate) -> bool:
+    return not change.rebuilt and any(share.source is not None for share in change.shares)
 
 
 def encoded_text(text: str) -> str:

@@ -91,7 +91,8 @@ def list_sqlite(path: Path) -> list[MemoryInfo]:
 
 def delete_sqlite(path: Path, name: str) -> None:
     options: dict[str, Any] = dict.fromkeys(("fingerprint", "width", "metric", "keep_sources", "identity"))
-    with open_sqlite(path, name, read_only=False, timeout=0.0, **options) as store:
+    store = open_sqlite(path, name, read_only=False, timeout=0.0, **options)
+    with store:
         store._drop()
 
 
@@ -142,7 +143,6 @@ class SqliteStore(SqlStore):
     """One memory of a SQLite file."""
 
     one_of = "IN (SELECT value FROM json_each(%s))"
-    returns_generation = True
 
     def __init__(self, file: SqliteFile, lock: WriterLock | None, record: Record, read_only: bool) -> None:
         super().__init__(record.info, read_only)
@@ -153,7 +153,8 @@ class SqliteStore(SqlStore):
         self._memory = record.id
         self._record_now = record
         """As this store last wrote it. Only its one writer may rely on that."""
-        self._next_id = record.next_id
+        self._next_id: int = record.next_id
+        self._moving: tuple[int, int, int, str | None] | None = None
 
     # --- the memory's record ----------------------------------------------------------------------
 
@@ -179,7 +180,7 @@ class SqliteStore(SqlStore):
 
     @contextmanager
     def _writing(self, write: Write | None = None) -> Iterator[Run]:
-        self._moving: tuple[int, int, int, str | None] | None = None
+        self._moving = None
         with self._file.transaction() as run:
             yield run
         if self._moving is not None:

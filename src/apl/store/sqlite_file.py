@@ -47,15 +47,16 @@ class SqliteRun:
         self.connection = connection
 
     def execute(self, statement: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
-        return self.connection.execute(statement.replace("%s", "?"), tuple(values))  # type: ignore[arg-type]
+        return self.connection.execute(statement.replace("%s", "?"), tuple(values))
 
     def executemany(self, statement: str, records: Sequence[Sequence[object]]) -> None:
-        self.connection.executemany(statement.replace("%s", "?"), records)  # type: ignore[arg-type]
+        self.connection.executemany(statement.replace("%s", "?"), records)
 
 
 def add_sums(one: bytes, other: bytes) -> bytes:
     """The sum of two sums of a class, as a function of the database."""
-    return (np.frombuffer(one, "<f8") + np.frombuffer(other, "<f8")).tobytes()
+    total: np.ndarray = np.frombuffer(one, "<f8") + np.frombuffer(other, "<f8")
+    return total.tobytes()
 
 
 class SqliteFile:

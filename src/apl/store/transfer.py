@@ -106,7 +106,7 @@ def merge_memories(source: Store, target: Store) -> Copied:
     merged = dict(target.setting(MERGED_SETTING) or {})
     rows, generation = list(source.new_rows()), source.generation()
     if source.identity in merged or source.identity == target.identity:
-        missing, update = _missing(rows, target), []
+        missing, update = _missing(rows, target), list[RowUpdate]()
     else:
         missing, update = _consolidated(rows, target)
     settings = {MERGED_SETTING: merged | {source.identity: generation}}
