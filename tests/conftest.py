@@ -12,7 +12,7 @@ from jaxtyping import install_import_hook
 install_import_hook(["apl", "experiments"], "beartype.beartype")
 
 
-SERVER_TESTS = ("test_store_contract.py", "test_store_milvus.py", "test_store_postgres.py", "test_store_transfer.py")
+SERVER_TESTS = ("test_store_contract.py", "test_store_postgres.py")
 
 
 def uses_milvus(item: pytest.Item) -> bool:

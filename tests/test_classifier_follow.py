@@ -10,7 +10,7 @@ import pytest
 
 from apl.classifier.durable_memory import DurableMemory
 from apl.classifier.features import feature_learner
-from apl.store import NewRow, RowUpdate, Store, StoreAway, open_store
+from apl.store import NewRow, RowUpdate, Store, StoreUnavailable, open_store
 
 WIDTH = 5
 
@@ -74,9 +74,9 @@ def test_what_a_store_that_went_away_did_not_take_is_not_answered_with(
         memory.commit()
         with monkeypatch.context() as away:
             for verb in ("_write", "_load"):
-                away.setattr(store, verb, lambda *_: (_ for _ in ()).throw(StoreAway("away")))
+                away.setattr(store, verb, lambda *_: (_ for _ in ()).throw(StoreUnavailable("away")))
             memory.stage(key, NewRow("refused", key))
-            with pytest.raises(StoreAway):
+            with pytest.raises(StoreUnavailable):
                 memory.commit()
             assert memory.is_stale()
         memory.follow()

@@ -17,7 +17,6 @@ import pytest
 from test_store_sqlite import WIDTH, Victims, make, row
 
 from apl.store import (
-    NewRow,
     StoreBusy,
     StoreDamaged,
     StoreError,
@@ -215,6 +214,7 @@ def test_ctrl_c_right_after_the_beginning_of_a_write_does_not_block_the_next(pat
             connection = sqlite3.connect(
                 path, isolation_level=None, check_same_thread=False, factory=InterruptedAfterBegin
             )
+            connection.create_function("add_sums", 2, sqlite_file.add_sums)
             setattr(holder, attribute, connection)
             with pytest.raises(KeyboardInterrupt):
                 act()
@@ -248,7 +248,7 @@ def test_a_backup_is_complete_at_once_and_never_overwrites(path: Path, tmp_path:
         store.append([row("a", payload=b"p")], settings={"n": 1})
         backup_memories(path, tmp_path / "copy.apl")
         store.append([row("later")])
-        with pytest.raises(StoreError, match="there already"):
+        with pytest.raises(StoreError, match="exists already"):
             backup_memories(path, tmp_path / "copy.apl")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["copy.apl", "letters.apl"]
     assert [info.name for info in list_memories(tmp_path / "copy.apl")] == ["b", "default"]
@@ -300,7 +300,7 @@ def test_a_single_flipped_bit_is_noticed_or_changes_nothing(path: Path) -> None:
 
 
 def test_opening_notices_a_changed_row_and_a_lost_one(path: Path) -> None:
-    for damage in ("UPDATE rows SET label = 9 WHERE id = 2", "DELETE FROM rows WHERE id = 2"):
+    for damage in ("UPDATE rows SET label = 't9' WHERE id = 2", "DELETE FROM rows WHERE id = 2"):
         path.unlink(missing_ok=True)
         make(path)
         connection = sqlite3.connect(path)
@@ -311,32 +311,3 @@ def test_opening_notices_a_changed_row_and_a_lost_one(path: Path) -> None:
             assert verify(store)
             with pytest.raises(StoreDamaged, match="row 2 is not as it was written|2 rows are left of 3"):
                 store.load()
-
-
-OLD_FILE = Path(__file__).parent / "fixtures" / "memory_0_1.apl"
-"""Written by version 0.1.0, before rows had checksums and counts."""
-
-
-@pytest.mark.parametrize("writing", [False, True])
-def test_a_file_of_the_first_version_opens_unchanged(tmp_path: Path, writing: bool) -> None:
-    path = tmp_path / "old.apl"
-    shutil.copyfile(OLD_FILE, path)
-    with open_store(path, "letters", read_only=True) as early:
-        for attempt in range(2):
-            with open_store(path, "letters", fingerprint="e", width=3, read_only=not writing) as store:
-                rows = list(store.rows())
-                assert [(r.id, r.label, r.surprise_nats, r.written_at, r.source, r.payload) for r in rows[:2]] == [
-                    (1, "7", 0.5, 1.5, "a.png", b"\0\1"),
-                    (2, 7, float("inf"), 2.5, None, None),
-                ]
-                assert rows[1].key.tolist() == np.array([0.1, -2, 3], np.float32).tolist()
-                assert store.settings() == {"sigma": 0.75, "deep": [1, None]} and verify(store) == []
-                assert store.load().ids.tolist() == [r.id for r in rows]
-                if writing and attempt == 0:
-                    # Row 3 had been deleted.
-                    assert store.append([NewRow("new", np.ones(3, np.float32))]) == [4]
-        # Somebody may have had it open since before it changed.
-        assert early.load().labels == ["7", 7, *(["new"] if writing else [])] and verify(early) == []
-    assert [(info.name, info.rows) for info in list_memories(path)] == [("empty", 0), ("letters", 3 if writing else 2)]
-    if not writing:
-        assert path.read_bytes() == OLD_FILE.read_bytes()

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from apl.classifier.durable_memory import forget_source
 from apl.store import (
     AlreadyAnswered,
-    MergedExample,
-    NewerSchema,
     NewRow,
+    OtherSchema,
     RowChanged,
     RowUpdate,
+    SourceShare,
     Store,
-    StoreAway,
     StoreBusy,
     StoreError,
+    StoreUnavailable,
     open_store,
 )
 
@@ -62,7 +61,7 @@ def test_a_lost_connection_is_one_sentence_and_loses_nothing(postgres_url: str) 
         (backend,) = store._connection.execute("SELECT pg_backend_pid()").fetchone()
         with open_store(postgres_url, "other", fingerprint="e", width=8) as other:
             other._connection.execute("SELECT pg_terminate_backend(%s)", (backend,))
-        with pytest.raises(StoreAway, match="does not answer"):
+        with pytest.raises(StoreUnavailable, match="does not answer"):
             store.append(rows(3))
         # The next call makes the connection, and the lock, anew.
         assert store.count() == 3 and len(store.append(rows(1))) == 1
@@ -81,7 +80,7 @@ def test_a_writer_that_lost_its_lock_to_another_is_told(postgres_url: str) -> No
             with pytest.raises(StoreBusy, match="open for writing elsewhere"):
                 store.append(rows(1))
             thief.append(rows(1))
-        with pytest.raises(StoreBusy, match="written by somebody else meanwhile"):
+        with pytest.raises(StoreBusy, match="written by another process meanwhile"):
             store.append(rows(1))
 
 
@@ -95,7 +94,7 @@ def test_writers_who_share_a_memory_lose_nothing_and_merge_one_after_the_other(p
                 while True:
                     row = store.row(first)
                     mean = row.key + (number + 1 - row.key) / (row.count + 1)
-                    update = RowUpdate(first, key=mean, count=row.count + 1, seen_count=row.count)
+                    update = RowUpdate(first, key=mean, count=row.count + 1, seen_generation=row.generation)
                     try:
                         store.replace([], [], update=[update])
                         break
@@ -126,44 +125,99 @@ def test_writers_who_share_a_memory_lose_nothing_and_merge_one_after_the_other(p
         np.testing.assert_allclose(totals["all"].total, merged.key * merged.count, rtol=1e-5)
 
 
-def test_forgetting_a_source_keeps_what_another_process_merges_at_the_same_instant(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_four_writers_that_learn_forget_and_evict_end_as_one_after_the_other(postgres_url: str) -> None:
+    """Each example belongs to one writer and one source, so the sequential result does not depend on the order."""
     options = {"fingerprint": "e", "width": 8, "shared": True}
-    one, two = np.full(8, 1, np.float32), np.full(8, 2, np.float32)
-    with open_store(postgres_url, "forget", **options) as store, open_store(postgres_url, "forget", **options) as other:
-        alone, mixed = store.append([NewRow("a", one, source="mine"), NewRow("a", one, source="mine")])
-        both = (MergedExample("mine", one), MergedExample("theirs", two))
-        store.replace([], [], update=[RowUpdate(mixed, key=(one + two) / 2, count=2, merged=both)])
-        read = store.merged_into
+    with open_store(postgres_url, "four", **options) as store:
+        ids = store.append([NewRow("a", np.zeros(8, np.float32)), NewRow("b", np.zeros(8, np.float32))])
 
-        def read_and_be_overtaken(ids: Iterable[int]) -> dict[int, list[MergedExample]]:
-            found = read(ids)
-            if other.row(alone).count == 1:
-                for id, first in ((alone, (MergedExample("mine", one),)), (mixed, ())):
-                    count = other.row(id).count
-                    merged = (*first, MergedExample("late", two))
-                    other.replace([], [], update=[RowUpdate(id, count=count + 1, merged=merged, seen_count=count)])
-            return found
+    def work(number: int) -> dict[int, list[np.ndarray]]:
+        chance, mine = np.random.default_rng(number), {}
+        with open_store(postgres_url, "four", **options) as store:
+            for step in range(40):
+                id, source = ids[step % 2], f"{number}-{chance.integers(4)}"
+                kept = mine.setdefault((id, source), [])
+                if kept and chance.random() < 0.2:
+                    store.forget_source(source)
+                    for forgotten in ids:
+                        mine.pop((forgotten, source), None)
+                    continue
+                example = chance.standard_normal(8)
+                while True:
+                    row = store.row(id)
+                    key = (row.key + (example - row.key) / (row.count + 1)).astype(np.float32)
+                    shares = (SourceShare(source, example),)
+                    change = RowUpdate(id, key=key, count=row.count + 1, shares=shares, seen_generation=row.generation)
+                    try:
+                        store.replace([], [], update=[change])
+                        break
+                    except RowChanged:
+                        continue
+                kept.append(example)
+                if step % 10 == 0:
+                    store.delete(store.append([NewRow("c", example.astype(np.float32))]))
+        return {key: examples for key, examples in mine.items() if examples}
 
-        monkeypatch.setattr(store, "merged_into", read_and_be_overtaken)
-        forgotten = forget_source(store, "mine")
-        assert list(forgotten) == [] and sorted(forgotten.rebuilt) == [alone, mixed]
-        assert other.row(alone).source == "late" and [e.source for e in other.merged(mixed)] == ["theirs", "late"]
-        np.testing.assert_allclose(other.row(mixed).key, two)
+    with ThreadPoolExecutor(4) as threads:
+        left = {key: examples for mine in threads.map(work, range(4)) for key, examples in mine.items()}
+    with open_store(postgres_url, "four", **options) as store:
+        shares = store.shares(ids)
+        for id in ids:
+            expected = {source: examples for (row, source), examples in left.items() if row == id}
+            found = {share.source: share for share in shares[id] if share.source is not None}
+            assert {source: len(examples) for source, examples in expected.items()} == {
+                source: share.count for source, share in found.items()
+            }
+            for source, examples in expected.items():
+                np.testing.assert_allclose(found[source].total, np.sum(examples, 0), atol=1e-6)
+            everything = [np.zeros(8), *(example for examples in expected.values() for example in examples)]
+            row = store.row(id)
+            assert row.count == len(everything)
+            np.testing.assert_allclose(row.key, np.mean(everything, 0), atol=1e-4)
+        totals = {total.label: total for total in store.totals().classes}
+        assert set(totals) == {"a", "b"} and totals["a"].examples == store.row(ids[0]).count
+        np.testing.assert_allclose(totals["a"].total, store.row(ids[0]).key * store.row(ids[0]).count, atol=1e-4)
+
+
+def test_an_error_of_one_request_is_not_the_server_being_away(postgres_url: str) -> None:
+    with open_store(postgres_url, "refuses", fingerprint="e", width=8) as store:
+        with pytest.raises(StoreError, match="refused this request: .*; nothing was written") as caught:
+            with store._using():
+                with store._session() as connection:
+                    connection.execute(
+                        "INSERT INTO settings VALUES (%s, (SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 500)), '1', 1)",
+                        (1,),
+                    )
+        assert not isinstance(caught.value, StoreUnavailable)
+        assert len(store.append(rows(1))) == 1
+
+
+def test_a_lesson_takes_few_round_trips(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    trips = []
+    send = psycopg.Pipeline.sync
+    monkeypatch.setattr(psycopg.Pipeline, "sync", lambda self: (trips.append(1), send(self))[1])
+    with open_store(postgres_url, "trips", fingerprint="e", width=8, shared=True) as store:
+        (id,) = store.append(rows(1))
+        before = store.totals()
+        key = np.ones(8, np.float32)
+        found = store.recall(key[None], 4).rows(0)[0]
+        update = RowUpdate(id, key=key, count=2, seen_generation=found.generation)
+        store.replace([], [], update=[update], settings={"readers": {"weight": 1}})
+        changed = store.totals(before.generation)
+        assert changed.state == {"weight": 1} and [total.examples for total in changed.classes] == [2]
 
 
 def test_a_writer_that_hangs_in_its_transaction_holds_nobody_up_for_good(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apl.store.postgres_database.AWAY_SECONDS", 0.2)
+    monkeypatch.setattr("apl.store.postgres_database.UNAVAILABLE_SECONDS", 0.2)
     with (
         open_store(postgres_url, "hangs", fingerprint="e", width=8) as store,
         psycopg.connect(postgres_url) as hanging,
     ):
         store.append(rows(2))
         hanging.execute("UPDATE apl.memories SET generation = generation")
-        with pytest.raises(StoreAway, match="try again soon"):
+        with pytest.raises(StoreUnavailable, match="try again soon"):
             store.append(rows(3))
         hanging.rollback()
         assert store.count() == 2 and len(store.append(rows(3))) == 3
@@ -185,7 +239,7 @@ def test_who_lacks_a_right_or_a_connection_is_told_in_a_sentence(postgres_url: s
         owner.execute("GRANT CREATE ON DATABASE plain TO guest")
         with open_store(guest, **options) as store:
             assert store.count() == 0
-            with pytest.raises(StoreAway, match="too many connections"):
+            with pytest.raises(StoreUnavailable, match="too many connections"):
                 open_store(guest, read_only=True)
 
 
@@ -193,10 +247,10 @@ def test_a_newer_schema_is_refused(postgres_url: str) -> None:
     with open_store(postgres_url, "newer", fingerprint="e", width=8) as store:
         store._connection.execute("UPDATE apl.schema_version SET version = 99")
         try:
-            with pytest.raises(NewerSchema, match="schema 99.*upgrade apl"):
+            with pytest.raises(OtherSchema, match="schema 99.*upgrade apl"):
                 open_store(postgres_url, "newer", fingerprint="e", width=8)
         finally:
-            store._connection.execute("UPDATE apl.schema_version SET version = 2")
+            store._connection.execute("UPDATE apl.schema_version SET version = 3")
 
 
 def test_a_server_that_is_not_there_is_named_without_its_password() -> None:

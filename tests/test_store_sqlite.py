@@ -20,16 +20,19 @@ import numpy as np
 import pytest
 
 from apl.store import (
-    NewerSchema,
     NewRow,
+    OtherSchema,
+    RowUpdate,
+    SourceShare,
+    Store,
     StoreBusy,
     StoreDamaged,
     StoreError,
+    backup_memories,
     list_memories,
     open_store,
 )
-from apl.store.sqlite import seal
-from apl.store.sqlite_schema import row_checksum
+from apl.store.schema import row_checksum
 from apl.store.transfer import verify
 
 WIDTH = 8
@@ -201,7 +204,7 @@ def test_two_memories_of_a_file_are_written_at_the_same_time(path: Path) -> None
 
 
 def test_on_a_full_disk_a_write_is_refused_whole_and_all_before_it_stays(path: Path, victims: Victims) -> None:
-    victims.start("fill_the_disk", str(path), 400_000)
+    victims.start("fill_the_disk", str(path), 1_000_000)
     *refusals, (_, readable), (_, acknowledged) = victims.rest()
     assert len(refusals) == 3
     for word, kind, message in refusals:
@@ -300,9 +303,140 @@ def test_a_newer_schema_is_refused_and_left_alone(path: Path) -> None:
     connection.close()
     content = path.read_bytes()
     for read_only in (False, True):
-        with pytest.raises(NewerSchema, match="later version of apl .schema 99.*upgrade apl; the file was not touched"):
+        with pytest.raises(OtherSchema, match="later version of apl .schema 99.*upgrade apl; nothing was touched"):
             open_store(path, fingerprint="e", width=WIDTH, read_only=read_only)
     assert path.read_bytes() == content and [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_an_older_schema_names_the_archive_as_the_bridge(path: Path) -> None:
+    make(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version=2")
+    connection.close()
+    content = path.read_bytes()
+    with pytest.raises(
+        OtherSchema, match="earlier version of apl .schema 2.*`apl memory export`.*import the archive here"
+    ):
+        open_store(path, fingerprint="e", width=WIDTH)
+    assert path.read_bytes() == content and [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "CREATE VIEW extra AS SELECT load_extension('x') AS x",
+        "CREATE TRIGGER spy AFTER INSERT ON rows BEGIN DELETE FROM rows; END",
+        "CREATE TABLE more (x)",
+        "CREATE INDEX other ON rows (written_at)",
+        "ALTER TABLE settings ADD COLUMN more TEXT",
+    ],
+)
+def test_a_file_with_other_tables_views_or_triggers_is_not_opened(path: Path, planted: str) -> None:
+    make(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute(planted)
+    connection.close()
+    content = path.read_bytes()
+    for read_only in (False, True):
+        with pytest.raises(StoreDamaged, match="its tables are others; it was not opened"):
+            open_store(path, fingerprint="e", width=WIDTH, read_only=read_only)
+    assert path.read_bytes() == content
+
+
+def test_a_writer_that_comes_around_the_lock_is_refused_instead_of_overwriting(path: Path) -> None:
+    make(path)
+    with open_store(path) as first:
+        first._writer_lock.release()
+        with open_store(path) as second:
+            second.append([row("second")])
+            with pytest.raises(StoreBusy, match="written by another process meanwhile; nothing was written"):
+                first.append([row("first")])
+            second.append([row("third")])
+            assert second.load().labels == [0, 1, 2, "second", "third"] and verify(second) == []
+
+
+def test_what_is_forgotten_is_neither_in_the_file_nor_in_its_log(path: Path) -> None:
+    rng = np.random.default_rng(0)
+    mine, theirs = rng.standard_normal((2, WIDTH)).astype(np.float32)
+    told = {"label": "Zebedee", "merged": 1}
+    with open_store(path, fingerprint="e", width=WIDTH) as store:
+        ids = store.append(
+            [
+                NewRow("Zebedee", mine, source="secret.png", payload=b"PICTURE" * 20),
+                NewRow("kept", theirs, source="other.png"),
+            ]
+        )
+        merged = RowUpdate(ids[1], key=(mine + theirs) / 2, count=2, shares=(SourceShare("secret.png", mine),))
+        store.replace(
+            [], [], update=[merged], receipts={"1": told, "2": {"source": "secret.png"}, "3": {"label": "kept"}}
+        )
+        time.sleep(1.5)  # until the log has been brought into the file
+        assert b"Zebedee" in path.read_bytes()
+        store.forget_source("secret.png")
+        store.delete_label("Zebedee")
+        for file in path.parent.iterdir():
+            content = file.read_bytes()
+            for trace in (b"Zebedee", b"secret.png", b"PICTURE", mine.tobytes()):
+                assert trace not in content, (file.name, trace)
+        assert store.row(ids[1]).key.tobytes() == theirs.tobytes()
+        assert store.receipt("1") is None and store.receipt("2") is None and store.receipt("3") == {"label": "kept"}
+    content = path.read_bytes()
+    assert not [trace for trace in (b"Zebedee", b"secret.png", b"PICTURE", mine.tobytes()) if trace in content]
+    assert b"other.png" in content
+
+
+def test_a_file_shrinks_when_it_is_compacted(path: Path) -> None:
+    with open_store(path, fingerprint="e", width=WIDTH) as store:
+        ids = store.append([row(payload=b"x" * 5000) for _ in range(200)])
+        store.delete(ids[1:])
+        before = path.stat().st_size
+        store.compact()
+        assert path.stat().st_size < before / 5 and store.load().ids.tolist() == ids[:1] and verify(store) == []
+
+
+def test_files_are_for_their_owner_alone(path: Path) -> None:
+    make(path)
+    backup_memories(path, path.with_name("copy.apl"))
+    with open_store(path) as store:
+        store.append([row()])
+        modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
+    assert set(modes.values()) == {0o600} and len(modes) >= 4
+
+
+def test_storage_does_not_grow_with_examples(path: Path) -> None:
+    rng = np.random.default_rng(0)
+    with open_store(path, fingerprint="e", width=WIDTH) as store:
+        ids = store.append([row(number) for number in range(5)])
+
+        def learn(examples: int) -> int:
+            for _ in range(examples):
+                old = store.row(ids[int(rng.integers(5))])
+                example = rng.standard_normal(WIDTH)
+                key = (old.key + (example - old.key) / (old.count + 1)).astype(np.float32)
+                shares = (SourceShare(None, example),)
+                store.replace([], [], update=[RowUpdate(old.id, key=key, count=old.count + 1, shares=shares)])
+            return sum(table_sizes(store).values())
+
+        assert learn(20) == learn(300) == 5 + 5
+        assert store.load().counts.sum() == 325
+
+
+def table_sizes(store: Store) -> dict[str, int]:
+    """Records of every table that could grow with examples."""
+    run = store._file.connection
+    return {name: run.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in ("rows", "shares", "classes")}
+
+
+def test_a_lesson_takes_few_statements(path: Path) -> None:
+    statements: list[str] = []
+    with open_store(path, fingerprint="e", width=WIDTH) as store:
+        (id,) = store.append([row()], settings={"readers": {"weight": 1}})
+        store._file.connection.set_trace_callback(statements.append)
+        store.append([row()], settings={"readers": {"weight": 2}})
+        assert len(statements) <= 6, statements
+        statements.clear()
+        store.replace([], [], update=[RowUpdate(id, count=2)], settings={"readers": {"weight": 3}})
+        assert len(statements) <= 6, statements
 
 
 def test_pages_overwritten_inside_are_noticed(path: Path) -> None:
@@ -343,7 +477,7 @@ def test_verify_names_every_wrong_row(path: Path) -> None:
     make(path, rows=6)
     nan = np.full(WIDTH, np.nan, np.float32).tobytes()
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE rows SET label = 1.5 WHERE id = 2")
+        connection.execute("UPDATE rows SET label = 'x' WHERE id = 2")
         connection.execute("INSERT INTO payloads VALUES (1, 77, x'00', 0)")
         connection.execute("UPDATE rows SET id = 70 WHERE id = 6")
         connection.execute("UPDATE rows SET key = ? WHERE id = 3", (nan,))
@@ -360,7 +494,7 @@ def test_verify_names_every_wrong_row(path: Path) -> None:
         connection.execute("UPDATE rows SET key = x'0000' WHERE id = 4")
         connection.commit()
         assert "row 4: the key has 2 bytes instead of 32" in verify(store)
-        with pytest.raises(StoreDamaged, match="row 2 .*apl memory verify"):
+        with pytest.raises(StoreDamaged, match="is damaged .*apl memory verify"):
             store.load()
     connection.close()
 
@@ -380,13 +514,12 @@ def test_twenty_thousand_rows_open_at_once(path: Path) -> None:
     keys = np.random.default_rng(0).standard_normal((20_000, WIDTH)).astype(np.float32)
     make(path, rows=0)
     with sqlite3.connect(path) as connection:
-        records = [(n, "a", 0.5, 1.5, None, key.tobytes(), 1, None, 0) for n, key in enumerate(keys, 1)]
+        records = [(n, "ta", 0.5, 1.5, None, key.tobytes(), 1, 0, 0) for n, key in enumerate(keys, 1)]
         connection.executemany(
             "INSERT INTO rows VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             ((*record, row_checksum(*record)) for record in records),
         )
-        connection.execute("UPDATE memories SET rows = ?", (len(keys),))
-        seal(connection, "default")
+        connection.execute("INSERT INTO classes VALUES (1, 'ta', ?, ?, zeroblob(64), 1, 0)", (len(keys),) * 2)
     connection.close()
     # The processor's time, which other programs on the machine do not lengthen.
     start = time.process_time()

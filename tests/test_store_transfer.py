@@ -13,17 +13,26 @@ import safetensors.numpy
 
 from apl.store import (
     FingerprintMismatch,
-    MergedExample,
-    NewerSchema,
     NewRow,
+    OtherSchema,
     RowUpdate,
+    SourceShare,
     Store,
     StoreDamaged,
     StoreError,
     open_store,
 )
 from apl.store.ram import RamStore
-from apl.store.transfer import Copied, export_memory, import_memory, merge, read_exported, reembed, verify
+from apl.store.transfer import (
+    Copied,
+    export_memory,
+    import_memory,
+    merge_memories,
+    read_exported,
+    reembed,
+    save_copy,
+    verify,
+)
 
 WIDTH = 3
 
@@ -67,30 +76,107 @@ def test_an_exported_memory_comes_back_whole(store: Store, tmp_path: Path) -> No
     assert import_memory(tmp_path / "sub" / "out", copy) == Copied(3, 0)
     assert contents(copy) == contents(store) and copy.settings() == {"sigma": 0.75}
     assert import_memory(tmp_path / "sub" / "out", copy) == Copied(0, 3)
-    with pytest.raises(StoreError, match="there already"):
+    with pytest.raises(StoreError, match="exists already"):
         export_memory(store, tmp_path / "sub" / "out")
 
 
-def test_counts_and_merged_examples_are_carried_along(store: Store, tmp_path: Path) -> None:
-    example = MergedExample("s", np.full(WIDTH, 0.5, np.float16))
-    store.append(
-        [row("a", 1.0, count=3, extra=b"x", merged=(example, MergedExample(None))), row("b", 2.0, payload=b"1")]
-    )
+def share(source: str | None, value: float, count: int = 1) -> SourceShare:
+    return SourceShare(source, np.full(WIDTH, value * count, np.float64), count)
+
+
+def shares(store: Store, id: int) -> dict[str | None, tuple[int, float]]:
+    return {one.source: (one.count, float(one.total[0])) for one in store.shares([id]).get(id, ())}
+
+
+def test_counts_and_shares_of_sources_are_carried_along(store: Store, tmp_path: Path) -> None:
+    parts = (share("s", 0.5), share(None, 1.25, 2))
+    store.append([row("a", 1.0, count=3, source="s", shares=parts), row("b", 2.0, payload=b"1")])
     export_memory(store, tmp_path / "out")
     imported, merged, anew = memory(), memory(), memory("new")
     import_memory(tmp_path / "out", imported)
-    merge(store, merged)
+    merge_memories(store, merged)
     for copy in (imported, merged):
-        assert copy.load().counts.tolist() == [3, 1] and copy.load().extras == [b"x", None]
-        kept = copy.merged(1)
-        assert [e.source for e in kept] == ["s", None] and kept[0].key.tobytes() == example.key.tobytes()
-        assert kept[1].key is None and copy.merged(2) == []
+        assert copy.load().counts.tolist() == [3, 1]
+        assert shares(copy, 1) == {"s": (1, 0.5), None: (2, 2.5)} and shares(copy, 2) == {}
     store.replace([], [], update=[RowUpdate(1, payload=b"2")])
+    # The new key is that of the row's own picture.
     reembed(store, anew, lambda payloads: np.ones((len(payloads), WIDTH)))
-    assert anew.load().counts.tolist() == [3, 1] and [(e.source, e.key) for e in anew.merged(1)] == [
-        ("s", None),
-        (None, None),
-    ]
+    assert anew.load().counts.tolist() == [3, 1] and anew.load().sources == ["s", None] and shares(anew, 1) == {}
+
+
+def test_archives_of_earlier_versions_are_read(store: Store, tmp_path: Path) -> None:
+    out, good, arrays = exported(store, tmp_path)
+    for name in ("count", "shares", "share_total", "share_count"):
+        del arrays[name]
+    del good["share_sources"]
+    (out / "memory.json").write_text(json.dumps(good | {"format_version": 1}))
+    safetensors.numpy.save_file(arrays, out / "rows.safetensors")
+    assert [r.count for r in read_exported(out).rows] == [1, 1, 1]
+    keys = [np.full(WIDTH, 1, np.float16), np.full(WIDTH, 3, np.float32), np.full(WIDTH, 5, np.float32)]
+    arrays |= {
+        "count": np.array([3, 1, 2]),
+        "merged": np.array([3, 0, 2]),
+        "merged_key": np.frombuffer(b"".join(key.tobytes() for key in keys), np.uint8),
+        "merged_key_size": np.array([len(key.tobytes()) for key in keys] + [-1, -1]),
+    }
+    safetensors.numpy.save_file(arrays, out / "rows.safetensors")
+    sources = {"merged_sources": ["s", "t", "s", "s", None], "format_version": 2}
+    (out / "memory.json").write_text(json.dumps(good | sources))
+    first, _, third = read_exported(out).rows
+    assert {s.source: (s.count, s.total[0]) for s in first.shares} == {"s": (2, 6.0), "t": (1, 3.0)}
+    assert third.count == 2 and third.shares == ()
+
+
+def test_a_memory_is_saved_over_copies_of_itself_alone(store: Store, tmp_path: Path) -> None:
+    target = tmp_path / "copy.apl"
+    store.append([row("a", 1.0, source="s", payload=b"p")], settings={"n": 1})
+    for labels in (["a"], ["a", "b"]):
+        save_copy(store, target, "default")
+        with open_store(target, fingerprint="e", width=WIDTH) as copy:
+            assert copy.load().labels == labels and copy.identity == store.identity and verify(copy) == []
+        store.append([row("b", 2.0)])
+    with open_store(tmp_path / "other.apl", fingerprint="e", width=WIDTH) as other:
+        other.append([row("c", 3.0)])
+    content = (tmp_path / "other.apl").read_bytes()
+    with pytest.raises(StoreError, match="holds another memory .default.*overwrite=True"):
+        save_copy(store, tmp_path / "other.apl", "default")
+    (tmp_path / "text.apl").write_text("hello" * 200)
+    with pytest.raises(StoreDamaged, match="is not a memory"):
+        save_copy(store, tmp_path / "text.apl", "default")
+    with pytest.raises(StoreError, match="own file"):
+        save_copy(store, tmp_path / "letters.apl", "default")
+    assert (tmp_path / "other.apl").read_bytes() == content
+    save_copy(store, tmp_path / "other.apl", "default", overwrite=True)
+    with open_store(tmp_path / "other.apl") as copy:
+        assert copy.load().labels == ["a", "b", "b"]
+    assert not list(tmp_path.glob("*.part*")) and not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"service curve": 5},
+        {"service curve": {"seen": 1, "outcomes": "x", "rows": [1]}},
+        {"readers": 3},
+        {"classifier": {"sigma": -1}},
+        {"classifier": {"k": 1.5}},
+        {"classifier": {"model": 7}},
+        {"classifier": []},
+        {"distance unit": {"unit": "x", "rows": 1}},
+    ],
+)
+def test_settings_that_could_not_be_used_are_refused_at_import_and_at_opening(tmp_path: Path, settings: dict) -> None:
+    with open_store(tmp_path / "a.apl", fingerprint="e", width=WIDTH) as hostile:
+        hostile.append([row("a", 1.0)], settings=settings)
+        export_memory(hostile, tmp_path / "out.zip")
+    copy = memory()
+    with pytest.raises(StoreDamaged, match="cannot be used .setting"):
+        import_memory(tmp_path / "out.zip", copy)
+    assert copy.count() == 0
+    with pytest.raises(StoreDamaged, match="cannot be used .setting.*apl memory verify"):
+        open_store(tmp_path / "a.apl", fingerprint="e", width=WIDTH)
+    with open_store(tmp_path / "a.apl", read_only=True) as found:
+        assert len(verify(found)) == 1
 
 
 def test_an_empty_memory_can_be_exported_too(store: Store, tmp_path: Path) -> None:
@@ -128,7 +214,7 @@ def test_a_damaged_export_is_refused_and_nothing_is_imported(store: Store, tmp_p
         with pytest.raises((StoreDamaged, TypeError), match="no exported memory|damaged|text or an integer"):
             import_memory(tmp_path / "out", copy)
     description.write_text(json.dumps(good | {"format_version": 99}))
-    with pytest.raises(NewerSchema, match="upgrade apl"):
+    with pytest.raises(OtherSchema, match="upgrade apl"):
         import_memory(tmp_path / "out", copy)
     description.write_text(text)
     for wrong_data in (data[:-5], b"", safetensors.numpy.save(arrays | {"payload": np.zeros(2, np.uint8)})):
@@ -140,30 +226,37 @@ def test_a_damaged_export_is_refused_and_nothing_is_imported(store: Store, tmp_p
     assert copy.count() == 0
 
 
-def test_merging_copies_what_is_missing_and_merging_again_nothing(store: Store) -> None:
-    store.append([row("a", 1.0, source="s"), row("a", 1.0, source="t"), row(7, 2.0)])
+def test_merging_adds_counts_up_and_merging_again_does_nothing(store: Store) -> None:
+    ids = store.append([row("a", 1.0, source="s"), row("a", 1.0, source="t"), row(7, 2.0), row("b", 3.0, count=4)])
     other = memory()
     other.append(
         [
-            row("a", 1.0, source="s", surprise_nats=9.0),  # the same row, learnt at another time
+            row("a", 1.0, source="t", surprise_nats=9.0),  # the same example, learnt at another time
             row("7", 2.0, payload=b"p", written_at=5.0, surprise_nats=1.5),  # text, where the other is a number
             row("a", 1.5, source="s"),
             row(7, 2.0),
-            row(7, 2.0),  # one copy more than there is
+            row(7, 2.0),
+            row("b", 3.0, count=2, source="u"),
         ]
     )
-    assert merge(other, store) == Copied(3, 2)
-    assert store.load().labels == ["a", "a", 7, "7", "a", 7]
-    assert contents(store)[3] == ("7", str, [2.0] * 3, 1.5, 5.0, None, b"p")
-    assert merge(other, store) == Copied(0, 5)
-    assert merge(store, store) == Copied(0, 6)
-    assert verify(store) == []
+    before = {t.label: t for memory in (store, other) for t in memory.totals().classes}
+    assert merge_memories(other, store) == Copied(4, 2)
+    assert store.load().labels == ["a", "a", 7, "b", "7", "a"]
+    assert store.load().counts.tolist() == [1, 1, 3, 6, 1, 1]
+    assert shares(store, ids[3]) == {None: (4, 12.0), "u": (2, 6.0)}
+    assert contents(store)[4] == ("7", str, [2.0] * 3, 1.5, 5.0, None, b"p") and before[7].examples == 2
+    content = contents(store)
+    assert merge_memories(other, store) == Copied(0, 6) and merge_memories(store, store) == Copied(0, 6)
+    assert contents(store) == content and verify(store) == []
+    # A memory that has grown since adds what is new.
+    other.append([row("late", 9.0)])
+    assert merge_memories(other, store).written == 1 and store.load().labels[-1] == "late"
 
 
 def test_memories_larger_than_a_block_are_merged_whole(store: Store) -> None:
     other = memory()
     other.append([row(number % 9, float(number)) for number in range(1200)])
-    assert merge(other, store) == Copied(1200, 0)
+    assert merge_memories(other, store) == Copied(1200, 0)
     assert contents(store) == contents(other)
 
 
@@ -171,11 +264,11 @@ def test_keys_of_different_encoders_do_not_mix(store: Store, tmp_path: Path) -> 
     store.append([row("a", 1.0)])
     export_memory(store, tmp_path / "out")
     other = memory("another")
-    for mix in (lambda: merge(store, other), lambda: import_memory(tmp_path / "out", other)):
+    for mix in (lambda: merge_memories(store, other), lambda: import_memory(tmp_path / "out", other)):
         with pytest.raises(FingerprintMismatch, match="'another'.*'e'.*apl memory reembed"):
             mix()
     with pytest.raises(StoreError, match="5 numbers"):
-        merge(store, memory(width=5))
+        merge_memories(store, memory(width=5))
     assert other.count() == 0
 
 
@@ -197,9 +290,13 @@ def test_keys_are_computed_anew_from_the_payloads(store: Store) -> None:
     assert new.settings() == {"n": 1} and new.row(1).written_at == 2.0 and store.count() == 2
     with pytest.raises(StoreError, match="not empty"):
         reembed(store, new, embed)
-    store.append([row("b", 3.0)])
-    with pytest.raises(StoreError, match="1 rows of memory 'default' have no payload"):
-        reembed(store, memory("better encoder", width=2), embed)
+    # Rows without a picture are left out, and named.
+    (blank,) = store.append([row("b", 3.0)])
+    assert reembed(store, memory("better encoder", width=2), embed) == Copied(2, 0, (blank,))
+    bare = memory()
+    bare.append([row("b", 3.0)])
+    with pytest.raises(StoreError, match="no row of memory 'other' has a payload"):
+        reembed(bare, memory("better encoder", width=2), embed)
     store.delete_label("b")
     with pytest.raises(ValueError, match=r"shape \[2, 2\], not \[2, 7\]"):
         reembed(store, memory("better encoder", width=7), embed)
@@ -306,5 +403,4 @@ def test_verify_names_parameters_with_which_a_memory_could_not_be_opened(store: 
     store.update_settings({"classifier": {"sigma": -1, "max_rows": -3}})
     assert [problem.partition(":")[2] for problem in verify(store)] == [
         " sigma must be at least 0, it is -1",
-        " max_rows must be at least 1, it is -3",
     ]

@@ -65,22 +65,22 @@ def export_memory(store: Store, directory: str | os.PathLike[str]) -> int:
         partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     except OSError as error:
         raise StoreError(f"{target} cannot be written: {error.strerror}") from error
+    packed = partial.with_name(partial.name + ".part")
     try:
         text = json.dumps(_description(store, rows), ensure_ascii=False, indent=1)
         (partial / DESCRIPTION).write_text(text, encoding="utf-8")
         safetensors.numpy.save_file(_arrays(rows, store.width), partial / ROWS)
         if target.suffix == ".zip":
-            pack(partial, partial / "archive")
-            replace_durably(partial / "archive", target)
-            shutil.rmtree(partial)
+            pack(partial, packed)
+            replace_durably(packed, target)
         else:
             partial.chmod(0o755)
             partial.rename(target)
     except (OSError, SafetensorError) as error:
         raise StoreError(f"{target} could not be written: {error}") from error
     finally:
-        if partial.exists():
-            shutil.rmtree(partial, ignore_errors=True)
+        packed.unlink(missing_ok=True)
+        shutil.rmtree(partial, ignore_errors=True)
     return len(rows)
 
 

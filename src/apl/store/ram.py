@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,7 +54,8 @@ class RamStore(Store):
         self._values |= write.settings
         self._receipts |= write.receipts
         if write.erase:
-            self._receipts = {k: v for k, v in self._receipts.items() if not any(name in v for name in write.erase)}
+            names = [json.dumps(name)[1:-1] for name in write.erase if name]
+            self._receipts = {k: v for k, v in self._receipts.items() if not any(name in v for name in names)}
         while len(self._receipts) > RECEIPTS_KEPT:
             del self._receipts[next(iter(self._receipts))]
 

@@ -168,8 +168,8 @@ class Write:
     """Likewise."""
     seen: dict[int, int] = field(default_factory=dict)
     """Generations of rows to be removed or updated when that was decided."""
-    erase: tuple[str, ...] = ()
-    """Names that must not stay in receipts."""
+    erase: tuple[str, ...] | None = None
+    """For a write that forgets: names that must not stay in receipts, beside those of classes that lose all rows."""
     forget: str | None = None
     """The updates take this source, and nothing else, out of their rows."""
 

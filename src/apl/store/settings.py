@@ -38,7 +38,7 @@ def require_usable(settings: Mapping[str, Any], where: str) -> None:
         raise StoreDamaged(f"{where} cannot be used ({found[0]}): see `apl memory verify`")
 
 
-def number(value: Any, what: str, least: float = -math.inf, most: float = 1e9) -> None:
+def number(value: Any, what: str, least: float | int = -math.inf, most: float | int = 1e9) -> None:
     """Raise unless a value is a finite number within a range."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
         raise ValueError(f"{what} must be at least {least:g}, it is {value!r}")
@@ -86,5 +86,6 @@ for _name, _check in (
     ("readers", _check_dictionary),
     ("service curve", _check_curve),
     ("distance unit", _check_unit),
+    ("merged memories", _check_dictionary),
 ):
     register_setting(_name, _check)

@@ -163,8 +163,8 @@ class SqlStore(Store):
         self._put_totals(run, before.rows.values(), [*write.add, *after], now)
         self._put_settings(run, settings)
         self._put_receipts(run, write.receipts, now)
-        for name in write.erase:
-            self._erase_receipts(run, name)
+        if write.erase is not None:
+            self._erase_receipts(run, [*write.erase, *self._labels_gone(run, before.rows.values())])
 
     def _before(self, run: Run, write: Write, generation: Callable[[], int]) -> Before:
         """Everything is asked before anything is fetched, so that a pipeline sends it at once."""
@@ -316,11 +316,19 @@ class SqlStore(Store):
             (self._memory, self._memory, RECEIPTS_KEPT - 1),
         )
 
-    def _erase_receipts(self, run: Run, name: str) -> None:
+    def _labels_gone(self, run: Run, before: Iterable[Row]) -> list[str]:
+        """The names among these rows' labels that no row has any more."""
+        labels = {label_text(row.label): str(row.label) for row in before}
+        query = f"SELECT label FROM classes WHERE memory = %s AND label {self.one_of}"
+        left = {label for (label,) in run.execute(query, (self._memory, self._list(list(labels)))).fetchall()}
+        return [name for label, name in labels.items() if label not in left and label[0] == "t"]
+
+    def _erase_receipts(self, run: Run, names: Iterable[str]) -> None:
         """Remove the receipts in which a name stands."""
-        pattern = "".join(f"^{letter}" if letter in "^%_" else letter for letter in encoded_text(name))
         query = "DELETE FROM receipts WHERE memory = %s AND value LIKE %s ESCAPE '^'"
-        run.execute(query, (self._memory, f"%{pattern}%"))
+        for name in filter(None, names):
+            pattern = "".join(f"^{letter}" if letter in "^%_" else letter for letter in encoded_text(name))
+            run.execute(query, (self._memory, f"%{pattern}%"))
 
     def _sum_anew(self, run: Run, metric: Metric, generation: int) -> None:
         """Compute the totals of all classes by another metric."""

@@ -60,6 +60,7 @@ def open_sqlite(
                 head = (name, identity or new_identity(), fingerprint, width, metric or "euclidean", kept, time.time())
                 with file.transaction() as run:
                     _insert(run, head)
+                file.checkpoint()
                 record = file.read(lambda run: find(run, path, name))
             assert record is not None
             store = SqliteStore(file, lock, record, read_only)

@@ -223,11 +223,11 @@ class SqliteFile:
 
     def _checkpoint_soon(self) -> None:
         if self._timer is None:
-            self._timer = threading.Timer(CHECKPOINT_SECONDS, self._checkpoint)
+            self._timer = threading.Timer(CHECKPOINT_SECONDS, self.checkpoint)
             self._timer.daemon = True
             self._timer.start()
 
-    def _checkpoint(self) -> None:
+    def checkpoint(self) -> None:
         with self._turn:
             self._timer, mode = None, "TRUNCATE" if self._erase else "PASSIVE"
             # What was written is safe in the log; SQLite tries again when the log is long, and at the end.
@@ -241,7 +241,7 @@ class SqliteFile:
             self._erase = True
             self.connection.execute("PRAGMA busy_timeout=100")
             try:
-                self._checkpoint()
+                self.checkpoint()
             finally:
                 self.connection.execute(f"PRAGMA busy_timeout={int(TRANSACTION_WAIT_SECONDS * 1000)}")
             if self._erase:
@@ -279,7 +279,7 @@ class SqliteFile:
         with self._turn:
             if self._timer is not None:
                 self._timer.cancel()
-                self._checkpoint()
+                self.checkpoint()
             self.connection.close()
 
 

@@ -104,11 +104,13 @@ def merge_memories(source: Store, target: Store) -> Copied:
     """
     _require_same_encoder(target, source.fingerprint, source.width)
     merged = dict(target.setting(MERGED_SETTING) or {})
-    rows, generation = list(source.new_rows()), source.generation()
+    rows, generation = list(source.rows()), source.generation()
+    since = merged.get(source.identity, -1)
+    new = source.as_new([row for row in rows if row.generation > since])
     if source.identity in merged or source.identity == target.identity:
-        missing, update = _missing(rows, target), list[RowUpdate]()
+        missing, update = _missing(new, target), list[RowUpdate]()
     else:
-        missing, update = _consolidated(rows, target)
+        missing, update = _consolidated(new, target)
     settings = {MERGED_SETTING: merged | {source.identity: generation}}
     if missing or update:
         target.replace([], missing, update=update, settings=settings)
