@@ -348,7 +348,7 @@ def test_numbers_with_which_nobody_can_reckon_are_refused_by_name(tmp_path) -> N
     for name, value in {"width": -4, "max_rows": 2.5, "k": 0, "max_rows_per_class": "7"}.items():
         with pytest.raises(ValueError, match=f"{name} must be at least 1, and a whole number, got {value}"):
             OnlineClassifier.for_features().set_params(**{"width": 4, name: value}).open()
-    with pytest.raises(StoreError, match="is a directory: say under which name"):
+    with pytest.raises(StoreError, match="is a directory: give the name of a file"):
         vectors.save(tmp_path)
     with pytest.raises(StoreError, match="does not exist"):
         vectors.save(tmp_path / "none" / "m.apl")

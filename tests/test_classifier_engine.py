@@ -25,14 +25,14 @@ EXAMPLES = 30
 names = count()
 
 
-@pytest.fixture(params=["ram", "postgres", "milvus"])
+@pytest.fixture(params=["ram", "postgres"])
 def url(request: pytest.FixtureRequest) -> str:
     return "ram:" if request.param == "ram" else request.getfixturevalue(f"{request.param}_url")
 
 
-@pytest.fixture(params=["postgres", "milvus"])
-def server(request: pytest.FixtureRequest) -> str:
-    return request.getfixturevalue(f"{request.param}_url")
+@pytest.fixture
+def server(postgres_url: str) -> str:
+    return postgres_url
 
 
 def opened(url: str, name: str, **options: object) -> Store:
@@ -59,16 +59,13 @@ def test_engine_and_ram_give_the_same_answers_on_a_stream(
 ) -> None:
     # A server compares columns as they lie, and so must the copy in RAM.
     monkeypatch.setattr(ConsolidatingMemory, "in_units", False)
-    if url.startswith("milvus") and metric is None:
-        pytest.skip("the other ways are enough for a slow server")
     name = f"same-{next(names)}"
     with (
         opened(url, name, metric=metric or "euclidean") as store,
         RamStore("ram", "e", WIDTH) as copy,
     ):
         engine, ram = world(store, EngineMemory, metric), world(copy, DurableMemory, metric)
-        few = 10 if url.startswith("milvus") else EXAMPLES
-        for number, (key, label) in enumerate(stream()[:few]):
+        for number, (key, label) in enumerate(stream()):
             # Several examples in one transaction see one another.
             for example in (key, key + 0.05):
                 a, b = engine.learn(example, label), ram.learn(example, label)
@@ -81,7 +78,7 @@ def test_engine_and_ram_give_the_same_answers_on_a_stream(
                 engine.follow()
             shared, mine = engine.probabilities(engine.believe(key[None])), ram.probabilities(ram.believe(key[None]))
             assert dict(shared) == pytest.approx(dict(mine), abs=1e-4)
-        assert len(engine.memory) == len(ram.memory) >= few // 3
+        assert len(engine.memory) == len(ram.memory) >= EXAMPLES // 3
         assert store.load().counts.tolist() == copy.load().counts.tolist()
         np.testing.assert_allclose(store.load().keys, copy.load().keys, atol=1e-5)
         told = engine.explain(key)

@@ -100,19 +100,26 @@ def test_what_is_not_there_cannot_be_forgotten(memory: Path, capsys: pytest.Capt
     assert said(capsys, "forget", "--memory", memory, "--source", "nobody")[0] == 1
 
 
-def test_keys_that_cannot_be_made_anew_leave_the_new_memory_empty(
+def test_a_memory_is_compacted(memory: Path, capsys: pytest.CaptureFixture) -> None:
+    from apl.store import list_memories
+
+    rows = list_memories(memory)[0].rows
+    assert call(capsys, "memory", "compact", memory) == {"memory": "default", "rows": rows}
+
+
+def test_keys_that_cannot_be_made_anew_leave_no_new_memory(
     memory: Path, model: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when only a later row is at fault."""
     from apl.store import list_memories, open_store
     from apl.store.rows import NewRow
 
-    monkeypatch.setattr("apl.store.transfer.ROWS_AT_ONCE", 1)
+    monkeypatch.setattr("apl.store.transfer.PAYLOADS_AT_ONCE", 1)
     with open_store(memory) as store:
         store.append([NewRow("odd", store.load().keys[0], payload=b"no picture")])
     status, _, err = said(capsys, "memory", "reembed", memory, tmp_path / "new.apl", "--model", model)
     assert status == 2 and "not a picture" in err
-    assert [info.rows for info in list_memories(tmp_path / "new.apl")] == [0]
+    assert list_memories(tmp_path / "new.apl") == []
 
 
 def test_a_model_for_other_inputs_names_both_models(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from apl.classifier.online import OnlineClassifier
 from apl.cli import main
 from apl.service.served_memory import ServedMemory
 from apl.service.settings import Limits
-from apl.store import NewRow, StoreAway, StoreError, open_store
+from apl.store import NewRow, StoreError, StoreUnavailable, open_store
 from apl.store.ram import RamStore
 
 HOME = "/v1/memories/default"
@@ -383,7 +383,7 @@ def test_while_the_database_is_away_it_says_so_and_nothing_is_left_behind(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: object) -> None:
-        raise StoreAway("the server does not answer: try again soon")
+        raise StoreUnavailable("the server does not answer: try again soon")
 
     with running(settings(None, model)) as client:
         teach(client, 0)

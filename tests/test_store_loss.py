@@ -248,7 +248,7 @@ def test_a_backup_is_complete_at_once_and_never_overwrites(path: Path, tmp_path:
         store.append([row("a", payload=b"p")], settings={"n": 1})
         backup_memories(path, tmp_path / "copy.apl")
         store.append([row("later")])
-        with pytest.raises(StoreError, match="exists already"):
+        with pytest.raises(StoreError, match="there already"):
             backup_memories(path, tmp_path / "copy.apl")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["copy.apl", "letters.apl"]
     assert [info.name for info in list_memories(tmp_path / "copy.apl")] == ["b", "default"]

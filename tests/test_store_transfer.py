@@ -76,7 +76,7 @@ def test_an_exported_memory_comes_back_whole(store: Store, tmp_path: Path) -> No
     assert import_memory(tmp_path / "sub" / "out", copy) == Copied(3, 0)
     assert contents(copy) == contents(store) and copy.settings() == {"sigma": 0.75}
     assert import_memory(tmp_path / "sub" / "out", copy) == Copied(0, 3)
-    with pytest.raises(StoreError, match="exists already"):
+    with pytest.raises(StoreError, match="there already"):
         export_memory(store, tmp_path / "sub" / "out")
 
 

@@ -18,7 +18,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from apl.store import NoSuchMemory, delete_memory, open_store
+from apl.store import NoSuchMemory, SourceShare, delete_memory, open_store
 from experiments.bench.servers import LocalMilvus, PostgresServer
 from experiments.bench.service import Running, drawings, serving
 
@@ -154,10 +154,11 @@ def judged(url: str, outcome: Outcome) -> dict[str, Any]:
     """What the database holds against what was acknowledged."""
     with open_store(url, read_only=True) as store:
         rows = list(store.rows())
-        examples = store.merged_into([row.id for row in rows])
+        shares = store.shares([row.id for row in rows])
     kept: Counter[str | None] = Counter()
     for row in rows:
-        kept.update([example.source for example in examples[row.id]] if row.id in examples else [row.source])
+        for share in shares.get(row.id, [SourceShare(row.source, row.key, row.count)]):
+            kept[share.source] += share.count
     ids = {row.id for row in rows}
     named = [receipt["row"] or receipt["merged_into"] for receipt in outcome.acknowledged.values()]
     return {

@@ -216,6 +216,23 @@ class Backup:
 
 
 @dataclass
+class Compact:
+    """Give the space of forgotten rows back: the file of a memory shrinks to what it holds."""
+
+    memory: MemoryPlace
+    name: NameOption = "default"
+    json: JsonOption = False
+
+    def run(self) -> int:
+        from apl.store import open_store
+
+        with open_store(self.memory, self.name) as store:
+            store.compact()
+            show({"memory": self.name, "rows": store.count()}, self.json)
+        return 0
+
+
+@dataclass
 class Reembed:
     """Compute the keys of a memory again with another model, from the pictures or texts kept in its rows, into a new memory."""
 
@@ -228,7 +245,7 @@ class Reembed:
 
     def run(self) -> int:
         from apl.classifier.online import OnlineClassifier
-        from apl.store import StoreError, find_memory, open_store
+        from apl.store import StoreError, delete_memory, find_memory, open_store
         from apl.store.transfer import reembed
 
         with open_store(self.source, self.source_name, read_only=True) as source:
@@ -237,7 +254,13 @@ class Reembed:
                 raise StoreError(f"memory {self.target_name!r} is not empty: re-embed into a new one")
             with OnlineClassifier.from_pretrained(self.model, memory=self.target, name=self.target_name) as classifier:
                 record = classifier.store.settings()
-                copied = reembed(source, classifier.store, classifier.embed_payloads)
+                try:
+                    copied = reembed(source, classifier.store, classifier.embed_payloads)
+                except BaseException:
+                    classifier.close()
+                    if there is None:
+                        delete_memory(self.target, self.target_name)
+                    raise
                 # The settings of the source were copied too; the model of the keys is the new one.
                 classifier.store.update_settings(record)
         show(vars(copied), self.json)
@@ -256,6 +279,7 @@ class Command:
         | Annotated[Merge, tyro.conf.subcommand("merge")]
         | Annotated[Verify, tyro.conf.subcommand("verify")]
         | Annotated[Backup, tyro.conf.subcommand("backup")]
+        | Annotated[Compact, tyro.conf.subcommand("compact")]
         | Annotated[Reembed, tyro.conf.subcommand("reembed")],
         tyro.conf.arg(name=""),
     ]

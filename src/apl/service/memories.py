@@ -16,8 +16,16 @@ from apl.service.refusal import Refused, invalid
 from apl.service.served_memory import ServedMemory, identity_of
 from apl.service.settings import Settings
 from apl.service.telemetry import Metrics
-from apl.store import FingerprintMismatch, StoreAway, StoreBusy, StoreError, delete_memory, find_memory, list_memories
-from apl.store.rows import checked_name
+from apl.store import (
+    FingerprintMismatch,
+    StoreBusy,
+    StoreError,
+    StoreUnavailable,
+    delete_memory,
+    find_memory,
+    list_memories,
+)
+from apl.store.validation import checked_name
 
 THREADS = 4
 """Memories that work at the same time; others wait for a thread, none for another memory."""
@@ -52,7 +60,7 @@ class Memories:
         """Find the memories that are there, and make the first one if there is none of its name."""
         try:
             found = await self.in_thread(lambda: list_memories(self.settings.memory))
-        except StoreAway as error:
+        except StoreUnavailable as error:
             raise away(error) from None
         except StoreError:
             found = []  # a file that does not exist yet; if it is something worse, opening it says so
@@ -184,7 +192,7 @@ def plain_refusals() -> Iterator[None]:
         raise Refused(409, "other_model", str(error)) from error
     except StoreBusy as error:
         raise Refused(409, "memory_busy", f"the memory is being written by another program: {error}") from error
-    except StoreAway as error:
+    except StoreUnavailable as error:
         raise away(error) from error
     except StoreError as error:
         raise Refused(507, "storage", f"the memory could not be used: {error}") from error

@@ -28,7 +28,7 @@ from typing import Any, Literal, get_args
 from filelock import FileLock
 
 from apl.durable_file import replace_durably
-from apl.store.rows import checked_name
+from apl.store.validation import checked_name
 
 Scope = Literal["read", "learn", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)

@@ -58,7 +58,7 @@ def export_memory(store: Store, directory: str | os.PathLike[str]) -> int:
     """
     target = Path(directory)
     if target.exists():
-        raise StoreError(f"{target} exists already: export to a new directory")
+        raise StoreError(f"{target} is there already: export to a new directory")
     rows = list(store.new_rows())
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

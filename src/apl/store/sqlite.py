@@ -102,7 +102,7 @@ def backup_sqlite(path: Path, target: Path) -> None:
     try:
         with plain_errors(target):
             if target.exists():
-                raise StoreError(f"{target} exists already: back up to a new file")
+                raise StoreError(f"{target} is there already: back up to a new file")
             if not target.absolute().parent.is_dir():
                 raise StoreError(f"{target} cannot be made: the directory {target.absolute().parent} does not exist")
             file.backup(target)

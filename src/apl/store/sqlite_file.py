@@ -36,6 +36,8 @@ CHECKPOINT_SECONDS = 1.0
 """How soon after a write the write-ahead log is brought into the file."""
 LOOKED_AT_AGAIN_SECONDS = (0.02, 0.1, 0.3)
 """Waits before a file is called damaged."""
+ROLES_CHANGE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+"""What a reader without the right to write meets while a writer opens or closes the file."""
 SMALLEST_PAGE = 512
 """SQLite takes a file of a few bytes for an empty one, and would write over it."""
 
@@ -81,6 +83,15 @@ class SqliteFile:
             self._connect()
 
     def _connect(self) -> None:
+        self._open()
+        try:
+            self._prepare_patiently()
+            self._identity = _identity(self.real)
+        except BaseException:
+            self.connection.close()
+            raise
+
+    def _open(self) -> None:
         mode = "mode=rw"
         self._immutable = False
         if not self._may_write:
@@ -89,12 +100,6 @@ class SqliteFile:
             mode = "mode=ro&immutable=1" if self._immutable else "mode=ro"
         self._seen = self._state()
         self.connection = _open(self.real, mode)
-        try:
-            self._prepare_patiently()
-            self._identity = _identity(self.real)
-        except BaseException:
-            self.connection.close()
-            raise
 
     def _prepare_patiently(self) -> None:
         """SQLite does not wait by itself for a process that switches the file to its write-ahead log at this moment."""
@@ -103,9 +108,14 @@ class SqliteFile:
             try:
                 return self._prepare()
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                code = error.sqlite_errorcode & 0xFF
+                passing = code == sqlite3.SQLITE_BUSY or (code in ROLES_CHANGE and not self._may_write)
+                if not passing or time.monotonic() > until:
                     raise
             time.sleep(0.01)
+            if not self._may_write:
+                self.connection.close()
+                self._open()
 
     def _prepare(self) -> None:
         run = self.connection
@@ -175,9 +185,12 @@ class SqliteFile:
                     with self._begun("BEGIN"):
                         answer = ask(SqliteRun(self.connection))
                 except (sqlite3.Error, StoreError):
-                    if self._immutable and self._state() != self._seen:
-                        continue
-                    raise
+                    if self._may_write or self._state() == self._seen:
+                        raise
+                    # The writer has closed the file, or opened it, in the meantime.
+                    self.connection.close()
+                    self._connect()
+                    continue
                 # Without locks, another process may have written in the meantime.
                 if not self._immutable or self._state() == self._seen:
                     return answer
