@@ -26,7 +26,7 @@ from apl.service.examples import Batch, Reader
 from apl.service.refusal import Refused, busy
 from apl.service.settings import Limits
 from apl.service.telemetry import Metrics
-from apl.store import AlreadyAnswered, MemoryInfo, Store, StoreAway
+from apl.store import AlreadyAnswered, MemoryInfo, Store, StoreUnavailable
 
 Result = TypeVar("Result")
 
@@ -190,7 +190,7 @@ class ServedMemory:
         try:
             serve(jobs)
         except Exception as error:
-            if len(jobs) == 1 or isinstance(error, StoreAway):
+            if len(jobs) == 1 or isinstance(error, StoreUnavailable):
                 for job in jobs:
                     job.outcome = error
             else:
