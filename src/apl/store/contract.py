@@ -465,7 +465,7 @@ class Store(ABC):
             with self._plain_errors():
                 yield
 
-    def _delete(self, ids: list[int], names: tuple[str, ...] = ()) -> list[int]:
+    def _delete(self, ids: list[int], names: tuple[str, ...] | None = None) -> list[int]:
         if ids:
             self._write(Write(remove=ids, erase=names))
             self._erased()

@@ -169,7 +169,8 @@ class Write:
     seen: dict[int, int] = field(default_factory=dict)
     """Generations of rows to be removed or updated when that was decided."""
     erase: tuple[str, ...] | None = None
-    """For a write that forgets: names that must not stay in receipts, beside those of classes that lose all rows."""
+    """For a write that forgets a class or a source: names that must not stay in receipts, beside those of classes that
+    lose all rows."""
     forget: str | None = None
     """The updates take this source, and nothing else, out of their rows."""
 
