@@ -128,6 +128,15 @@ def test_timm_models_embed_photographs(timm_encoder):
     assert timm_encoder.embed([]).shape == (0, timm_encoder.width)
 
 
+@pytest.mark.parametrize("name", ["test_vit", "test_efficientnet", "test_convnext"])
+def test_timm_models_of_other_families_have_the_width_they_say(torch_for_pictures, name):
+    pytest.importorskip("timm")
+    from apl.encoders.from_timm import TimmEncoder
+
+    encoder = TimmEncoder(name, pretrained=False)
+    assert encoder.embed([encoder.read(RED)]).shape == (1, encoder.width)
+
+
 def test_a_fingerprint_names_the_weights(timm_encoder, torch_for_pictures):
     from apl.encoders.from_timm import TimmEncoder
 

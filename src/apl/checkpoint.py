@@ -113,10 +113,10 @@ def find_model(name_or_dir: str | Path) -> Path:
     for candidate in (BUNDLED / str(name_or_dir), IN_CHECKOUT / str(name_or_dir), Path(name_or_dir)):
         if (candidate / "model.json").is_file():
             return candidate
-    names = sorted(p.parent.name for place in (BUNDLED, IN_CHECKOUT) for p in place.glob("*/model.json"))
+    names = sorted(path.parent.name for path in BUNDLED.glob("*/model.json"))
     raise CheckpointError(
-        f"no model {str(name_or_dir)!r}: give the name of a bundled one ({', '.join(names) or 'none yet'}), photo or text "
-        "to classify photographs or sentences, or a directory with model.json and model.safetensors"
+        f"no model {str(name_or_dir)!r}: give the name of a bundled one ({', '.join(names) or 'none yet'}) or of an encoder "
+        "(`apl models` lists them), or a directory with model.json and model.safetensors"
     )
 
 

@@ -9,18 +9,16 @@ import numpy as np
 from jaxtyping import Float
 from PIL import Image
 
-from apl.encoders.contract import EncoderError, checked_vectors
+from apl.encoders.contract import EncoderError
 from apl.encoders.examples import PhotoExamples
-from apl.encoders.library import import_library, load_model, weights_digest
-
-_AT_ONCE = 16
+from apl.encoders.library import embed_photos, import_library, load_model, weights_digest
 
 
 class OpenClipEncoder(PhotoExamples):
     """Image vectors at unit length. Without WEIGHTS the library's first are taken; `pretrained=False` gives random ones."""
 
     def __init__(self, name: str, *, pretrained: bool = True) -> None:
-        library, self._torch = import_library("open_clip", "open-clip"), import_library("torch", "open-clip")
+        library = import_library("open_clip", "open-clip")
         model_name, _, weights = name.partition("/")
         if pretrained and not weights:
             weights = next(iter(library.list_pretrained_tags_by_model(model_name)), "")
@@ -35,10 +33,4 @@ class OpenClipEncoder(PhotoExamples):
         self.fingerprint = f"open_clip-{model_name}-{weights_digest(self._model.visual.state_dict())}"
 
     def embed(self, examples: Sequence[Image.Image]) -> Float[np.ndarray, "example embed"]:
-        parts = [np.zeros((0, self.width), np.float32)]
-        for start in range(0, len(examples), _AT_ONCE):
-            pixels = self._torch.stack([self._prepare(photo) for photo in examples[start : start + _AT_ONCE]])
-            with self._torch.inference_mode():
-                found = self._model.encode_image(pixels, normalize=True)
-            parts.append(checked_vectors(found, len(pixels), self.width, "open_clip"))
-        return np.concatenate(parts)
+        return embed_photos(partial(self._model.encode_image, normalize=True), self._prepare, examples, self.width)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from apl.encoders.contract import EncoderError, MissingExtraError
+import numpy as np
+from jaxtyping import Float
+from PIL import Image
+
+from apl.encoders.contract import EncoderError, MissingExtraError, checked_vectors
 
 Loaded = TypeVar("Loaded")
+_AT_ONCE = 16
 _UNREACHABLE = ("hub", "download", "connect", "any source")
 
 
@@ -40,6 +45,20 @@ def load_model(library: str, name: str, load: Callable[[], Loaded]) -> Loaded:
                 " (weights are downloaded at first use; a model that is on this machine opens with HF_HUB_OFFLINE=1)"
             )
         raise EncoderError(told) from error
+
+
+def embed_photos(
+    network: Callable[[Any], Any], prepare: Callable[[Image.Image], Any], photos: Sequence[Image.Image], width: int
+) -> Float[np.ndarray, "example embed"]:
+    """The vectors that a torch network gives for photographs, a few at a time."""
+    import torch
+
+    parts = [np.zeros((0, width), np.float32)]
+    for start in range(0, len(photos), _AT_ONCE):
+        pixels = torch.stack([prepare(photo) for photo in photos[start : start + _AT_ONCE]])
+        with torch.inference_mode():
+            parts.append(checked_vectors(network(pixels), len(pixels), width, "of photographs"))
+    return np.concatenate(parts)
 
 
 def weights_digest(weights: Mapping[str, Any]) -> str:
