@@ -263,6 +263,16 @@ def test_a_lesson_that_fails_fails_alone(service: httpx.Client, home: str, monke
     assert sorted(one["label"] for one in counts) == labels[:6]
 
 
+def test_a_memory_that_breaks_down_answers_all_who_wait(
+    service: httpx.Client, home: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(OnlineClassifier, "__len__", lambda self: 1 // 0)
+        assert service.post(f"{home}/learn", json=lesson(0)).status_code == 500
+        assert service.get(f"{home}/counts").status_code in (200, 500)
+    assert service.post(f"{home}/learn", json=lesson(1)).status_code == 200
+
+
 def test_every_page_hears_of_changes_and_of_the_end(service: httpx.Client) -> None:
     home = "/v1/memories/watched"
     service.put(home).raise_for_status()

@@ -151,7 +151,12 @@ class ServedMemory:
                 group = list(self._queue)
                 self._queue.clear()
                 self._examples_waiting = 0
-                taught = await loop.run_in_executor(self._threads, self._serve, group)
+                try:
+                    taught = await loop.run_in_executor(self._threads, self._serve, group)
+                except Exception as error:
+                    taught = False
+                    for job in group:
+                        job.outcome = error if job.outcome is None else job.outcome
                 for job in group:
                     if isinstance(job.outcome, BaseException):
                         job.done.set_exception(job.outcome)
@@ -232,7 +237,7 @@ class ServedMemory:
             repeated = lesson.key is not None and any(lesson.key == other.key for other in new)
             if not repeated and not self._is_answered(lesson):
                 new.append(lesson)
-        self._learn([lesson for lesson in new if self._fits(lesson)])
+        self._learn(self._fitting(new))
         for lesson in lessons:
             if lesson.outcome is None:  # sent twice in this group
                 self._is_answered(lesson)
@@ -248,11 +253,17 @@ class ServedMemory:
             lesson.outcome = Refused(422, "key_reused", "this Idempotency-Key was used for another request")
         return True
 
-    def _fits(self, lesson: _Lesson) -> bool:
-        if len(self._classifier) + len(lesson.batch) > self._limits.rows:
-            message = f"a memory holds at most {self._limits.rows:,} rows, and these do not fit"
-            lesson.outcome = Refused(409, "memory_full", message)
-        return lesson.outcome is None
+    def _fitting(self, lessons: list[_Lesson]) -> list[_Lesson]:
+        """The lessons that fit into the memory, should every example need a row; the others are refused."""
+        free, fitting = self._limits.rows - len(self._classifier), []
+        for lesson in lessons:
+            if len(lesson.batch) <= free:
+                free -= len(lesson.batch)
+                fitting.append(lesson)
+            else:
+                message = f"a memory holds at most {self._limits.rows:,} rows, and these do not fit"
+                lesson.outcome = Refused(409, "memory_full", message)
+        return fitting
 
     def _learn(self, lessons: list[_Lesson]) -> None:
         if not lessons:
