@@ -10,7 +10,7 @@ from experiments.paper.experiments import EXPERIMENTS
 
 PAPER = {
     **{name: experiment.title for name, experiment in EXPERIMENTS.items()},
-    "report": "results/report.html, docs/RESULTS.md and the tables of README.md, from the result files",
+    "report": "results/claims.json, docs/RESULTS.md and the tables of README.md, from the result files",
     "all": "every experiment above, then the report",
 }
 CLASSIFIER = {

@@ -2,7 +2,7 @@
 those of a class are averaged, and a network reads the query in the light of all classes' representations.
 
 Deviation: the paper lays the classes' representations side by side, so that its weights hold a place for each class and learn
-each comparison anew. Here one network reads the query with the representation of a class and the mean of all, for each class
+each comparison again. Here one network reads the query with the representation of a class and the mean of all, for each class
 with the same weights: it knows any number of classes, and learns in a minute what twenty places do not begin to
 (docs/LOG.md).
 """
@@ -26,11 +26,14 @@ class ConditionalNeuralProcess(KeepsClassMeans):
     def logits(self, context: Contexts, label: ContextLabels, query: Queries, way: int) -> Logits:
         classes = class_means(self.encode(context), label, way)
         everything = classes.sum(1, keepdim=True) / way
-        return self.read(query, torch.cat([classes, everything.expand_as(classes)], 2))
+        answer: Tensor = self.read(query, torch.cat([classes, everything.expand_as(classes)], 2))
+        return answer
 
     def represent(self, x: Float[Tensor, "*batch embed"]) -> Float[Tensor, "*batch representation"]:
-        return self.encode(x)
+        encoded: Tensor = self.encode(x)
+        return encoded
 
     def compared(self, query: Tensor, means: Tensor, known: Bool[Tensor, " way"]) -> Float[Tensor, "query way"]:
         everything = means[known].mean(0).expand_as(means)
-        return self.read(query[None], torch.cat([means, everything], 1)[None])[0]
+        answer: Tensor = self.read(query[None], torch.cat([means, everything], 1)[None])
+        return answer[0]

@@ -63,7 +63,7 @@ class FewShotMethod(Protocol):
 class EpisodicMethod(nn.Module):
     """A method whose answer is one differentiable function of context and query, trained on tasks.
 
-    The context is kept whole and looked at anew for each answer; methods that keep less override the verbs.
+    The context is kept whole and read again for each answer; methods that keep less override the verbs.
     """
 
     most_classes: int | None = None
@@ -141,7 +141,8 @@ class EmbeddingMap(nn.Module):
         nn.init.zeros_(self.change.weight)
 
     def forward(self, x: Float[Tensor, "*batch embed"]) -> Float[Tensor, "*batch embed"]:
-        return x + self.change(x)
+        changed: Tensor = x + self.change(x)
+        return changed
 
 
 def scores(logits: Float[Tensor, "query way"], known: Bool[Tensor, " way"]) -> Scores:

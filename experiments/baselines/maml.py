@@ -18,7 +18,7 @@ from torch.func import functional_call
 from experiments.baselines.interface import EmbeddingMap, EpisodicMethod, Scores, nothing_known, scores, seen
 
 GROWTH = 1.1
-"""In a stream it adapts anew to everything when that has grown by a tenth or many questions come at once; in between it
+"""In a stream it adapts again to everything when that has grown by a tenth or many questions come at once; in between it
 takes a step on each example."""
 
 Weights = dict[str, Tensor]
@@ -42,7 +42,7 @@ class Maml(EpisodicMethod):
         self.embed = EmbeddingMap(width) if embed is None else embed
         self.output = nn.Parameter(torch.zeros(width))
         # Read as a length of one: the step size then means the same behind any encoder of this width.
-        self.unit = width**-0.5
+        self.unit = float(width**-0.5)
         self.step_size, self.steps, self.output_only = step_size, steps, output_only
 
     def start(self, way: int) -> Weights:
@@ -53,8 +53,8 @@ class Maml(EpisodicMethod):
     def answer(self, weights: Weights, x: Tensor) -> Float[Tensor, "example way"]:
         prefix = "embed."
         changed = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
-        embedded = functional_call(self.embed, changed, (x,)) if changed else self.embed(x)
-        return self.unit * embedded @ weights["output"].T
+        embedded: Tensor = functional_call(self.embed, changed, (x,)) if changed else self.embed(x)
+        return self.unit * (embedded @ weights["output"].T)
 
     def step(
         self, weights: Weights, x: Tensor, y: Int[Tensor, " example"], training: bool, known: int | None = None

@@ -54,13 +54,14 @@ class MemoryAugmentedNetwork(EpisodicMethod):
         """Deviation: more rows than the paper's 128. Each head writes a row of its own, so 128 rows hold 32 examples, and the
         100 of a 20-way 5-shot context would overwrite one another."""
         super().__init__()
-        self.most_classes, self.hidden, self.rows, self.cell, self.heads = most_classes, hidden, rows, cell, heads
+        self.most_classes = self.places = most_classes
+        self.hidden, self.rows, self.cell, self.heads = hidden, rows, cell, heads
         self.controller = nn.LSTMCell(width + most_classes + heads * cell, hidden)
         self.key = nn.Linear(hidden + width + most_classes, heads * cell)
         self.gate = nn.Linear(hidden, heads)
         nn.init.constant_(self.gate.bias, -2.0)  # it begins by writing to what was used least
         self.answer = nn.Linear(hidden + heads * cell, most_classes)
-        # Deviation: a learnt sharpness. A softmax of bare cosines over so many rows reads their mean, whatever the key.
+        # Deviation: a learnt sharpness. A softmax of bare cosines over that many rows reads their mean, whatever the key.
         self.log_sharpness = nn.Parameter(torch.tensor(SHARPNESS).log())
 
     def start(self, tasks: int) -> MannState:
@@ -71,10 +72,10 @@ class MemoryAugmentedNetwork(EpisodicMethod):
         return MannState(memory + 1e-6, usage, read_weights, read, h, c)
 
     def look(
-        self, state: MannState, x: Queries, told: Float[Tensor, "task query places"]
+        self, state: MannState, x: Queries, given: Float[Tensor, "task query places"]
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """What the controller makes of each example as the next of its sequence: its state, its keys, and what they read."""
-        shown = torch.cat([x, LABEL_LENGTH * told], 2).flatten(0, 1)
+        shown = torch.cat([x, LABEL_LENGTH * given], 2).flatten(0, 1)
         h, c, read = (part.repeat_interleave(x.shape[1], 0) for part in (state.h, state.c, state.read))
         h, c = self.controller(torch.cat([shown, read], 1), (h, c))
         key = self.key(torch.cat([h, shown], 1)).view(len(x), -1, self.cell).tanh()
@@ -85,8 +86,8 @@ class MemoryAugmentedNetwork(EpisodicMethod):
 
     def step(self, state: MannState, x: Float[Tensor, "task embed"], y: Int[Tensor, " task"]) -> MannState:
         """Read, then write."""
-        told = F.one_hot(y, self.most_classes).to(x.dtype)
-        h, c, key, read_weights, read = self.look(state, x[:, None], told[:, None])
+        given = F.one_hot(y, self.places).to(x.dtype)
+        h, c, key, read_weights, read = self.look(state, x[:, None], given[:, None])
         gate, least = self.gate(h).sigmoid()[..., None], least_used(state.usage, self.heads)
         write_weights = gate * state.read_weights + (1 - gate) * least
         # The least used row is wiped before anything is written.
@@ -96,8 +97,9 @@ class MemoryAugmentedNetwork(EpisodicMethod):
 
     def ask(self, state: MannState, query: Queries) -> Float[Tensor, "task query places"]:
         """Each query as the next of its sequence, without a label; the state stays as it is."""
-        h, _, _, _, read = self.look(state, query, query.new_zeros(*query.shape[:2], self.most_classes))
-        return self.answer(torch.cat([h, read], 1)).view(*query.shape[:2], -1)
+        h, _, _, _, read = self.look(state, query, query.new_zeros(*query.shape[:2], self.places))
+        answer: Tensor = self.answer(torch.cat([h, read], 1))
+        return answer.view(*query.shape[:2], -1)
 
     def logits(self, context: Contexts, label: ContextLabels, query: Queries, way: int) -> Logits:
         state = self.start(len(context))

@@ -29,6 +29,8 @@ GROWTH = 1.1
 
 
 class MatchingNetwork(EpisodicMethod):
+    in_context: Tensor
+
     def __init__(self, width: int, full_context: bool = True, embed: nn.Module | None = None) -> None:
         super().__init__()
         self.embed = EmbeddingMap(width) if embed is None else embed
@@ -48,8 +50,8 @@ class MatchingNetwork(EpisodicMethod):
         """g(x, S): each example of the context beside what an LSTM made of those before and after it."""
         if not self.full_context:
             return context
-        there, _ = self.forwards(context)
-        back, _ = self.backwards(context.flip(1))
+        there: Tensor = self.forwards(context)[0]
+        back: Tensor = self.backwards(context.flip(1))[0]
         return context + there + back.flip(1)
 
     def look(

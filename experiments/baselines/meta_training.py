@@ -1,7 +1,7 @@
-"""Training of what a method adds to frozen embeddings: few-shot tasks of many shapes, for so many seconds of processor time.
+"""Training of what a method adds to frozen embeddings: few-shot tasks of many shapes, for a given processor time.
 
 All methods see the same tasks: ways spread evenly on a logarithmic scale up to `widest` (or to what the method's weights
-can hold), one to five shots. Processor time rather than steps: the same compute for everybody.
+can hold), one to five shots. Processor time rather than steps: the same compute for every method.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class MetaTraining:
     seconds: float = 60.0
     """Of this process's processor time."""
     steps: int | None = None
-    """So many steps instead, for a result that does not depend on the machine."""
+    """A number of steps instead, for a result that does not depend on the machine."""
     weight_decay: float = 1e-4
     widest: int = 80
     narrowest: int = 5
@@ -57,7 +57,7 @@ def draw_tasks(sampler: EpisodeSampler, x: Tensor, way: int, shot: int, queries:
 def deal_places(tasks: Tasks, places: int, generator: torch.Generator) -> Tasks:
     """The same tasks with labels among all `places` that a method's weights hold.
 
-    Which class gets which place is dealt anew every time, so that no place comes to mean a class and tasks with fewer
+    Which class gets which place is drawn again every time, so that no place stands for a class and tasks with fewer
     classes than places are known too.
     """
     if tasks.way > places:

@@ -1,6 +1,6 @@
 """The four ways in which every method is measured, episode by episode.
 
-`few_shot`: a context of `shot` examples of each class, then questions. `online`: predict, be told, learn, from nothing.
+`few_shot`: a context of `shot` examples of each class, then questions. `online`: predict, then learn, from nothing.
 `roaming`: streams with places and classes that come back (Ren et al. 2021). `one_after_another`: all examples of one class, then
 all of the next; questions about all of them at the end.
 """
@@ -15,11 +15,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from apl.episode import Episodes, EpisodeSampler
-from experiments.baselines.interface import FewShotMethod, Scores
+from experiments.baselines.interface import EpisodicMethod, FewShotMethod, Scores
 
 QUERIES_AT_ONCE = 1024
 TASKS_AT_ONCE, PAIRS_AT_ONCE = 20, 25_000_000
-"""How many tasks are worked out side by side, where that is cheaper, and a bound on their queries × examples."""
+"""How many tasks are computed side by side, where that is cheaper, and a bound on their queries × examples."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def average_precision(score: Float[Tensor, " item"], right: Bool[Tensor, " item"
     """Mean over the `wanted` of the precision at each that was found; equal scores share their precision."""
     order = score.argsort(descending=True, stable=True)
     ranked, sorted_score = right[order].double(), score[order]
-    # Precision is read at the end of a run of equal scores, so that the order within it means nothing.
+    # Precision is read at the end of a run of equal scores, so that the order within it does not count.
     last_of_run = torch.searchsorted(-sorted_score, -sorted_score, right=True) - 1
     found = ranked.cumsum(0)[last_of_run]
     precision = found / (last_of_run + 1)
@@ -77,10 +77,10 @@ def few_shot(
     episodes: int,
     seed: int,
 ) -> Float[Tensor, " episode"]:
-    """The accuracy of each episode. The context comes in random order. Everybody gets the same episodes."""
+    """The accuracy of each episode. The context comes in random order. Every method gets the same episodes."""
     sampler = EpisodeSampler(labels, torch.Generator().manual_seed(seed))
     drawn = [shuffled_context(sampler, way, shot, queries) for _ in range(episodes)]
-    if not getattr(method, "side_by_side", False):
+    if not isinstance(method, EpisodicMethod) or not method.side_by_side:
         return torch.tensor([after_context(method, x, *one) for one in drawn])
     accuracy: list[Tensor] = []
     at_once = min(TASKS_AT_ONCE, max(1, PAIRS_AT_ONCE // (way * shot * way * queries)))
@@ -124,7 +124,7 @@ def online(
     streams: int,
     seed: int,
 ) -> list[Watched]:
-    """So many examples of each class on average, in random order."""
+    """`per_class` examples of each class on average, in random order."""
     sampler = EpisodeSampler(labels, torch.Generator().manual_seed(seed))
     drawn = (sampler.online(way, way * per_class, 1) for _ in range(streams))
     return [watch(method, x, one.example[0], one.label[0], way) for one in drawn]
@@ -140,12 +140,12 @@ def watch(
     """From an empty memory: predict, then learn."""
     method.adapt(x[:0], label[:0], way)
     answers: list[Scores] = []
-    vectors, told = x[example], label.tolist()
+    vectors, labels = x[example], label.tolist()
     started = time.process_time()
-    for vector, y in zip(vectors, told, strict=True):
+    for vector, y in zip(vectors, labels, strict=True):
         answers.append(method.predict(vector[None]))
         method.observe(vector, y)
-    seconds = (time.process_time() - started) / len(told)
+    seconds = (time.process_time() - started) / len(labels)
     correct = torch.tensor([int(a.log_probs[0].argmax()) for a in answers]) == label
     novelty = torch.stack([a.novelty[0] for a in answers])
     confidence = torch.stack([a.log_probs[0].amax().exp() for a in answers])
@@ -153,14 +153,13 @@ def watch(
 
 
 def first_of_class(label: Int[Tensor, " time"]) -> Bool[Tensor, " time"]:
-    met: set[int] = set()
-    return torch.tensor([not (y in met or met.add(y)) for y in label.tolist()])
+    return torch.tensor([y not in label[:time] for time, y in enumerate(label)])
 
 
 @dataclass(frozen=True)
 class Roaming:
     """RoamingOmniglot (Ren et al. 2021, appendix): places that are left and come back to, and in each of them classes
-    that follow a Chinese restaurant process. All labels are told."""
+    that follow a Chinese restaurant process. All labels are given."""
 
     length: int = 150
     places: int = 5
@@ -181,7 +180,9 @@ class Roaming:
         order = torch.randperm(int(labels.max()) + 1, generator=generator)[: self.classes]
         drawings = [(labels == c).nonzero()[:, 0] for c in order]
         drawings = [d[torch.randperm(len(d), generator=generator)].tolist() for d in drawings]
-        place, example, label = 0, [], []
+        place = 0
+        example: list[int] = []
+        label: list[int] = []
         while len(example) < self.length and any(waiting):
             if float(torch.rand((), generator=generator)) < self.move or not waiting[place]:
                 others = [p for p in range(self.places) if waiting[p] and p != place] or [place]

@@ -34,7 +34,8 @@ class PrototypicalNetwork(KeepsClassMeans):
         return -squared_distances(self.embed(query), prototypes) / self.log_unit.exp()
 
     def represent(self, x: Float[Tensor, "*batch embed"]) -> Float[Tensor, "*batch embed"]:
-        return self.embed(x)
+        embedded: Tensor = self.embed(x)
+        return embedded
 
     def compared(self, query: Tensor, means: Tensor, known: Tensor) -> Float[Tensor, "query way"]:
         return -squared_distances(self.embed(query), means) / self.log_unit.exp()

@@ -20,7 +20,7 @@ from experiments.baselines.interface import (
 )
 
 PAIRS_AT_ONCE = 20_000
-"""So many pairs of a query and a class are worked on together: their hidden layer then stays in a processor's cache."""
+"""Pairs of a query and a class that are compared together: their hidden layer then stays in a processor's cache."""
 
 
 class RelationModule(nn.Module):
@@ -50,7 +50,8 @@ class RelationNetwork(KeepsClassMeans):
 
     def logits(self, context: Contexts, label: ContextLabels, query: Queries, way: int) -> Logits:
         # Deviation: the mean of a class's examples, not their sum, so that one network serves any number of shots.
-        return self.compare(query, class_means(context, label, way))
+        relation: Tensor = self.compare(query, class_means(context, label, way))
+        return relation
 
     def loss(self, tasks: Tasks) -> Float[Tensor, ""]:
         relation = self.logits(tasks.context, tasks.context_label, tasks.query, tasks.way).sigmoid()
@@ -58,4 +59,5 @@ class RelationNetwork(KeepsClassMeans):
         return (relation - wanted).square().sum(2).mean()
 
     def compared(self, query: Tensor, means: Tensor, known: Tensor) -> Float[Tensor, "query way"]:
-        return self.compare(query[None], means[None])[0]
+        relation: Tensor = self.compare(query[None], means[None])
+        return relation[0]

@@ -1,6 +1,6 @@
-"""What one would take from scikit-learn: logistic regression and nearest neighbours on the same embeddings.
+"""Two methods of scikit-learn: logistic regression and nearest neighbours on the same embeddings.
 
-Neither learns example by example. In a stream the neighbours are fitted anew for each answer, which costs nothing; so is the
+Neither learns example by example. In a stream the neighbours are fitted again for each answer, which costs nothing; so is the
 regression up to 200 examples, and from then on when what it rests on has grown by a tenth, beginning where it was, or when many
 questions come at once.
 """
@@ -62,7 +62,7 @@ class NeighbourBaseline(KeepsEverything):
         if not self.count:
             return nothing_known(len(x), self.way)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that so many classes might be numbers to regress on
+            warnings.simplefilter("ignore")  # that this many classes might be numbers to regress on
             model = self.make(min(self.neighbours, self.count)).fit(*self.examples)
         distance, _ = model.kneighbors(x.numpy(), 1)
         return Scores(
@@ -74,7 +74,7 @@ class LogisticBaseline(KeepsEverything):
     """`LogisticRegression` on embeddings of unit length."""
 
     fitted_each_time = FITTED_EACH_TIME
-    """Examples of a stream up to which it is fitted anew for each answer."""
+    """Examples of a stream up to which it is fitted again for each answer."""
 
     def __init__(self, c: float = 10.0, iterations: int = 25) -> None:
         from sklearn.linear_model import LogisticRegression

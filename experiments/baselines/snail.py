@@ -1,7 +1,7 @@
 """SNAIL (Mishra et al. 2018): a sequence of examples with their labels, the query last and without one, read by causal
 convolutions that reach back 1, 2, 4 … steps and by causal attention over everything before.
 
-Several queries may follow the same context without seeing one another: each layer is worked out once for the context
+Several queries may follow the same context without seeing one another: each layer is computed once for the context
 and, for each query, as if it were the next in the sequence.
 """
 
@@ -25,8 +25,8 @@ from experiments.baselines.interface import (
     seen,
 )
 
-Told = Float[Tensor, "task time channel"]
-Untold = Float[Tensor, "task query channel"]
+Labelled = Float[Tensor, "task time channel"]
+Unlabelled = Float[Tensor, "task query channel"]
 
 
 class DenseBlock(nn.Module):
@@ -37,11 +37,11 @@ class DenseBlock(nn.Module):
         self.dilation = dilation
         self.now, self.before = nn.Linear(channels, 2 * filters), nn.Linear(channels, 2 * filters, bias=False)
 
-    def forward(self, context: Told, query: Untold) -> tuple[Tensor, Tensor]:
+    def forward(self, context: Labelled, query: Unlabelled) -> tuple[Tensor, Tensor]:
         past = F.pad(context, (0, 0, self.dilation, 0))[:, : context.shape[1]]
         return self._beside(context, past), self.next(context, query)
 
-    def next(self, context: Told, query: Untold) -> Tensor:
+    def next(self, context: Labelled, query: Unlabelled) -> Tensor:
         """What lies `dilation` back is one of the context, or nothing."""
         back = context.shape[1] - self.dilation
         before = context[:, back : back + 1] if back >= 0 else context.new_zeros(len(context), 1, context.shape[2])
@@ -66,13 +66,13 @@ class CausalAttention(nn.Module):
         self.query.load_state_dict(self.key.state_dict())
         self.unit = keys**-0.5
 
-    def forward(self, context: Told, query: Untold) -> tuple[Tensor, Tensor]:
+    def forward(self, context: Labelled, query: Unlabelled) -> tuple[Tensor, Tensor]:
         keys, values, time = self.key(context), self.value(context), context.shape[1]
         ahead = torch.ones(time, time, dtype=torch.bool).triu(1)
         among = (self.unit * self.query(context) @ keys.mT).masked_fill(ahead, -torch.inf).softmax(-1) @ values
         return torch.cat([context, among], -1), self.next(context, query)
 
-    def next(self, context: Told, query: Untold) -> Tensor:
+    def next(self, context: Labelled, query: Unlabelled) -> Tensor:
         """A query sees the context and itself, not the other queries."""
         keys, values, asked = self.key(context), self.value(context), self.query(query)
         itself = (asked * self.key(query)).sum(-1, keepdim=True)
@@ -89,7 +89,7 @@ class Snail(EpisodicMethod):
         about a minute. `features` are the paper's 64; `longest` is the length of the sequences trained on; a longer one is
         only attended to."""
         super().__init__()
-        self.most_classes = most_classes
+        self.most_classes = self.places = most_classes
         self.embed = nn.Linear(width, features)
         reach = math.ceil(math.log2(longest))
         channels = features + most_classes
@@ -104,37 +104,38 @@ class Snail(EpisodicMethod):
         self.answer = nn.Linear(channels, most_classes)
 
     def logits(self, context: Contexts, label: ContextLabels, query: Queries, way: int) -> Logits:
-        told, untold = self._told(context, label), self._untold(query)
+        labelled, unlabelled = self._labelled(context, label), self._unlabelled(query)
         for layer in self.layers:
-            told, untold = layer(told, untold)
-        return self.answer(untold)[..., :way]
+            labelled, unlabelled = layer(labelled, unlabelled)
+        answer: Tensor = self.answer(unlabelled)
+        return answer[..., :way]
 
-    def _told(self, x: Tensor, y: Tensor) -> Tensor:
-        return torch.cat([self.embed(x), F.one_hot(y, self.most_classes).to(x.dtype)], -1)
+    def _labelled(self, x: Tensor, y: Tensor) -> Tensor:
+        return torch.cat([self.embed(x), F.one_hot(y, self.places).to(x.dtype)], -1)
 
-    def _untold(self, x: Tensor) -> Tensor:
-        return F.pad(self.embed(x), (0, self.most_classes))
+    def _unlabelled(self, x: Tensor) -> Tensor:
+        return F.pad(self.embed(x), (0, self.places))
 
     @torch.no_grad()
     def adapt(self, x: Float[Tensor, "example embed"], y: Int[Tensor, " example"], way: int) -> None:
         self.known, self.way, self.length = seen(y, way), way, len(x)
-        told = self._told(x, y)[None]
+        labelled = self._labelled(x, y)[None]
         self.inputs: list[Tensor] = []
         """Of each layer, for the sequence so far: what comes later changes nothing about it."""
-        none = told[:, :0]
+        none = labelled[:, :0]
         for layer in self.layers:
-            self.inputs.append(told)
-            told, none = layer(told, none)
+            self.inputs.append(labelled)
+            labelled, none = layer(labelled, none)
 
     @torch.no_grad()
     def observe(self, x: Float[Tensor, " embed"], y: int) -> None:
-        self._next(self._told(x, torch.tensor(y))[None, None], keep=True)
+        self._next(self._labelled(x, torch.tensor(y))[None, None], keep=True)
         self.known[y], self.length = True, self.length + 1
 
     @torch.no_grad()
     def predict(self, x: Float[Tensor, "query embed"]) -> Scores:
         # An empty context is nothing special here: the query is the first of its sequence.
-        logits = self.answer(self._next(self._untold(x)[None], keep=False))[0, :, : self.way]
+        logits = self.answer(self._next(self._unlabelled(x)[None], keep=False))[0, :, : self.way]
         return scores(logits.log_softmax(1), self.known if self.length else ~self.known)
 
     def _next(self, x: Tensor, keep: bool) -> Tensor:
@@ -143,6 +144,7 @@ class Snail(EpisodicMethod):
             before = self.inputs[place]
             if keep:
                 self.inputs[place] = torch.cat([before, x], 1)
+            assert isinstance(layer, CausalAttention | DenseBlock)
             x = layer.next(before, x)
         return x
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from experiments.baselines.interface import ClassSums, Scores, nothing_known, scores
 
 GROWTH = 1.05
-"""The covariance is inverted again when it rests on so many times the examples."""
+"""The covariance is inverted again when the examples have grown by this factor."""
 
 
 class StreamingLDA:

@@ -33,12 +33,13 @@ from apl.learner import Learner
 from apl.pictures.drawings import to_png
 from experiments.bench.http_load import Load, Sent, load, run
 from experiments.paper.results import RESULTS
+from experiments.paper.subjects import image_size
 
 CLIENTS = (1, 8, 32)
 CLASSES, DRAWINGS = 40, 20
 Kind = Literal["predict", "learn", "learn_new"]
 KINDS: tuple[Kind, ...] = ("learn", "predict", "learn_new")
-"""In this order: questions are asked of the memory that the lessons of 32 clients have filled."""
+"""In this order: questions are asked of the memory that the examples of 32 clients have filled."""
 
 
 @dataclass
@@ -112,7 +113,7 @@ def drawings(size: int, seed: int = 0) -> list[tuple[int, str]]:
 
 
 def requests(kind: Kind, examples: list[tuple[int, str]], memory: str = "default") -> Iterator[Sent]:
-    """An endless stream. `learn_new` gives each lesson a label of its own, so that every one is written."""
+    """An endless stream. `learn_new` gives each example a label of its own, so that every one is written."""
     for number in itertools.count():
         sign, picture = examples[number % len(examples)]
         if kind == "predict":
@@ -126,7 +127,7 @@ def requests(kind: Kind, examples: list[tuple[int, str]], memory: str = "default
 
 def bare_encoder_ms(learner: Learner, batch: int, repeats: int = 60) -> float:
     """Median time of one call with this many pictures, per picture."""
-    size = learner.config.encoder.image_size
+    size = image_size(learner)
     x = torch.randint(0, 256, (1, batch, 1, size, size), dtype=torch.uint8)
     times = []
     with torch.no_grad():
@@ -140,7 +141,7 @@ def bare_encoder_ms(learner: Learner, batch: int, repeats: int = 60) -> float:
 def measure(model: str, seconds: float) -> dict[str, Any]:
     """Throughput and latency, each kind of request with each number of clients, in fresh memories."""
     learner = Learner.load(model)
-    examples = drawings(learner.config.encoder.image_size)
+    examples = drawings(image_size(learner))
     result: dict[str, Any] = {"bare_encoder_ms": bare_encoder_ms(learner, 1)}
     started = time.process_time()
     bare_encoder_ms(learner, 1)
@@ -149,7 +150,7 @@ def measure(model: str, seconds: float) -> dict[str, Any]:
     bare = result["bare_encoder_ms"]
     with tempfile.TemporaryDirectory() as scratch, serving(model, Path(scratch) / "bench.apl") as server:
         for kind in KINDS:
-            table = {}
+            table: dict[str, Any] = {}
             for clients in CLIENTS:
                 memory = f"{kind}-{clients}" if kind != "predict" else "learn-32"
                 _make(server, memory)
@@ -176,9 +177,9 @@ def measure(model: str, seconds: float) -> dict[str, Any]:
     return result
 
 
-def kill_under_load(model: str, memory: Path, kills: int, clients: int = 32, lessons: int = 40) -> dict[str, Any]:
-    """Kill the server after some lessons, in the middle of others; start it again and look for what it acknowledged."""
-    examples = drawings(Learner.load(model).config.encoder.image_size, seed=1)
+def kill_under_load(model: str, memory: Path, kills: int, clients: int = 32, answers: int = 40) -> dict[str, Any]:
+    """Kill the server after some answers, in the middle of other requests; start it again and look for what it acknowledged."""
+    examples = drawings(image_size(Learner.load(model)), seed=1)
     stream = requests("learn_new", examples)
     acknowledged: dict[int, tuple[Sent, dict[str, Any]]] = {}
     outcome = {"kills": kills, "acknowledged": 0, "lost": 0, "written_twice": 0, "retries_that_differ": 0}
@@ -186,7 +187,7 @@ def kill_under_load(model: str, memory: Path, kills: int, clients: int = 32, les
         with serving(model, memory) as server:
             _compare(server, acknowledged, outcome)
 
-            kill = functools.partial(_kill_after, lessons + number, server.process)
+            kill = functools.partial(_kill_after, answers + number, server.process)
             found = run(load(server.port, clients, 300, stream, keep=True, answered=kill))
             if found.errors:
                 raise RuntimeError(f"an error under load: {found.errors[0]}")

@@ -28,7 +28,7 @@ def take_turns(
 ) -> dict[str, list[float]]:
     """Seconds per run in every round, for every contender.
 
-    The order of turns rotates, so that nobody always follows the same one. In its turn a contender runs
+    The order of turns rotates, so that none always follows the same other. In its turn a contender runs
     several times in a row (reset in between, untimed), as it would where it alone is used. With one thread the
     clock is that thread's own, which stands still while the machine serves others; another `clock` may be given.
     """

@@ -2,7 +2,7 @@
 
 *Same encoder*: the bundled one, frozen. Every method trains only what it adds, on classes the encoder has not seen, for the
 same processor time of one thread; three settings of each are tried on the validation characters, for the same time each, and
-the best goes on. What follows is fixed before anything is measured:
+the best is trained for longer. What follows is fixed before anything is measured:
 
 - The **mean** of a method is over fifteen cells of equal weight: eight of few-shot accuracy (5, 20, 423 and 1000 classes at
   1 and 5 shots), two online (20 and 423 classes, accuracy on examples whose class was shown before), three of roaming streams
@@ -11,7 +11,7 @@ the best goes on. What follows is fixed before anything is measured:
   ours over the cells that it fills stands beside it.
 - A setting is judged on validation characters by the mean over few-shot tasks of 20 and of all 126 classes at 1 and 5 shots
   and over roaming streams (accuracy and both average precisions), where the method can do them.
-- Streams are told the label of every example. Items kept are vectors as wide as an embedding.
+- In streams the label of every example is given. Items kept are vectors as wide as an embedding.
 
 - *Ours* is `OnlineClassifier` as it ships with the model `omniglot`: no setting is chosen, examples are learnt by `learn_many` and
   `learn_one`, and how new an example looks is its P(new). *Ours, the paper's rule* is the same with `consolidate=False`. Its decoder
@@ -19,7 +19,7 @@ the best goes on. What follows is fixed before anything is measured:
 - Every method gets the same episodes, so differences to ours are paired. In the means, cells count as independent.
 
 The file is written method by method. While methods are missing it also holds the values of every episode, and a run that was
-stopped goes on with the next method.
+stopped continues with the next method.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ TRIAL_SECONDS, TRAINING_SECONDS = 5.0, 60.0
 DRAWINGS = 20
 """Of each training class."""
 MANY = 423
-"""From so many classes on episodes are few and large."""
+"""From this number of classes on episodes are few and large."""
 EPISODES = 400
 """Of 5 and of 20 classes."""
 STREAMS = {20: 20, MANY: 5}
@@ -188,7 +188,7 @@ def _validation_score(method: FewShotMethod, data: Embedded, quick: bool) -> flo
 
 @cache
 def training_characters(drawings: int) -> Embedded:
-    """What everybody trains on, as the trained decoder of ours was: classes that the encoder has never seen."""
+    """What all methods train on, and what our decoder was trained on: classes that the encoder has never seen."""
     learner, source = Learner.load(MODEL), DataSource()
     images = source.load_training(image_size(learner), "for_decoder").first_of_each(drawings)
     return Embedded(embed_once(learner, images.images), images.labels, source.split_name(), source.split_hash())

@@ -144,7 +144,7 @@ def _table(columns: list[str], intervals: bool = False) -> str:
             reasons.setdefault(about["cannot"], []).append(method)
     notes = [f"Cells that {' and '.join(methods)} leave empty: {why}." for why, methods in reasons.items()]
     if missing := whole.get("not_yet_measured"):
-        notes.append(f"Not yet measured (`python -m experiments baselines` goes on there): {', '.join(missing)}.")
+        notes.append(f"Not yet measured (`python -m experiments baselines` continues there): {', '.join(missing)}.")
     return "\n".join([table(["", *columns], lines), "", *notes]).rstrip()
 
 

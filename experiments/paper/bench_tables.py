@@ -20,15 +20,22 @@ UNKNOWN = {
 
 
 def peers_in_short() -> str:
-    """Accuracy on classes seen before, and rows; in bold what no other method is better than, as far as can be told."""
+    """Accuracy on classes seen before, and rows; in bold the best, if its lead excludes zero."""
     methods = [m for m in _methods(_streams().values()) if "plain" not in m]
     lines = []
     for stream, by in _streams().items():
-        best = max(by[m]["accuracy_seen"] for m in methods if m in by)
         cells = {m: f"{percent(by[m], 'accuracy_seen')} / {by[m]['rows']:.0f}" for m in methods if m in by}
-        marked = {m: f"**{cell}**" if by[m]["accuracy_seen"] == best else cell for m, cell in cells.items()}
+        marked = {m: f"**{cell}**" if m == _first(by) else cell for m, cell in cells.items()}
         lines.append([stream, *(marked.get(m, "–") for m in methods)])
     return table(["stream, test classes", *("ours" if m == OURS else m for m in methods)], lines)
+
+
+def _first(by: dict[str, Row]) -> str | None:
+    """The best method, if ours is behind it, or ahead of every other, by more than the paired interval."""
+    best = max(by, key=lambda method: float(by[method]["accuracy_seen"]))
+    compared = [row for method, row in by.items() if method != OURS] if best == OURS else [by[best]]
+    leads = [abs(row.get("difference", 0.0)) > row.get("difference_ci95", 0.0) for row in compared]
+    return best if all(leads) else None
 
 
 def peers_in_full() -> str:

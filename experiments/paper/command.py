@@ -18,7 +18,7 @@ from apl.config import DeviceName
 class Command:
     """Measure one experiment of the paper (or `all`), write results/NAME.json and its figure.
 
-    `report` makes results/claims.json, results/report.html, docs/RESULTS.md and the README's tables from the result files there are; `all` does both.
+    `report` makes results/claims.json, docs/RESULTS.md and the README's tables from the result files there are; `all` does both.
     """
 
     name: Annotated[str, tyro.conf.Positional]
@@ -41,7 +41,6 @@ class Command:
         from experiments.paper.departures import write_departures
         from experiments.paper.experiments import EXPERIMENTS
         from experiments.paper.markdown import write_results_page, write_tables
-        from experiments.paper.report import write_report
         from experiments.paper.results import load_rows, result_path
         from experiments.paper.subjects import compute_on
 
@@ -66,13 +65,11 @@ class Command:
                 print(f"{name}: left out: {error}", file=sys.stderr)
                 continue
             print(f"{name}: {result_path(name, self.quick)} in {time.monotonic() - started:.0f} s", file=sys.stderr)
-        if self.name in ("all", "report"):
-            print(f"report: {write_report(self.quick)}", file=sys.stderr)
-            if not self.quick:
-                write_claims()
-                write_departures()
-                write_tables()
-                write_results_page()
+        if self.name in ("all", "report") and not self.quick:
+            write_claims()
+            write_departures()
+            write_tables()
+            write_results_page()
         for name in names:
             rows = load_rows(name, self.quick)
             if self.json:

@@ -10,7 +10,7 @@ by what the encoder would call a photograph as well (`apl.encoders.photo`). How 
 encoder has seen those photographs, so it names them better than new ones, and more than equal weight is not offered.
 
 The paper counts from the 50th batch on, more photographs than 20 classes have here: accuracy is that of the last quarter of
-an episode. A run that was stopped goes on with the rows that are missing.
+an episode. A run that was stopped continues with the missing rows.
 """
 
 from __future__ import annotations

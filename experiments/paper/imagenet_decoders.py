@@ -1,7 +1,7 @@
 """The paper's form on ImageNet: decoders of hidden width 1024 with fixed labels, a model for each number of classes.
 
 Trained on the photographs of `train` behind the frozen encoder. They are too large to ship: `python -m experiments imagenet` trains
-what it does not find under runs/, and goes on where it was stopped.
+what it does not find under runs/, and continues a run that was stopped.
 
 Deviation: two of the paper's eight blocks, a start that knows what labels are for, and few steps in half precision, so that
 minutes of one core are enough.

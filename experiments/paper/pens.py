@@ -8,6 +8,7 @@ signs were looked at, without labels of theirs being learnt, when it was chosen.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +20,7 @@ from apl.learner import Learner
 from apl.pictures.drawings import fit, read_images
 from apl.training.digits import small_digits, typed_signs
 from experiments.paper.results import Row, save_rows
-from experiments.paper.subjects import Embedded, Subject, characters, encoder_of
+from experiments.paper.subjects import Embedded, Subject, characters, encoder_of, image_size
 
 MODELS = ("omniglot", "omniglot-one", "drawings")
 SEED, QUERIES = 1, 5
@@ -32,15 +33,14 @@ def reproduce(quick: bool = False) -> None:
         for drawings, way, data in drawings_of(model, quick):
             for shot in (1, 5):
                 episodes = (500 if way <= 20 else 20) // (10 if quick else 1)
-                asked = {"way": way, "shot": shot, "episodes": episodes, "seed": SEED}
+                asked: dict[str, Any] = {"way": way, "shot": shot, "episodes": episodes, "seed": SEED}
                 got = fixed_context(tested.learner, data.embeddings, data.labels, queries=QUERIES, **asked)
                 rows.append(tested.row(data, drawings=drawings, **asked, accuracy=got.mean, ci95=got.ci95))
         save_rows("pens", rows, quick)
 
 
 def drawings_of(model: str, quick: bool) -> Iterator[tuple[str, int, Embedded]]:
-    encoder = encoder_of(model)
-    size = encoder.config.image_size
+    encoder, size = encoder_of(model), image_size(Learner.load(model))
     mnist, chosen = load_mnist("test"), slice(0, 1000 if quick else None)
     small, small_labels = small_digits()
     larger = F.interpolate(small, size=(size, size), mode="bicubic", align_corners=False).clamp(0, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -22,7 +23,7 @@ PALETTE = (OURS, OTHER, THIRD, "#d9a441", "#8c6bb1", QUIET)
 @contextmanager
 def figure(path: Path, columns: int = 1, width: float = 4.6, height: float = 3.4) -> Iterator[list[plt.Axes]]:
     """Axes side by side, saved as PNG at the end."""
-    style = {"axes.spines.top": False, "axes.spines.right": False, "font.size": 9, "axes.titlesize": 10}
+    style: Any = {"axes.spines.top": False, "axes.spines.right": False, "font.size": 9, "axes.titlesize": 10}
     with plt.rc_context(style):
         canvas, axes = plt.subplots(1, columns, figsize=(width * columns, height), layout="constrained")
         yield [axes] if columns == 1 else list(axes)

@@ -31,13 +31,15 @@ def save_rows(name: str, rows: Iterable[Mapping[str, Any]], quick: bool, **extra
 
 
 def load_rows(name: str, quick: bool = False) -> list[Row]:
-    return load_whole(name, quick).get("rows", [])
+    rows: list[Row] = load_whole(name, quick).get("rows", [])
+    return rows
 
 
 def load_whole(name: str, quick: bool = False) -> dict[str, Any]:
     """A result file with what stands in it beside the rows; empty where there is none."""
     path = result_path(name, quick)
-    return json.loads(path.read_text()) if path.exists() else {}
+    whole: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return whole
 
 
 def figure_path(name: str, quick: bool) -> Path:

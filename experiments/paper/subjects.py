@@ -105,7 +105,7 @@ def encoder_of(model: str) -> Encoder:
 
 
 QUICK_DRAWINGS = 10
-"""Of the 20 drawings of each class, so many are looked at where a small version needs rotations too."""
+"""Drawings of each class (of 20) in a small version with rotations."""
 
 
 @cache
