@@ -232,7 +232,7 @@ RECIPE_200WAY = TrainConfig(
     decoder_from="paper-recipe",
     ways=(200,),
     longest_episode=6,
-    steps=14_000,
+    steps=6000,
     learning_rate=5e-4,
     decay_share=1.0,
     noise=0.1,
@@ -241,6 +241,21 @@ RECIPE_200WAY = TrainConfig(
 """On from the recipe's own weights, 200 classes at a time with label weights made anew.
 
 Release: 200 classes first, its encoder then reused; noise of 0.1 on training images."""
+
+RECIPE_1000WAY = replace(
+    RECIPE_200WAY,
+    learner=replace(RECIPE_LEARNER, decoder=DecoderConfig(labels="fixed", way=1000)),
+    encoder_from="runs/paper-recipe-200way/model",
+    decoder_from="runs/paper-recipe-200way/model",
+    freeze_encoder=True,
+    ways=(1000,),
+    steps=1500,
+    noise=0.0,
+    averaging=0.99,
+)
+"""The decoder of 1000 labels on the frozen encoder of 200: its blocks go on from there, its label weights are made anew.
+
+Release: the encoder of 200 classes is reused."""
 
 OMNIGLOT = TrainConfig(
     learner=LearnerConfig(
@@ -339,6 +354,7 @@ PRESETS: dict[str, Preset] = {
     "paper-recipe": RECIPE,
     "paper-recipe-further": RECIPE_FURTHER,
     "paper-recipe-200way": RECIPE_200WAY,
+    "paper-recipe-1000way": RECIPE_1000WAY,
     # The paper trains its encoder at 200-way first and reuses it: so do all of these.
     "fixed-200way": replace(fixed_labels(200), encoder_from="paper-encoder", decoder_from=None, copying=True),
     "paper-200way": replace(together(200), encoder_from="paper-encoder"),
