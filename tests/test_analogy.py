@@ -28,11 +28,11 @@ from apl.encoder import PairEncoder
 from apl.episode import run_episode
 from apl.evaluate import watch
 from apl.learner import Learner
-from apl.training.analogy import AnalogyConfig, digits_shown, embedded_sampler, train_analogy
-from apl.training.analogy_hints import note_times, row_questions
-from apl.training.decoder_start import start_by_comparing
 from apl.training.run import RunOptions
 from experiments.data.analogy_solver import Differences, solve
+from experiments.training.analogy import AnalogyConfig, digits_shown, embedded_sampler, train_analogy
+from experiments.training.analogy_hints import note_times, row_questions
+from experiments.training.decoder_start import start_by_comparing
 
 TINY = ConvConfig(stem_channels=4, stem_stride=4, groups=(Group(4, 1),))
 PAIR = PairConfig(TINY, IdentityConfig(10, normalise=True))
@@ -311,8 +311,8 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
         width = learner.key_widths["digit"]
         return AnalogySampler(task, noisy_digits(width=width), one_hot_symbols(task.symbol_count), chance)
 
-    monkeypatch.setattr("apl.training.analogy.embedded_sampler", sampler)
-    monkeypatch.setattr("apl.training.analogy.validate", lambda learner, task: {})
+    monkeypatch.setattr("experiments.training.analogy.embedded_sampler", sampler)
+    monkeypatch.setattr("experiments.training.analogy.validate", lambda learner, task: {})
 
 
 SHORT = AnalogyConfig(

@@ -103,4 +103,4 @@ def test_the_command_joins_and_refuses_what_means_nothing_to_it(
     assert main(["train", "joint", "--directory", str(tmp_path / "run")]) == 0
     assert "validation" in capsys.readouterr().out
     assert main(["train", "joint", "--directory", str(tmp_path / "run"), "--steps", "3"]) != 0
-    assert "mean nothing here" in capsys.readouterr().err
+    assert "is not valid" in capsys.readouterr().err

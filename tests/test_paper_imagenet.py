@@ -9,12 +9,12 @@ import torch
 from apl.config import DecoderConfig, IdentityConfig, LearnerConfig
 from apl.encoders.photo import PhotoEncoder
 from apl.learner import Learner
-from apl.training.decoder_start import start_by_copying
 from experiments.paper import imagenet
 from experiments.paper.imagenet import any_n_learner, chosen_weight, row, watch_episodes
 from experiments.paper.imagenet_decoders import DecoderTraining, train, trained_decoders
 from experiments.paper.photo_features import PhotoFeatures
 from experiments.paper.verdicts import FINDINGS
+from experiments.training.decoder_start import start_by_copying
 
 
 def _made(classes=30, photos=9, width=24):

@@ -21,10 +21,10 @@ from apl.encoder import scale_bytes
 from apl.episode import EpisodeSampler, Step, run_episode
 from apl.learner import Learner
 from apl.training.episodic import TrainConfig
-from apl.training.presets import PRESETS
 from apl.training.run import Run, RunOptions
 from apl.training.schedule import learning_rate
 from experiments.bench.timing import Contender, ratio, take_turns
+from experiments.presets import PRESETS
 
 CLASSES, DRAWINGS = 60, 20
 

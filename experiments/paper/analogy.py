@@ -20,10 +20,10 @@ from apl.controller import SurpriseController, WriteAll
 from apl.data.analogy import AnalogySampler, AnalogyTask
 from apl.evaluate import Estimate, OnlineResult, watch
 from apl.learner import Learner
-from apl.training.analogy import around, embedded_sampler
 from experiments.data.analogy_solver import solve
 from experiments.paper.analogy_figures import draw_curves
 from experiments.paper.results import Row, figure_path, save_rows
+from experiments.training.analogy import around, embedded_sampler
 
 SEED = 1
 SEEN = (5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95)

@@ -23,10 +23,10 @@ from apl.checkpoint import read_json
 from apl.config import DecoderConfig, IdentityConfig, LearnerConfig
 from apl.episode import EpisodeSampler, run_episode
 from apl.learner import Learner
-from apl.training.decoder_start import start_by_copying
 from apl.training.episodic import in_precision, next_episode_cap
 from apl.training.run import Run, RunOptions
 from apl.training.schedule import learning_rate
+from experiments.training.decoder_start import start_by_copying
 
 SHARPNESS, NONE_DISTANCE = 20.0, 1.5
 """Of the attention it starts with: near rows count, and "none" only where there is no row. A step of Adam moves such a number

@@ -71,7 +71,6 @@ class Command:
 
         from apl.checkpoint import read_json
         from apl.device import find_device
-        from apl.training.analogy import AnalogyConfig, train_analogy
         from apl.training.distil import DistilConfig, distil
         from apl.training.episodic import train
         from apl.training.join import JoinConfig, join
@@ -106,9 +105,10 @@ class Command:
                     self._refuse("decoder", "encoder", "steps")
                     join(config, options)
                     saved = directory / "encoder"
-                case AnalogyConfig():
+                case _ if hasattr(config, "train"):
+                    # A preset of the experiments, which knows how it is trained.
                     self._refuse("decoder", "encoder")
-                    train_analogy(config, options)
+                    config.train(options)
                     saved = directory / "model"
                 case _:
                     train(self._learner(config, directory, options), options)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -25,8 +26,8 @@ from apl.data.source import DataSource, Mirrored
 from apl.encoder import embed_all, scale_bytes
 from apl.episode import EpisodeSampler, Step, run_episode
 from apl.evaluate import fixed_context
-from apl.learner import Learner
-from apl.training.decoder_start import start_by_copying
+from apl.learner import Learner, Networks
+from apl.networks import TorchNetworks
 from apl.training.run import Run, RunOptions
 from apl.training.saved_encoder import read_encoder
 from apl.training.schedule import learning_rate
@@ -50,8 +51,6 @@ class TrainConfig:
     """Train the decoder alone, on embeddings computed once."""
     decoder_from: str | None = None
     """A saved learner whose decoder to start from; of fixed labels, it may have more than are needed."""
-    copying: bool = False
-    """Start a decoder of fixed labels as one that repeats the labels it recalls (`training.decoder_start`)."""
     consolidate: bool = False
     """On memories that merge what does not surprise, as those are that the model will read."""
     mirrored: Mirrored = "none"
@@ -88,15 +87,15 @@ class TrainConfig:
     seed: int = 0
 
 
-def train(config: TrainConfig, options: RunOptions) -> Learner:
-    """Train, save the learner under `options.directory/model`, and return it."""
+def train(config: TrainConfig, options: RunOptions, start: Callable[[Learner], None] | None = None) -> Learner:
+    """Train, save the learner under `options.directory/model`, and return it. `start` may set the first weights."""
     torch.manual_seed(config.seed)
     merging = ConsolidatingController(config.learner.sigma_ratio, decoder_alone=True)
     learner = Learner(config.learner, merging if config.consolidate else None)
     if config.encoder_from is not None:
         read_encoder(config.encoder_from).load_into(learner.encoder)
-    if config.copying:
-        start_by_copying(learner.decoder, sharpness=20.0)
+    if start is not None:
+        start(learner)
     if config.decoder_from is not None:
         load_decoder(learner, config.decoder_from)
     learner.to(options.device)
@@ -116,10 +115,11 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
     validation = config.data.load("validation", size)
     validation_inputs = embed_all(learner.encoder, validation.images) if config.freeze_encoder else validation.images
 
-    optimiser = torch.optim.Adam(trained.networks.parameters(), lr=config.learning_rate, fused=True)
-    average = WeightAverage(trained.networks, config.averaging) if config.averaging else None
-    run = Run(config, options, trained.networks, optimiser, config.seed, average)
-    judged = Learner(config.learner, trained.controller, average.module) if average else trained
+    networks = cast(TorchNetworks, trained.networks)
+    optimiser = torch.optim.Adam(networks.parameters(), lr=config.learning_rate, fused=True)
+    average = WeightAverage(networks, config.averaging) if config.averaging else None
+    run = Run(config, options, networks, optimiser, config.seed, average)
+    judged = Learner(config.learner, trained.controller, cast(Networks, average.module)) if average else trained
     run.state.setdefault("episode_cap", math.inf)
     before = curve_before(config)
     run.state.setdefault("curve", before)
@@ -155,7 +155,7 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
             loss = step.observation.surprise_nats.mean()
             run.descend(loss, learning_rate(config, run.state["step"]), config.clip)
             if average:
-                average.update(trained.networks)
+                average.update(networks)
             right = step.right
             if run.everywhere(bool(right.all())):
                 mastered_after = mastered_after or step.seen + config.batch
@@ -174,13 +174,13 @@ def train(config: TrainConfig, options: RunOptions) -> Learner:
             trained.train()
             validated = time.monotonic()
     if average:
-        trained.networks.load_state_dict(average.module.state_dict())
+        networks.load_state_dict(average.module.state_dict())
     learner.eval()
     if run.rank == 0:
         encoder = {"encoder": read_encoder(config.encoder_from).provenance} if config.encoder_from else {}
         chosen_by = not config.data.with_validation
-        validated = validate() if chosen_by else {}
-        provenance = run.provenance("learner on episodes", config.data, validated, curve=run.state["curve"], **encoder)
+        figures = validate() if chosen_by else {}
+        provenance = run.provenance("learner on episodes", config.data, figures, curve=run.state["curve"], **encoder)
         # An encoder that a bundled model holds is not saved again.
         shared = config.encoder_from if config.freeze_encoder and is_named(config.encoder_from) else None
         learner.save(options.directory / "model", provenance, encoder=shared)

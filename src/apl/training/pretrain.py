@@ -19,7 +19,7 @@ from apl.data.compose import compose
 from apl.data.jitter import JitterConfig, jitter
 from apl.data.labelled import LabelledImages
 from apl.data.source import DataSource, Mirrored
-from apl.encoder import build_encoder, embed_all, scale_bytes
+from apl.encoder import Encoder, build_encoder, embed_all, scale_bytes
 from apl.training.run import Run, RunOptions
 from apl.training.saved_encoder import read_encoder
 from apl.training.schedule import plateau
@@ -67,7 +67,7 @@ class CosineClassifier(nn.Module):
         return self.scale * F.normalize(self.encoder(images), dim=1) @ F.normalize(self.directions, dim=1).T
 
 
-def pretrain(config: PretrainConfig, options: RunOptions) -> nn.Module:
+def pretrain(config: PretrainConfig, options: RunOptions) -> Encoder:
     """Train, save the encoder under `options.directory`, and return it."""
     torch.manual_seed(config.seed)
     train = config.data.load_training(config.encoder.image_size, config.mirrored)
@@ -114,7 +114,7 @@ def point_at_class_means(model: CosineClassifier, data: LabelledImages, drawings
     model.directions.copy_(F.normalize(model.directions, dim=1))
 
 
-def one_shot_accuracy(encoder: nn.Module, data: LabelledImages, seed: int = 0) -> dict[str, float]:
+def one_shot_accuracy(encoder: Encoder, data: LabelledImages, seed: int = 0) -> dict[str, float]:
     """Nearest-neighbour accuracy over all classes of `data` at once: one stored example each, and class means of five."""
     embeddings = F.normalize(embed_all(encoder, data.images), dim=1)
     generator = torch.Generator().manual_seed(seed)

@@ -75,8 +75,8 @@ class Run:
         module: nn.Module,
         optimiser: torch.optim.Optimizer,
         seed: int,
-        average: WeightAverage | None = None,
-    ):
+        average: WeightAverage[Any] | None = None,
+    ) -> None:
         self.config = config
         self.options = options
         self.module = module
@@ -195,13 +195,12 @@ class Run:
             return
         # A parameter without part in this batch's loss may have one in another process: the message holds all.
         parameters = [p for p in self.module.parameters() if p.requires_grad]
-        for parameter in parameters:
-            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        flat = torch.cat([p.grad.flatten() for p in parameters])
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
         dist.all_reduce(flat)
         flat /= self.world
         for parameter, mean in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
-            parameter.grad.copy_(mean.view_as(parameter))
+            parameter.grad = self._laid_out(mean.view_as(parameter), parameter)
 
     def everywhere(self, fact: bool) -> bool:
         """Whether something holds in every process, so that all take the same turn."""

@@ -9,21 +9,30 @@ from typing import Protocol, runtime_checkable
 class WithPlateau(Protocol):
     """The settings a configuration needs for `plateau`."""
 
-    steps: int
-    learning_rate: float
-    warmup_steps: int
-    decay_share: float
+    @property
+    def steps(self) -> int: ...
+    @property
+    def learning_rate(self) -> float: ...
+    @property
+    def warmup_steps(self) -> int: ...
+    @property
+    def decay_share(self) -> float: ...
 
 
 @runtime_checkable
 class WithDecay(Protocol):
     """The settings a configuration needs for `learning_rate`."""
 
-    steps: int
-    learning_rate: float
-    decay: float
-    decay_share: float | None
-    lowest_learning_rate: float
+    @property
+    def steps(self) -> int: ...
+    @property
+    def learning_rate(self) -> float: ...
+    @property
+    def decay(self) -> float: ...
+    @property
+    def decay_share(self) -> float | None: ...
+    @property
+    def lowest_learning_rate(self) -> float: ...
 
 
 def plateau(config: WithPlateau, step: int) -> float:
@@ -38,4 +47,5 @@ def learning_rate(config: WithDecay, step: int) -> float:
     if config.decay_share is not None:
         left = (config.steps - step) / (config.steps * config.decay_share)
         return max(config.lowest_learning_rate, config.learning_rate * min(1.0, left))
-    return max(config.lowest_learning_rate, config.learning_rate * config.decay ** (step / 1000))
+    decayed: float = config.learning_rate * config.decay ** (step / 1000)
+    return max(config.lowest_learning_rate, decayed)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import copy
+from typing import Generic, TypeVar
 
 import torch
 from torch import nn
 
+Network = TypeVar("Network", bound=nn.Module)
 
-class WeightAverage:
+
+class WeightAverage(Generic[Network]):
     """Exponential moving average of all floating-point weights and buffers."""
 
-    def __init__(self, networks: nn.Module, decay: float) -> None:
+    def __init__(self, networks: Network, decay: float) -> None:
         if not 0 < decay < 1:
             raise ValueError(f"averaging must lie between 0 and 1, got {decay}")
         self.decay = decay
-        self.module = copy.deepcopy(networks).eval()
+        self.module = copy.deepcopy(networks)
+        self.module.eval()
         self.module.requires_grad_(False)
 
     @torch.no_grad()

@@ -6,26 +6,27 @@ The same learner, the same `run_episode`, one optimiser step per batch; only whe
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from apl.checkpoint import find_model, read_json
-from apl.config import LearnerConfig
+from apl.config import ConvConfig, IdentityConfig, LearnerConfig
 from apl.controller import SurpriseController
 from apl.data.analogy import DIGITS, AnalogySampler, AnalogyTask, Examples, digit_examples, symbol_examples
-from apl.encoder import PairEncoder, embed_all, unflatten
+from apl.encoder import Encoder, PairEncoder, embed_all, unflatten
 from apl.episode import run_episode
 from apl.evaluate import watch
 from apl.learner import Learner
-from apl.training.analogy_hints import RowQuestions, note_times
-from apl.training.decoder_start import start_by_comparing
+from apl.networks import TorchNetworks
 from apl.training.episodic import in_precision, load_decoder
 from apl.training.run import Run, RunOptions
 from apl.training.schedule import plateau
 from apl.weights_file import below, load_weights, read_weights
+from experiments.training.analogy_hints import RowQuestions, note_times
+from experiments.training.decoder_start import start_by_comparing
 
 VALIDATION_EPISODES = 64
 FEWEST_DIGITS = 3
@@ -53,18 +54,21 @@ class AnalogyConfig:
     """Examples of each episode per step."""
     longest_episode: int = 60
     curriculum: float = 0.0
-    """Over this first share of the steps episodes grow from three digits and symbols to all ten."""
+    """Deviation: over this first share of the steps episodes grow from three digits and symbols to all ten."""
     steps: int = 4000
     learning_rate: float = 3e-3
     warmup_steps: int = 100
     decay_share: float = 0.6
     """The learning rate falls linearly to zero over this last share of the steps."""
     comparing: bool = False
-    """Start with attention that follows the keys (`decoder_start`)."""
+    """Deviation: start with attention that follows the keys (`decoder_start`)."""
     row_questions: float = 0.0
-    """Deviation: recalled rows are asked questions of their own in training (`analogy_hints`), which weigh so much."""
+    """Deviation: weight of the questions that recalled rows are asked in training (`analogy_hints`)."""
     clip: float = 1.0
     seed: int = 0
+
+    def train(self, options: RunOptions) -> Learner:
+        return train_analogy(self, options)
 
 
 def train_analogy(config: AnalogyConfig, options: RunOptions) -> Learner:
@@ -77,10 +81,11 @@ def train_analogy(config: AnalogyConfig, options: RunOptions) -> Learner:
     if config.decoder_from is not None:
         load_decoder(learner, config.decoder_from)
     twin = learner.to(options.device).on_embeddings()
-    trained, questions = twin.networks, None
+    networks, questions = cast(TorchNetworks, twin.networks), None
+    trained: nn.Module = networks
     if config.row_questions:
         questions = RowQuestions(learner.decoder, config.learner.decoder.hidden, config.task).to(options.device)
-        trained = nn.ModuleDict({"networks": twin.networks, "questions": questions})
+        trained = nn.ModuleDict({"networks": networks, "questions": questions})
     optimiser = torch.optim.Adam(trained.parameters(), lr=0.0, fused=True)
     run = Run(config, options, trained, optimiser, config.seed)
     sampler = embedded_sampler(learner, config.task, "train", run.generator)
@@ -138,11 +143,11 @@ def embedded_sampler(
     if not isinstance(encoder, PairEncoder):
         raise ValueError("the analogy task needs an encoder of pairs (PairConfig)")
 
-    def embedded(examples: Examples, by: nn.Module) -> Examples:
-        return Examples(embed_all(by, unflatten(examples.inputs, by.config)), examples.labels)
+    def embedded(examples: Examples, by: Encoder, config: ConvConfig | IdentityConfig) -> Examples:
+        return Examples(embed_all(by, unflatten(examples.inputs, config)), examples.labels)
 
-    digits = embedded(digit_examples(part), encoder.digit)
-    symbols = embedded(symbol_examples(task, part), encoder.symbol)
+    digits = embedded(digit_examples(part), encoder.digit, encoder.config.digit)
+    symbols = embedded(symbol_examples(task, part), encoder.symbol, encoder.config.symbol)
     return AnalogySampler(task, digits, symbols, generator)
 
 

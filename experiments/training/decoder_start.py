@@ -1,17 +1,17 @@
-"""Where the training of a paper's decoder begins. Only the first weights are set; training may move all of them.
+"""First weights of the paper's decoders, set by hand; training may change all of them.
 
-*By copying*: with fixed labels, what a row says of its label is by chance a hundredth of what it says of its picture, and
-finding it takes most of a training. *By comparing*: where a memory has several keys, attention that begins by looking at
-rows with the same key need not find out what likeness is.
+Deviation: *by copying*, a decoder of fixed labels starts by repeating the labels it attends to. *By comparing*, attention starts by
+following rows with the same key. Neither is the paper's form.
 """
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from apl.decoder.labels import FixedLabels
 from apl.decoder.lstm import LSTMDecoder
-from apl.decoder.relational import RelationalDecoder
+from apl.decoder.relational import RelationalBlock, RelationalDecoder
 from apl.decoder.working_memory import WorkingMemoryDecoder
 
 COPYING = 15.0
@@ -29,7 +29,7 @@ def start_by_copying(
 ) -> None:
     """Begin as a decoder that repeats the labels it attends to: by nearness, `sharpness` times the distance, or (the LSTM)
     the last read most."""
-    labels, project = decoder.labels, decoder.inputs.project
+    labels, project = fixed_labels_of(decoder), decoder.inputs.project
     width, hidden = labels.embedding.embedding_dim, project.out_features
     code = torch.randn(hidden, width, generator=torch.Generator().manual_seed(0)) / width**0.5
     with torch.no_grad():
@@ -51,7 +51,7 @@ def start_by_comparing(
     A part of each state holds a key, what is left says what the row's label is and how far the row is by each key. The LSTM
     has no attention and begins with such states alone.
     """
-    inputs, labels = decoder.inputs, decoder.labels
+    inputs, labels = decoder.inputs, fixed_labels_of(decoder)
     hidden = inputs.project.out_features
     size, chance = hidden // heads, torch.Generator().manual_seed(0)
     if len(key_widths) >= heads:
@@ -73,10 +73,8 @@ def start_by_comparing(
                 for head in range(key, heads, len(key_widths)):
                     weight[head * size : (head + 1) * size] = 0
                     weight[head * size : (head + 1) * size, part] = scale * torch.eye(size)
-        said, width = (
-            inputs.project.weight[len(key_widths) * size :, inputs.before_labels :],
-            labels.embedding.embedding_dim,
-        )
+        said = inputs.project.weight[len(key_widths) * size :, inputs.before_labels :]
+        width = labels.embedding.embedding_dim
         said.copy_(torch.randn(said.shape, generator=chance))
         said[:, :width] /= width**0.5
         labels.embedding.weight[:, :NUMBER] = torch.linspace(-2, 2, labels.way)[:, None]
@@ -85,8 +83,10 @@ def start_by_comparing(
 
 def _quiet_blocks(decoder: RelationalDecoder | WorkingMemoryDecoder | LSTMDecoder) -> None:
     if isinstance(decoder, RelationalDecoder):
-        for block in decoder.blocks:
-            block.shared[-1].weight.fill_(FIRST_GAIN)
+        for block in blocks_of(decoder):
+            norm = block.shared[-1]
+            assert isinstance(norm, nn.LayerNorm)
+            norm.weight.fill_(FIRST_GAIN)
 
 
 def _queries_and_keys(decoder: RelationalDecoder | WorkingMemoryDecoder | LSTMDecoder) -> list[Tensor]:
@@ -95,4 +95,14 @@ def _queries_and_keys(decoder: RelationalDecoder | WorkingMemoryDecoder | LSTMDe
         return []
     if isinstance(decoder, WorkingMemoryDecoder):
         return [decoder.core.to_q.weight, decoder.core.to_kv.weight.chunk(2)[0]]
-    return [part for block in decoder.blocks for part in block.attention.to_qkv.weight.chunk(3)[:2]]
+    return [part for block in blocks_of(decoder) for part in block.attention.to_qkv.weight.chunk(3)[:2]]
+
+
+def blocks_of(decoder: RelationalDecoder) -> list[RelationalBlock]:
+    return [block for block in decoder.blocks if isinstance(block, RelationalBlock)]
+
+
+def fixed_labels_of(decoder: RelationalDecoder | WorkingMemoryDecoder | LSTMDecoder) -> FixedLabels:
+    if not isinstance(decoder.labels, FixedLabels):
+        raise ValueError("only a decoder of fixed labels has first weights to set")
+    return decoder.labels

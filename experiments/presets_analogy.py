@@ -8,8 +8,8 @@ from typing import Any
 from apl.config import ConvConfig, DecoderConfig, DecoderKind, Group, IdentityConfig, LearnerConfig, PairConfig
 from apl.data.analogy import AnalogyTask
 from apl.data.source import DataSource
-from apl.training.analogy import AnalogyConfig
 from apl.training.pretrain import PretrainConfig
+from experiments.training.analogy import AnalogyConfig
 
 SMALL_ENCODER = ConvConfig(
     stem_channels=32, stem_kernel=5, stem_stride=2, groups=(Group(64, 2), Group(64, 2), Group(16, 1)), skip=True
@@ -86,6 +86,13 @@ def from_one_hop(kind: DecoderKind, k: int, hops: int) -> AnalogyConfig:
     return replace(whole, learner=replace(whole.learner, hops=hops), learning_rate=1e-3)
 
 
+def plain(kind: DecoderKind, k: int) -> AnalogyConfig:
+    """One cell of the comparison in the paper's form: no questions to rows, no set weights, no curriculum."""
+    whole = compared(kind, k, comparing=False, row_questions=0.0, curriculum=0.0, steps=30_000)
+    decoder = replace(whole.learner.decoder, rows_see_query=False, key_distances=False)
+    return replace(whole, learner=replace(whole.learner, decoder=decoder))
+
+
 def dashed(kind: DecoderKind) -> str:
     return kind.replace("_", "-")
 
@@ -107,6 +114,7 @@ ANALOGY_PRESETS: dict[str, PretrainConfig | AnalogyConfig] = {
     **{f"analogy-{dashed(kind)}-k16": compared(kind, 16) for kind in PAPER_DECODERS},
     **{f"analogy-relational-k{k}": from_one_hop("relational", k, 1) for k in (2, 4, 8)},
     **{f"analogy-{dashed(kind)}-k16-two-hops": from_one_hop(kind, 16, 2) for kind in PAPER_DECODERS},
+    **{f"analogy-plain-{dashed(kind)}-k{k}": plain(kind, k) for kind in PAPER_DECODERS for k in (2, 4, 8, 16)},
     **{
         f"analogy-fixed-{dashed(kind)}": compared(
             kind, 16, task=AnalogyTask(level="fixed"), longest_episode=40, curriculum=0.0, steps=10_000

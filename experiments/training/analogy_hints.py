@@ -25,7 +25,9 @@ class RowQuestions(nn.Module):
         self.task = task
         self.answers = nn.Linear(hidden, 2 * task.way)
         self._states: Tensor | None = None
-        decoder.norm.register_forward_hook(self._keep)
+        norm = decoder.norm
+        assert isinstance(norm, nn.Module)
+        norm.register_forward_hook(self._keep)
 
     def _keep(self, module: nn.Module, inputs: Any, states: Tensor) -> None:
         if states.ndim == 3:  # the LSTM also normalises its conclusion
@@ -38,6 +40,8 @@ class RowQuestions(nn.Module):
         if not mask.any():
             return torch.zeros(())
         seen = times[torch.arange(len(times))[:, None, None], torch.from_numpy(neighbours.row).clamp(min=0)]
+        if self._states is None:
+            raise RuntimeError("the decoder was not asked yet")
         said = self.answers(self._states[:, 1:].float()).view(*mask.shape, 2, self.task.way)[mask]
         asked = row_questions(self.task, drawn, step.seen, seen)[mask].to(said.device)
         return nn.functional.cross_entropy(said.flatten(0, 1), asked.flatten())

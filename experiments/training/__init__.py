@@ -1,0 +1,1 @@
+"""Training that only experiments use: hints, hand-set first weights, the analogy task."""
