@@ -28,23 +28,27 @@ def no_network(monkeypatch):
     open_named.cache_clear()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def torch_for_pictures():
-    """torchvision of the registry expects GPU libraries; torch without them lacks two operators, which are not used here."""
+    """torchvision of the registry expects GPU libraries; torch without them lacks two operators, which are not used here.
+
+    timm, open_clip and transformers import torchvision where it is installed.
+    """
     torch = pytest.importorskip("torch")
-    if torch.version.cuda is None and "torchvision" not in sys.modules:
+    try:
+        import torchvision  # noqa: F401
+    except ImportError:
+        pass
+    except RuntimeError:
         for operator in ("nms", "qnms"):
-            try:
-                signature = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-                torch.library.define(f"torchvision::{operator}", signature)
-            except RuntimeError:
-                pass  # it is there
+            signature = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+            torch.library.define(f"torchvision::{operator}", signature)
     torch.manual_seed(0)
     return torch
 
 
 @pytest.fixture(scope="module")
-def timm_encoder(torch_for_pictures):
+def timm_encoder():
     pytest.importorskip("timm")
     from apl.encoders.from_timm import TimmEncoder
 
@@ -52,7 +56,7 @@ def timm_encoder(torch_for_pictures):
 
 
 @pytest.fixture(scope="module")
-def open_clip_encoder(torch_for_pictures, tmp_path_factory):
+def open_clip_encoder(tmp_path_factory):
     open_clip = pytest.importorskip("open_clip")
     from apl.encoders.from_open_clip import OpenClipEncoder
 
@@ -129,7 +133,7 @@ def test_timm_models_embed_photographs(timm_encoder):
 
 
 @pytest.mark.parametrize("name", ["test_vit", "test_efficientnet", "test_convnext"])
-def test_timm_models_of_other_families_have_the_width_they_say(torch_for_pictures, name):
+def test_timm_models_of_other_families_have_the_width_they_say(name):
     pytest.importorskip("timm")
     from apl.encoders.from_timm import TimmEncoder
 
@@ -137,7 +141,7 @@ def test_timm_models_of_other_families_have_the_width_they_say(torch_for_picture
     assert encoder.embed([encoder.read(RED)]).shape == (1, encoder.width)
 
 
-def test_a_fingerprint_names_the_weights(timm_encoder, torch_for_pictures):
+def test_a_fingerprint_names_the_weights(timm_encoder):
     from apl.encoders.from_timm import TimmEncoder
 
     other = TimmEncoder("test_resnet", pretrained=False)
@@ -189,9 +193,7 @@ def test_a_saved_sentence_model_is_found_again_by_the_memory(sentence_folder, tm
         ("fastembed:nosuch", "fastembed cannot load 'nosuch'.*not supported"),
     ],
 )
-def test_a_model_that_cannot_be_had_is_one_sentence(request, monkeypatch, name, why):
-    if name.startswith(("timm", "open_clip")):
-        request.getfixturevalue("torch_for_pictures")
+def test_a_model_that_cannot_be_had_is_one_sentence(monkeypatch, name, why):
     pytest.importorskip(LIBRARIES[name.partition(":")[0]].package)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(EncoderError, match=why) as error:
@@ -199,7 +201,7 @@ def test_a_model_that_cannot_be_had_is_one_sentence(request, monkeypatch, name, 
     assert "\n" not in str(error.value) and len(str(error.value)) < 600
 
 
-@pytest.mark.parametrize("library", LIBRARIES.values(), ids=str)
+@pytest.mark.parametrize("library", LIBRARIES.values(), ids=lambda library: library.name)
 def test_a_library_that_is_missing_names_its_extra(monkeypatch, library):
     monkeypatch.setitem(sys.modules, library.package, None)  # importing it fails
     with pytest.raises(MissingExtraError, match=rf"pip install 'apl-memory\[{library.extra}\]'"):
