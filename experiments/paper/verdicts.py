@@ -192,7 +192,7 @@ def _lake(rows: list[Row]) -> list[Finding]:
     row = next(row for row in rows if row["runs"] == "the 20 runs")
     error = 100 * (1 - row["accuracy"])
     text = f"{error:.2f} ± {100 * (row['ci95'] or 0):.2f} % error, one stored drawing per character"
-    claim = "not in the paper. People err in 4.5 %, BPL 3.3 %, attentive recurrent comparators 1.5 %"
+    claim = "not in the paper. People err in 4.5 %, BPL 3.3 %, attentive recurrent comparators 1.5 %; Polis and Ilin (2021) claim 0"
     return [Finding(claim, text, "–")]
 
 
