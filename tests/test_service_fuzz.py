@@ -170,7 +170,7 @@ CELLS = st.one_of(
 )
 
 
-SETTINGS = ["service curve", "unknown"]
+SETTINGS = ["service curve", "classifier", "distance unit", "merged memories", "unknown"]
 SETTING_CELLS = st.one_of(
     CELLS,
     st.just({}),

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from apl.classifier.online import OnlineClassifier
 from apl.service.refusal import Refused, invalid
-from apl.service.served_memory import ServedMemory, identity_of
+from apl.service.served_memory import ServedMemory
 from apl.service.settings import Settings
 from apl.service.telemetry import Metrics
 from apl.store import (
@@ -43,6 +43,7 @@ class Listed:
     created: float
     usable: bool
     identity: str
+    """Differs between two memories of the same name, one made after the other was deleted."""
 
 
 class Memories:
@@ -66,7 +67,7 @@ class Memories:
             found = []  # a file that does not exist yet; if it is something worse, opening it says so
         for info in found:
             usable = info.fingerprint == self.fingerprint
-            self._known[info.name] = Listed(info.name, info.rows, info.created, usable, identity_of(info))
+            self._known[info.name] = Listed(info.name, info.rows, info.created, usable, info.identity)
             self.metrics.rows.labels(info.name).set(info.rows)
         if FIRST not in self._known:
             await self.make(FIRST)

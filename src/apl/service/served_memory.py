@@ -26,7 +26,7 @@ from apl.service.examples import Batch, Reader
 from apl.service.refusal import Refused, busy
 from apl.service.settings import Limits
 from apl.service.telemetry import Metrics
-from apl.store import AlreadyAnswered, MemoryInfo, Store, StoreUnavailable
+from apl.store import AlreadyAnswered, StoreUnavailable
 
 Result = TypeVar("Result")
 
@@ -84,7 +84,7 @@ class ServedMemory:
         self._change = asyncio.Event()
         self.rows = len(classifier)
         self.created: float = classifier.store.created
-        self.identity = identity_of(classifier.store)
+        self.identity = classifier.store.identity
 
     # --- in the event loop ----------------------------------------------------------------------------------------
 
@@ -311,11 +311,6 @@ def _split(lessons: Sequence[_Lesson], learnt: list[answers.Receipt]) -> list[li
         parts.append(learnt[start : start + len(lesson.batch)])
         start += len(lesson.batch)
     return parts
-
-
-def identity_of(memory: Store | MemoryInfo) -> str:
-    """Differs between two memories of the same name, one made after the other was deleted."""
-    return getattr(memory, "identity", "") or repr(memory.created)
 
 
 def _future() -> asyncio.Future[Any]:
