@@ -81,23 +81,6 @@ def is_first(rows: list[Row]) -> bool | None:
     return all((m["behind_ours"] or 0) > (m["behind_ours_ci95"] or 0) for m in others)
 
 
-def baselines_in_short() -> str:
-    """For the README: many classes, streams and the means; measured numbers alone stand in these columns."""
-    return _table(
-        [
-            "20-way 1-shot",
-            "20-way 5-shot",
-            "1000-way 1-shot",
-            "1000-way 5-shot",
-            "online 423",
-            KEPT,
-            *PRECISIONS,
-            *MEANS,
-            BEHIND,
-        ]
-    )
-
-
 def baselines_in_full() -> str:
     return _table([*CELLS, *MEANS, BEHIND, KEPT, TIME], intervals=True)
 

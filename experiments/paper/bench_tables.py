@@ -19,11 +19,20 @@ UNKNOWN = {
 }
 
 
+IN_README = (
+    "drawings, random order",
+    "drawings, class by class",
+    "MNIST digits, random order",
+    "BANKING77 requests, random order",
+    "photographs, random order",
+)
+
+
 def peers_in_short() -> str:
     """Accuracy on classes seen before, and rows; in bold the best, if its lead excludes zero."""
     methods = [m for m in _methods(_streams().values()) if "plain" not in m]
     lines = []
-    for stream, by in _streams().items():
+    for stream, by in ((name, _streams()[name]) for name in IN_README):
         cells = {m: f"{percent(by[m], 'accuracy_seen')} / {by[m]['rows']:.0f}" for m in methods if m in by}
         marked = {m: f"**{cell}**" if m == _first(by) else cell for m, cell in cells.items()}
         lines.append([stream, *(marked.get(m, "–") for m in methods)])
@@ -64,21 +73,6 @@ def _streams() -> dict[str, dict[str, Row]]:
     for row in load_rows("peers"):
         streams.setdefault(row["stream"], {})[row["method"]] = row
     return streams
-
-
-def features_in_short() -> str:
-    cells = _few_shot().values()
-    methods = _methods(cells)
-    mean = {m: _mean([by[m]["accuracy"] for by in cells]) for m in methods}
-    behind = sorted(100 * (by["ours"]["accuracy"] - max(by[m]["accuracy"] for m in methods[1:])) for by in cells)
-    far = sum(gap < -0.5 for gap in behind)
-    others = ", ".join(f"{method} {mean[method]:.1f}" for method in methods[1:])
-    return (
-        "On vectors of frozen encoders (photographs, BANKING77, CLINC150; 20 to 150 classes, 1 to 10 examples each), the mean over "
-        f"{len(behind)} cells: ours **{mean['ours']:.1f}**, {others}, with fewer rows than examples from five per class on "
-        f"(`python -m experiments features` → `results/features.json`). More than half a point below the best of them: {far} of "
-        f"{len(behind)} cells, the worst by {-behind[0]:.1f}."
-    )
 
 
 def features_in_full() -> str:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from experiments.paper.baselines_table import baselines_in_full, baselines_in_short, settings_tried
+from experiments.paper.baselines_table import baselines_in_full, settings_tried
 from experiments.paper.bench_tables import (
     calibration,
     eviction,
     features_in_full,
-    features_in_short,
     new_or_known,
     order,
     peers_in_full,
@@ -25,14 +24,6 @@ from experiments.paper.table1 import CELLS, PAPER
 from experiments.paper.verdicts import FINDINGS
 
 RESULTS_PAGE = Path("docs/RESULTS.md")
-IN_README = (
-    "APL (paper)",
-    "**ours, one model**",
-    "ours, one network",
-    "ours, for all pens",
-    "paper's architecture",
-    "paper's recipe",
-)
 
 
 def table1_cells(rows: list[Row]) -> dict[str, dict[tuple[int, int], str]]:
@@ -44,25 +35,18 @@ def table1_cells(rows: list[Row]) -> dict[str, dict[tuple[int, int], str]]:
     return cells
 
 
-def table1(only: tuple[str, ...] | None = None) -> str:
+def table1() -> str:
     """Table 1 from results/table1.json and the published numbers."""
     published = {name: {cell: f"{value}" for cell, value in cells.items()} for name, cells in PAPER.items()}
     measured = table1_cells(load_rows("table1") + load_rows("fixed-labels"))
-    lines = [
-        [name, *(cells.get(cell, "–") for cell in CELLS)]
-        for name, cells in {**published, **measured}.items()
-        if only is None or name in only
-    ]
+    lines = [[name, *(cells.get(cell, "–") for cell in CELLS)] for name, cells in {**published, **measured}.items()]
     return table(["Omniglot, split `paper`", *(f"{way}-way {shot}-shot" for way, shot in CELLS)], lines)
 
 
 TABLES: dict[Path, dict[str, Callable[[], str]]] = {
     Path("README.md"): {
         "peers": peers_in_short,
-        "features": features_in_short,
-        "table1": lambda: table1(IN_README),
         "experiments": claims_table,
-        "baselines": baselines_in_short,
     },
     Path("docs/CLASSIFIER.md"): {
         "calibration": calibration,
@@ -103,7 +87,7 @@ def results_page() -> str:
         if name == "table1" or not load_rows(name):
             continue
         pictures = [
-            f"![{experiment.title}](../{picture.as_posix()})" for picture in sorted(FIGURES.glob(f"{name}*.png"))
+            f"![{experiment.title}](figures/{picture.name})" for picture in sorted(FIGURES.glob(f"{name}*.png"))
         ]
         said = [f"- *{f.claim}*: {f.ours}. Reproduced: **{f.reproduced}**." for f in FINDINGS[name](load_rows(name))]
         more = [baselines_in_full(), settings_tried()] if name == "baselines" else []
