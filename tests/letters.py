@@ -54,7 +54,7 @@ def letters_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
 
     encoder = CallableEncoder(counted, fingerprint="letters", kind="text")
     encoder.width = 26
-    monkeypatch.setattr("apl.classifier.online.open_encoder", lambda name: encoder)
+    monkeypatch.setattr("apl.classifier.keeping.open_encoder", lambda name: encoder)
 
 
 def call(capsys: pytest.CaptureFixture, *arguments: object) -> dict:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -58,8 +60,10 @@ def test_a_memory_opened_again_answers_as_it_did(tmp_path):
         assert [opinion.weight for opinion in again.explain(x[0]).readers] == pytest.approx(weights)
 
 
-def test_a_saved_copy_and_a_pickled_one_keep_counts(tmp_path):
+def test_a_saved_copy_and_a_pickled_one_keep_counts_and_what_sources_contributed(tmp_path):
     classifier = taught()
+    x, y = stream(40, seed=5)
+    classifier.learn_many(x, y, sources=[f"source {n % 3}" for n in range(40)])
     classifier.save(tmp_path / "copy.apl")
     state = classifier.__getstate__()
     other = OnlineClassifier.__new__(OnlineClassifier)
@@ -67,7 +71,8 @@ def test_a_saved_copy_and_a_pickled_one_keep_counts(tmp_path):
     with OnlineClassifier.load(tmp_path / "copy.apl") as copy:
         for one in (copy, other):
             assert [r.count for r in one.store.rows()] == [r.count for r in classifier.store.rows()]
-            assert sum(r.count - 1 for r in one.store.rows()) > 20
+            shares = [share for row in one.store.new_rows() for share in row.shares]
+            assert {share.source for share in shares} >= {"source 0", "source 1", "source 2", None}
 
 
 def test_an_old_memory_opens_as_rows_of_one_example(tmp_path):
@@ -226,23 +231,27 @@ def test_the_shares_of_neighbours_do_not_depend_on_the_size_of_the_numbers() -> 
 
 
 def test_a_decoder_that_cannot_change_the_answer_is_not_asked_and_the_answer_stays(monkeypatch):
-    """Drawings' own model, keys between clear and utterly unclear: a decoder that is heard more than usual changes some answers."""
+    """Drawings' own model, keys between clear and utterly unclear: a decoder with more weight than usual changes some answers."""
     random = np.random.default_rng(0)
     with OnlineClassifier.from_pretrained("omniglot") as classifier:
-        world, width = classifier._session().world, classifier.store.width
+        opened, width = classifier._open(), classifier.store.width
         centres = random.normal(size=(30, width))
         for number in range(90):
             key = centres[number % 30] + random.normal(size=width)
-            world.learn(key.astype(np.float32), f"class {number % 30}")
-        world.memory.ram.pool.weight[0, -1] = 1.5
+            opened.learn(key.astype(np.float32), f"class {number % 30}")
+        memory, pool = opened.memory, opened.memory.state.pool
+        weight = pool.weight.copy()
+        weight[0, -1] = 1.5
+        memory.state = replace(memory.state, pool=replace(pool, weight=weight))
         blur = np.linspace(0.5, 6, 90)[:, None] * random.normal(size=(90, width))
         asked = (centres[np.arange(90) % 30] + blur).astype(np.float32)
-        whole, decode, times = world.believe(asked), type(world.learner).decode, []
-        monkeypatch.setattr(type(world.learner), "decode", lambda *given: times.append(1) or decode(*given))
-        alone = [world.best_class(key) for key in asked]
-        best = whole.best(world.memory.classes)
-        assert alone == [world.memory.classes[number] for number in best]
+        decoder, times = opened.learner.reading.decoder, []
+        whole, read = opened.predict(asked), decoder.read
+        best = memory.names.order[whole.log_probs[0][:, memory.names.order].argmax(1)]
+        monkeypatch.setattr(decoder, "read", lambda *given: times.append(1) or read(*given))
+        alone = [int(opened.predict(key[None]).best(memory.names.order)[0, 0]) for key in asked]
+        assert alone == best.tolist()
         assert 20 < len(times) < 85
-        without = whole.readings.scores[0, :, :-1].swapaxes(0, 1)
-        weights = (world.memory.ram.pool.weight / world.memory.ram.pool.units_when_taught)[0, :-1]
+        without = whole.without_decoder.scores[0].swapaxes(0, 1)
+        weights = (memory.state.pool.weight / memory.state.pool.units_when_taught)[0, :-1]
         assert (np.tensordot(weights, without, 1).argmax(1) != best).any()

@@ -9,7 +9,7 @@ from PIL import Image
 from serving import drawing, save_small_model
 from test_service_encoders import landscape
 
-from apl.classifier.examples import PhotographWarning
+from apl.classifier.inputs import PhotographWarning
 from apl.classifier.online import OnlineClassifier
 from apl.encoders import EncoderError
 from apl.store import StoreError

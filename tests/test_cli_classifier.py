@@ -36,9 +36,9 @@ def test_predict_and_explain(pictures, memory, capsys, tmp_path) -> None:
     assert main(["predict", *map(str, sorted((pictures / "I").iterdir())), "--memory", str(memory)]) == 0
     assert [line.split("\t")[1] for line in capsys.readouterr().out.splitlines()] == ["I"] * 3
     explained = call(capsys, "explain", pictures / "I" / "0.png", "--memory", memory, "--out", tmp_path / "why.png")
-    assert explained["predicted"] == explained["nearest"] == "I" and explained["neighbours"][0]["source"].startswith(
-        "letters/I/0.png#"
-    )
+    assert explained["predicted"] == explained["neighbours"][0]["label"] == "I" and explained["neighbours"][0][
+        "source"
+    ].startswith("letters/I/0.png#")
     with Image.open(tmp_path / "why.png") as picture:
         assert picture.width > 100
 

@@ -84,7 +84,7 @@ def test_a_decoder_that_asks_for_counts_answers_alike_on_memories_that_consolida
     learner.eval().save(tmp_path / "counting", {"why": "test"})
     directory, alone = (
         export_model(tmp_path / "counting", tmp_path / "exported"),
-        ConsolidatingController(0.9, decoder_alone=True),
+        ConsolidatingController(0.9),
     )
     x, y = stream(3, (1, 8, 8), 4, 40)
     trained, exported = Learner.load(directory, alone), load_exported(directory, alone)

@@ -191,8 +191,8 @@ def test_a_saved_learner_loads_and_answers_the_same(kind: DecoderKind, form: Lab
     # On the same neighbourhoods: between two equally near rows a rounded encoder may choose the other one.
     memory = filled(learner)
     whole = learner.predict(memory, x, WAY)
-    believed = rounded.decode(memory, whole.embedding, whole.neighbours, WAY).log_probs.exp()
-    expected = learner.decode(memory, whole.embedding, whole.neighbours, WAY).log_probs.exp()
+    believed = rounded.reading.read(memory, whole.embedding, whole.neighbours, WAY).log_probs.exp()
+    expected = learner.reading.read(memory, whole.embedding, whole.neighbours, WAY).log_probs.exp()
     torch.testing.assert_close(believed, expected, atol=0.02, rtol=0)
     assert read_json(tmp_path / "exact" / "model.json")["provenance"] == {"why": "test"}
 

@@ -30,6 +30,7 @@ from apl.encoders.photo import PhotoEncoder
 from apl.episode import EpisodeSampler
 from apl.evaluate import Estimate, OnlineResult, watch
 from apl.learner import Learner
+from apl.reading.ensemble import EnsembleReading
 from experiments.paper.imagenet_decoders import train, trained_decoders, trainings
 from experiments.paper.photo_features import PhotoFeatures, photo_encoder, photo_features
 from experiments.paper.plot import OTHER, OURS, QUIET, THIRD, figure, smooth
@@ -57,7 +58,7 @@ class PhotoEpisodes:
 def any_n_learner(width: int) -> Learner:
     """One for every number of classes, nothing of it trained: a memory that consolidates, and its readers."""
     config = LearnerConfig(IdentityConfig(width), DecoderConfig(kind="kernel"), k=16, metric="cosine")
-    return Learner(config, ConsolidatingController()).eval()
+    return Learner(config, ConsolidatingController(), reading=EnsembleReading).eval()
 
 
 def watch_episodes(

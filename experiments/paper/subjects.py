@@ -22,6 +22,7 @@ from apl.device import CPU
 from apl.encoder import Encoder, embed_all, scale_bytes
 from apl.evaluate import variant
 from apl.learner import Learner
+from apl.reading.ensemble import EnsembleReading
 from apl.training.saved_encoder import read_encoder
 from experiments.paper.embedding_cache import embed_once
 
@@ -61,7 +62,7 @@ class Subject:
             "split": data.split,
             "split_hash": data.split_hash,
             "k": self.learner.config.k,
-            "rule": "consolidating" if self.learner.consolidates else "plain",
+            "rule": "consolidating" if isinstance(self.learner.reading, EnsembleReading) else "plain",
             **figures,
         }
 

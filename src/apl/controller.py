@@ -58,9 +58,6 @@ class ConsolidatingController(SurpriseController):
     Deviation: the paper ignores what does not surprise.
     """
 
-    decoder_alone: bool = False
-    """The decoder is the only reader, as in its training."""
-
     def decide(self, surprise_nats: Float[np.ndarray, "episode query"], way: int) -> Int[np.ndarray, "episode query"]:
         return np.where(surprise_nats > self.threshold_nats(way), Action.WRITE, Action.MERGE)
 

@@ -21,6 +21,7 @@ from apl.decoder import build_decoder
 from apl.encoder import embed_all
 from apl.episode import Episodes, EpisodeSampler, run_episode
 from apl.learner import Learner
+from apl.reading.ensemble import EnsembleReading
 
 QUERIES_AT_ONCE = 2048
 """Bounds the memory of a batch of parallel episodes."""
@@ -188,14 +189,12 @@ def variant(
             raise ValueError(f"only {', '.join(WITHOUT_WEIGHTS)} need no weights; {decoder!r} must be trained")
         bare = replace(config.decoder, kind=decoder, labels="neighbourhood", class_means=decoder == "class_mean")
         config = replace(config, decoder=bare)
-        learner.networks.decoder = build_decoder(config.decoder, learner.encoder.width)  # type: ignore[union-attr]
+        learner.networks.decoder = build_decoder(config.decoder, learner.encoder.width)
     if k is not None:
         if k < 1:
             raise ValueError(f"k must be at least 1, got {k}")
         config = replace(config, k=k)
-    learner.config = config
     if consolidate:
-        learner.controller = ConsolidatingController(sigma_nats=sigma_nats)
-    elif sigma_nats is not None:
-        learner.controller = SurpriseController(sigma_nats=sigma_nats)
-    return learner
+        return Learner(config, ConsolidatingController(sigma_nats=sigma_nats), learner.networks, EnsembleReading)
+    controller = None if sigma_nats is None else SurpriseController(sigma_nats=sigma_nats)
+    return Learner(config, controller, learner.networks)

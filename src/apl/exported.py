@@ -22,6 +22,8 @@ from apl.learner import Learner
 from apl.memory import Neighbours
 from apl.onnx_session import GraphError, onnx_session
 from apl.posterior import Posterior
+from apl.reading.decoder import DecoderReading
+from apl.reading.protocol import MakeReading
 
 ENCODER, DECODER, DESCRIPTION = "encoder.onnx", "decoder.onnx", "model.json"
 OUTSIDE = "model.safetensors/"
@@ -141,15 +143,19 @@ def graph_hash(graph: bytes) -> str:
     return hashlib.sha256(graph).hexdigest()[:16]
 
 
-def load_for_use(name_or_dir: str | Path, controller: Controller | None = None) -> Learner:
+def load_for_use(
+    name_or_dir: str | Path, controller: Controller | None = None, reading: MakeReading = DecoderReading
+) -> Learner:
     """A model for inference: its graphs, or torch for one that is not exported yet."""
     directory = find_model(name_or_dir)
     if (directory / ENCODER).is_file() or importlib.util.find_spec("torch") is None:
-        return load_exported(directory, controller)
-    return Learner.load(directory, controller)
+        return load_exported(directory, controller, reading)
+    return Learner.load(directory, controller, reading)
 
 
-def load_exported(name_or_dir: str | Path, controller: Controller | None = None) -> Learner:
+def load_exported(
+    name_or_dir: str | Path, controller: Controller | None = None, reading: MakeReading = DecoderReading
+) -> Learner:
     """A bundled model by name, or any exported one by its directory."""
     directory = find_model(name_or_dir)
-    return Learner(learner_config(directory), controller, ExportedNetworks(directory))
+    return Learner(learner_config(directory), controller, ExportedNetworks(directory), reading)

@@ -9,7 +9,7 @@ from typing import Any
 from apl.store import Label
 
 
-class Probabilities(dict):
+class Probabilities(dict[Label, float]):
     """The probability of each known class, given that it is one of them; they sum to 1. The classifier puts the
     largest first.
 
@@ -25,8 +25,8 @@ class Probabilities(dict):
         return f"Probabilities({super().__repr__()}, new_class={self.new_class:.4g})"
 
 
-class Forgotten(list):
-    """The ids of the rows that went. `rebuilt` names those that stay, made anew from what others had merged into them."""
+class Forgotten(list[int]):
+    """The ids of the rows that went. `rebuilt`: ids of rows that are now the mean of what others contributed to them."""
 
     def __init__(self, gone: Iterable[int], rebuilt: Iterable[int] = ()) -> None:
         super().__init__(gone)
@@ -49,9 +49,9 @@ class Receipt:
     evicted: tuple[int, ...]
     """Rows that had to go to make room."""
     predicted: Label | None
-    """What it would have answered before it was told; None as long as nothing was known."""
+    """The answer before the label was known; None if no class was known."""
     probability: float
-    """What it gave the true label, among the known classes (0 for a label never seen)."""
+    """Of the true label, among the known classes (0 for a label never seen)."""
     probability_new: float
     new_label: bool
     """This was the first example of its class."""
@@ -71,7 +71,7 @@ class RecalledRow:
     """Its share of the answer."""
     source: str | None
     examples: int = 1
-    """How many examples stand behind it: a row is their mean."""
+    """Number of examples that the row is the mean of."""
 
 
 @dataclass(frozen=True)
@@ -80,24 +80,20 @@ class ReaderOpinion:
 
     reader: str
     weight: float
-    """By how well it foresaw the lessons so far; of scores in units of their usual spread."""
+    """By how well it predicted the examples so far; of scores in units of their usual spread."""
     predicted: Label
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why it answers so: the rows it recalled, and what simpler readers of the same rows would have said."""
+    """Why it answers so: the rows it recalled, and the readers that share the answer."""
 
     predicted: Label | None
     probabilities: Probabilities
     neighbours: tuple[RecalledRow, ...]
     """Nearest first."""
-    kernel: Probabilities
-    """The answer of a distance-weighted vote of the same neighbours."""
-    nearest: Label | None
-    """The label of the nearest row."""
     readers: tuple[ReaderOpinion, ...] = ()
-    """Who shared the answer, where the memory consolidates."""
+    """Empty if a single reader answers."""
 
     @property
     def probability_new(self) -> float:
@@ -109,7 +105,5 @@ class Explanation:
             "probabilities": [{"label": label, "probability": p} for label, p in self.probabilities.items()],
             "probability_new": self.probability_new,
             "neighbours": [asdict(neighbour) for neighbour in self.neighbours],
-            "kernel": [{"label": label, "probability": p} for label, p in self.kernel.items()],
-            "nearest": self.nearest,
             "readers": [asdict(opinion) for opinion in self.readers],
         }

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from apl.classifier.examples import plain_labels, refuse_sparse
+from apl.classifier.inputs import refuse_sparse
+from apl.classifier.labels import plain_labels
 
 
 class NotFitted(ValueError, AttributeError):
@@ -25,7 +26,8 @@ def not_fitted(message: str) -> Exception:
     if "sklearn" in sys.modules:
         from sklearn.exceptions import NotFittedError
 
-        return NotFittedError(message)
+        error: Exception = NotFittedError(message)
+        return error
     return NotFitted(message)
 
 
@@ -33,6 +35,9 @@ class Estimator:
     """A classifier that scikit-learn takes for one of its own."""
 
     n_features_in_: int
+
+    def predict(self, X: Any) -> np.ndarray:
+        raise NotImplementedError
 
     @classmethod
     def _parameter_names(cls) -> list[str]:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from river import base
 
-from apl.classifier.features import NARROW
 from apl.classifier.online import OnlineClassifier
-from apl.store import SourceShare
+from apl.classifier.vectors import NARROW
+from apl.store import NewRow, SourceShare
 
 
 class RiverClassifier(base.Classifier):
@@ -35,6 +35,7 @@ class RiverClassifier(base.Classifier):
         self._labels: list[Any] = []
         self._numbers: dict[Hashable, int] = {}
         self._inner: OnlineClassifier | None = None
+        self._width = 0
 
     @property
     def _multiclass(self) -> bool:
@@ -46,20 +47,21 @@ class RiverClassifier(base.Classifier):
         number = self._numbers.setdefault(y, len(self._numbers))
         if number == len(self._labels):
             self._labels.append(y)
+        assert self._inner is not None
         self._inner.learn_one(vector, number)
 
     def predict_proba_one(self, x: dict, **kwargs: Any) -> dict[Any, float]:
         if self._inner is None:
             return {}
         probabilities = self._inner.predict_proba_one(self._vector(x, widen=False))
-        return {self._labels[number]: p for number, p in probabilities.items()}
+        return {self._labels[int(number)]: p for number, p in probabilities.items()}
 
     def _vector(self, x: dict, widen: bool) -> np.ndarray:
         names = dict(self._names)
         # Sorted, so that the order of a dictionary's entries makes no difference.
         for name in sorted(x, key=str) if widen else ():
             names.setdefault(name, len(names))
-        width = 0 if self._inner is None else self._inner.store.width
+        width = self._width
         if len(names) > width or not width:
             # Ahead of the names once columns have no units of their own: each widening makes the memory anew.
             width = max(1, len(names)) if len(names) <= NARROW else max(len(names), 2 * width)
@@ -73,8 +75,8 @@ class RiverClassifier(base.Classifier):
                 if not np.isfinite(vector[names[name]]):
                     raise ValueError(f"the feature {name!r} is NaN or infinite")
         if widen:
-            if self._inner is None or width > self._inner.store.width:
-                self._inner = self._widened(width)
+            if self._inner is None or width > self._width:
+                self._inner, self._width = self._widened(width), width
             self._names = names
         return vector
 
@@ -83,15 +85,12 @@ class RiverClassifier(base.Classifier):
         parameters = {name: getattr(self, name) for name in ("max_rows", "max_rows_per_class", "sigma", "k")}
         wider = OnlineClassifier.for_features(width, **parameters)
         if self._inner is not None:
-            pad = width - self._inner.store.width
-            rows = [
-                replace(
-                    row,
-                    key=np.pad(row.key, (0, pad)),
-                    shares=tuple(SourceShare(s.source, np.pad(s.total, (0, pad)), s.count) for s in row.shares),
-                )
-                for row in self._inner.store.new_rows()
-            ]
-            wider.adopt(rows, {})
+            pad = (0, width - self._width)
+            wider.adopt([_padded(row, pad) for row in self._inner.store.new_rows()], {})
             self._inner.close()
         return wider
+
+
+def _padded(row: NewRow, pad: tuple[int, int]) -> NewRow:
+    shares = [SourceShare(share.source, np.pad(share.total, pad), share.count) for share in row.shares]
+    return replace(row, key=np.pad(row.key, pad), shares=tuple(shares))

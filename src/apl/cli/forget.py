@@ -47,8 +47,8 @@ class Command:
 
     def _forget(self, store: Store) -> tuple[list[int], list[int]]:
         """Ids of the rows that went, and of those that were rebuilt."""
-        from apl.classifier.durable_memory import forget_source
         from apl.cli.sources import place_of
+        from apl.memory.stored import STATE_SETTING
 
         if self.label is not None:
             gone = store.delete_label(unicodedata.normalize("NFC", self.label))
@@ -59,7 +59,7 @@ class Command:
             return store.delete([self.row]), []
         gone, rebuilt = [], set()
         for source in sorted({one for one, _ in store.sources() if self.source in (one, place_of(one))}):
-            forgotten = forget_source(store, source)
-            gone += forgotten
+            forgotten = store.forget_source(source, settings={STATE_SETTING: None})
+            gone += forgotten.gone
             rebuilt |= set(forgotten.rebuilt)
         return gone, sorted(rebuilt - set(gone))

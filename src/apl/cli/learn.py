@@ -78,7 +78,7 @@ class Command:
     json: JsonOption = False
 
     def run(self) -> int:
-        from apl.classifier.parameters import check_parameters
+        from apl.classifier.configuration import check_parameters
         from apl.cli.examples import find_examples
 
         if self.workers is not None and self.workers < 1:

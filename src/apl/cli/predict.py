@@ -49,7 +49,7 @@ class Command:
     """Print one JSON object per example, and one at the end with the accuracy where labels are given."""
 
     def run(self) -> int:
-        from apl.classifier.parameters import check_new_above
+        from apl.classifier.configuration import check_new_above
 
         check_new_above(self.new_above)
         if self.top < 1:

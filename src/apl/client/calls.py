@@ -200,9 +200,7 @@ def _answers(found: dict[str, Any]) -> list[Probabilities]:
 def _explanation(found: dict[str, Any]) -> Explanation:
     neighbours = tuple(_record(RecalledRow, one) for one in found["neighbours"])
     readers = tuple(_record(ReaderOpinion, one) for one in found["readers"])
-    likely = _probabilities(found)
-    nearest = neighbours[0].label if neighbours else None
-    made = {"probabilities": likely, "neighbours": neighbours, "readers": readers, "kernel": likely, "nearest": nearest}
+    made = {"probabilities": _probabilities(found), "neighbours": neighbours, "readers": readers}
     return _record(Explanation, found | made)
 
 

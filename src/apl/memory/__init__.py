@@ -1,5 +1,33 @@
-"""The memory store (paper, section 2.1): rows with several named columns, recalled by nearest key."""
+"""The memory store (paper, section 2.1): rows with several named columns, recalled by nearest key.
 
-from apl.memory.ram import COUNT, Column, Memory, MemoryFull, Neighbours, RamMemory, Rows
+`protocol.py` is what a learner needs of a memory. Rows live in RAM (`ram.py`), in RAM and in a store (`stored.py`), or on a
+server alone (`remote.py`).
+"""
 
-__all__ = ["COUNT", "Column", "Memory", "MemoryFull", "Neighbours", "RamMemory", "Rows"]
+from apl.memory.protocol import (
+    COUNT,
+    LABEL,
+    ClassTotals,
+    Column,
+    Memory,
+    MemoryFull,
+    Neighbours,
+    ReadingState,
+    Rows,
+    merged_mean,
+)
+from apl.memory.ram import RamMemory
+
+__all__ = [
+    "COUNT",
+    "LABEL",
+    "ClassTotals",
+    "Column",
+    "Memory",
+    "MemoryFull",
+    "Neighbours",
+    "RamMemory",
+    "ReadingState",
+    "Rows",
+    "merged_mean",
+]

@@ -15,13 +15,13 @@ from apl.metric import measured
 
 EPSILON, FARTHEST = np.finfo(np.float32).eps, np.finfo(np.float32).max
 CROWD = 256
-"""When so many rows more than k may be among the k nearest, those that have k older twins are left out."""
+"""If this many rows more than k may be among the k nearest, those that have k older twins are left out."""
 BLOCKS = 8
-"""In long rows of scores the k-th best is sought among the least of each block of so many; slots come in multiples of it, ..."""
+"""Scores are split into this number of blocks to find the k-th best of many; slots come in multiples of it."""
 BLOCKS_WORTH_IT = 4
-"""... when there are so many more blocks than rows wanted."""
+"""A row of scores is split if it is longer than this times `BLOCKS` times k."""
 PAIRS_AT_ONCE = 256
-"""Of a query and a row, measured together: what is worked on stays in a processor's cache."""
+"""Pairs of a query and a row that are measured together, so that they stay in the processor's cache."""
 
 
 class SearchIndex:
@@ -42,18 +42,22 @@ class SearchIndex:
         self.metric: Metric = metric
         self.scale = scale
         self.column = column
-        self.keys = measured(column, metric, scale)
+        self._fill(counts, centred)
+
+    def _fill(self, counts: Int[np.ndarray, " episode"], centred: bool) -> None:
+        """Index all rows of the column anew, with the keys moved to their mean if `centred`."""
+        self.keys = measured(self.column, self.metric, self.scale)
         self.origin: Float[np.ndarray, "episode 1 embed"] | None = None
         self.rows_when_centred = 0
-        present = np.arange(column.shape[1]) < counts[:, None]
+        present = np.arange(self.column.shape[1]) < counts[:, None]
         if centred:
             total = np.where(present[..., None], self.keys, 0).sum(1, keepdims=True)
             self.origin = total / counts.clip(1)[:, None, None].astype(np.float32)
             self.keys = self.keys - self.origin
             self.rows_when_centred = int(counts.max())
-        self.owns_keys = self.keys is not column
+        self.owns_keys = self.keys is not self.column
         # An empty slot has an infinite norm, so that a search needs no mask.
-        self.square_norms: Float[np.ndarray, "episode slots"] = np.full(column.shape[:2], np.inf, np.float32)
+        self.square_norms: Float[np.ndarray, "episode slots"] = np.full(self.column.shape[:2], np.inf, np.float32)
         self.groups: Int[np.ndarray, "episode slots"] | None = None
         self.group_of: dict[int, int] = {}
         self.twins: dict[int, Int[np.ndarray, " slots"]] = {}
@@ -74,7 +78,7 @@ class SearchIndex:
         self.longest = max(self.longest, float(norms.max(initial=0.0)) ** 0.5)
 
     def keep_first(self, counts: Int[np.ndarray, " episode"]) -> None:
-        """Only so many rows of each episode are left."""
+        """Only the first `counts` rows of each episode are left."""
         self.square_norms[np.arange(self.column.shape[1]) >= counts[:, None]] = np.inf
 
     def nearest(
@@ -107,7 +111,7 @@ class SearchIndex:
         most = int(count.max(initial=0))
         if most > k + CROWD and k < rows:
             if self._thin_out(near, score, rounding, count, k, rows):
-                self.__init__(self.column, counts, self.metric, centred=True, scale=self.scale)
+                self._fill(counts, centred=True)
                 return self.nearest(asked_for, k, counts)
             pair = near.reshape(-1).nonzero()[0]
             asking = pair // slots
@@ -130,7 +134,7 @@ class SearchIndex:
         if len(asked) == 1:
             keys = self.keys[0, :slots]
             # Row by row is as fast as BLAS from the cache, and twice as fast when the keys have to come from RAM.
-            score = np.vecdot(keys, doubled[0])[None] if asked.shape[1] == 1 else doubled[0] @ keys.T
+            score: np.ndarray = np.vecdot(keys, doubled[0])[None] if asked.shape[1] == 1 else doubled[0] @ keys.T
             score += self.square_norms[0, :slots]
             return score
         score = np.matmul(doubled, self.keys[:, :slots].transpose(0, 2, 1))
@@ -197,7 +201,7 @@ class SearchIndex:
             twins[order] = np.arange(len(order)) - np.repeat(size.cumsum() - size, size)
         return self.twins[episode]
 
-    def _grouped(self, episode: np.ndarray, slot: np.ndarray) -> list[int]:
+    def _grouped(self, episode: Int[np.ndarray, " row"] | int, slot: Int[np.ndarray, " row"] | slice) -> list[int]:
         """Equal keys have equal numbers."""
         known = self.group_of
         return [known.setdefault(hash(key.tobytes()), len(known)) for key in self.column[episode, slot]]

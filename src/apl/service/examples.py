@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from apl.classifier.examples import Examples
+from apl.classifier.inputs import Examples
 from apl.classifier.online import OnlineClassifier
 from apl.pictures.drawings import looks_like_a_photograph
 from apl.pictures.image_file import open_image

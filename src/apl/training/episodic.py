@@ -90,7 +90,7 @@ class TrainConfig:
 def train(config: TrainConfig, options: RunOptions, start: Callable[[Learner], None] | None = None) -> Learner:
     """Train, save the learner under `options.directory/model`, and return it. `start` may set the first weights."""
     torch.manual_seed(config.seed)
-    merging = ConsolidatingController(config.learner.sigma_ratio, decoder_alone=True)
+    merging = ConsolidatingController(config.learner.sigma_ratio)
     learner = Learner(config.learner, merging if config.consolidate else None)
     if config.encoder_from is not None:
         read_encoder(config.encoder_from).load_into(learner.encoder)

@@ -6,9 +6,9 @@ rows are ranked by
 
     distance to the nearest other row of the same class / distance to the nearest row of another class
 
-times the number of examples that stand behind them, and the smallest goes; among equals, the oldest. The last row of a class has no other (ratio infinite), so a
-class is lost only when every class is down to one row. It is the surprise of the controller looked at backwards,
-with a nearest-neighbour decoder: the row that would surprise least.
+times the number of examples behind them, and the smallest goes; among equals, the oldest. The last row of a class has no other
+(ratio infinite), so a class is lost only when every class is down to one row. It is the surprise of the controller looked at
+backwards, with a nearest-neighbour decoder: the row that would surprise least.
 """
 
 from __future__ import annotations
@@ -16,14 +16,67 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from apl.memory.protocol import COUNT, LABEL
+from apl.memory.ram import RamMemory
+from apl.metric import distances, measured
+
 ROWS_AT_ONCE = 256
 MOST_COMPARED = 2048
-"""Up to so many rows each is compared with every other; of more rows, `SAMPLED` stand for all when one has to go."""
+"""Up to this number of rows each is compared with every other; in larger memories a sample of `SAMPLED` stands for all."""
 SAMPLED = 32
 
 
+class Eviction:
+    """Chooses the row to go of a single memory in RAM. Small memories keep their comparisons from one choice to the next."""
+
+    def __init__(self, ram: RamMemory) -> None:
+        self.ram = ram
+        self._redundancy: Redundancy | None = None
+        self._gone: tuple[np.ndarray, np.ndarray] | None = None
+        self._turn = 0
+
+    def victim(self, among: Bool[np.ndarray, " row"]) -> int:
+        """The position of the row to go, of those allowed."""
+        labels, examples = self.ram.column(LABEL)[0], self.ram.column(COUNT)[0].astype(np.int64)
+        if len(labels) > MOST_COMPARED:
+            self._redundancy = None
+            self._turn += 1
+            return least_important_of_some(self._keys(), labels, examples, among, self._turn)
+        if self._redundancy is None:
+            self._redundancy = Redundancy(self._keys(), labels)
+        return self._redundancy.least_important(among, examples)
+
+    def added(self) -> None:
+        """A row was appended."""
+        if self._redundancy is not None:
+            self._redundancy.added(self._keys(), self.ram.column(LABEL)[0])
+
+    def before_removing(self, places: list[int]) -> None:
+        """Rows are about to go."""
+        if self._redundancy is not None:
+            gone = np.zeros(len(self.ram), bool)
+            gone[places] = True
+            self._gone = gone, self._keys()[gone]
+
+    def removed(self) -> None:
+        """They went."""
+        if self._redundancy is not None and self._gone is not None:
+            gone, keys = self._gone
+            self._redundancy.removed(gone, self._keys(), self.ram.column(LABEL)[0], keys)
+        self._gone = None
+
+    def forget(self) -> None:
+        """Compare anew: keys or their scale have changed."""
+        self._redundancy = None
+
+    def _keys(self) -> Float[np.ndarray, "row embed"]:
+        """Keys as they are compared."""
+        keys = self.ram.column(self.ram.keys[0])[0]
+        return keys if self.ram.scale is None else measured(keys, self.ram.metric, self.ram.scale[0])
+
+
 class Redundancy:
-    """For each row of a memory, how well the others stand in for it. Kept up to date row by row."""
+    """For each row, how well the others stand in for it. Kept up to date row by row."""
 
     def __init__(self, keys: Float[np.ndarray, "row embed"], labels: Int[np.ndarray, " row"]) -> None:
         self._same = np.full(len(keys), np.inf, np.float32)
@@ -100,13 +153,3 @@ def ratios(same: Float[np.ndarray, " row"], other: Float[np.ndarray, " row"]) ->
         ratio = np.where(both, np.inf, same / other.clip(np.finfo(np.float32).tiny))
     # With a single class there is no other: then the closest pair goes first.
     return np.where(np.isinf(other) & ~both, same, ratio)
-
-
-def distances(
-    some: Float[np.ndarray, "row embed"], others: Float[np.ndarray, "other embed"]
-) -> Float[np.ndarray, "row other"]:
-    """Euclidean; what rounding cannot tell from zero is zero."""
-    square_lengths = np.einsum("rd,rd->r", some, some)[:, None] + np.einsum("rd,rd->r", others, others)
-    square = square_lengths - 2 * some @ others.T
-    square[square < 1e-5 * square_lengths] = 0
-    return np.sqrt(square)

@@ -8,16 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from apl.classifier.durable_memory import DurableMemory
-from apl.classifier.features import feature_learner
+from apl.memory.stored import Details, StoredMemory
 from apl.store import NewRow, RowUpdate, Store, StoreUnavailable, open_store
 
 WIDTH = 5
 
 
-def state(memory: DurableMemory) -> list[tuple]:
-    labels = [memory.classes[number] for number in memory.labels().tolist()]
-    return list(zip(memory.ids, labels, memory.keys().tolist(), memory.sources, strict=True))
+def state(memory: StoredMemory) -> list[tuple]:
+    labels = [memory.classes[number] for number in memory.column("label")[0].tolist()]
+    ids = memory.column("id")[0].tolist()
+    return list(zip(ids, labels, memory.column("embedding")[0].tolist(), map(memory.sources.get, ids), strict=True))
+
+
+def stage(memory: StoredMemory, label: str) -> None:
+    rows = {"embedding": np.ones((1, 1, WIDTH), np.float32), "label": np.array([[len(memory.classes)]])}
+    memory.write(rows, np.ones((1, 1), bool), [Details(label)])
 
 
 def random_write(store: Store, chance: random.Random, step: int) -> None:
@@ -35,8 +40,7 @@ def random_write(store: Store, chance: random.Random, step: int) -> None:
 def test_following_ends_where_loading_everything_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, chance = tmp_path / "m.apl", random.Random(0)
     with open_store(path, fingerprint="e", width=WIDTH) as writer, open_store(path, read_only=True) as store:
-        learner = feature_learner(WIDTH).on_embeddings()
-        reader = DurableMemory(learner, store)
+        reader = StoredMemory(store, "euclidean")
         loads = []
         monkeypatch.setattr(store, "load", lambda: loads.append(1))
         for step in range(60):
@@ -44,8 +48,8 @@ def test_following_ends_where_loading_everything_does(tmp_path: Path, monkeypatc
                 random_write(writer, chance, step)
             if reader.is_stale():
                 reader.follow()
-            truth = DurableMemory(learner, writer)
-            assert state(reader) == state(truth) and reader.counts() == truth.counts()
+            truth = StoredMemory(writer, "euclidean")
+            assert state(reader) == state(truth) and reader.rows_of_classes() == truth.rows_of_classes()
             assert reader.generation == truth.generation and not reader.is_stale()
         assert loads == [] and len(reader) > 5
 
@@ -54,7 +58,7 @@ def test_a_reader_too_far_behind_loads_everything(tmp_path: Path, monkeypatch: p
     path = tmp_path / "m.apl"
     monkeypatch.setattr("apl.store.sqlite.GENERATIONS_FOLLOWED", 3)
     with open_store(path, fingerprint="e", width=WIDTH) as writer, open_store(path, read_only=True) as store:
-        reader = DurableMemory(feature_learner(WIDTH).on_embeddings(), store)
+        reader = StoredMemory(store, "euclidean")
         for number in range(6):
             (id,) = writer.append([NewRow(number, np.ones(WIDTH, np.float32))])
             writer.delete([id])
@@ -68,14 +72,13 @@ def test_what_a_store_that_went_away_did_not_take_is_not_answered_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_store(tmp_path / "m.apl", fingerprint="e", width=WIDTH) as store:
-        memory = DurableMemory(feature_learner(WIDTH).on_embeddings(), store)
-        key = np.ones(WIDTH, np.float32)
-        memory.stage(key, NewRow("kept", key))
+        memory = StoredMemory(store, "euclidean")
+        stage(memory, "kept")
         memory.commit()
         with monkeypatch.context() as away:
             for verb in ("_write", "_load"):
                 away.setattr(store, verb, lambda *_: (_ for _ in ()).throw(StoreUnavailable("away")))
-            memory.stage(key, NewRow("refused", key))
+            stage(memory, "refused")
             with pytest.raises(StoreUnavailable):
                 memory.commit()
             assert memory.is_stale()

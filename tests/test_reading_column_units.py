@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from apl import OnlineClassifier
-from apl.reading.column_units import Spread
-from apl.reading.readers import ClassStatistics
+from apl.memory import ClassTotals
+from apl.reading.column_units import ColumnUnits
 
 WIDTH, CLASSES = 5, 4
 UNITS = np.array([1.0, 1000.0, 1e-6, 3e7, 0.2])
@@ -29,7 +29,7 @@ def taught(units: np.ndarray | float = 1.0, **parameters) -> OnlineClassifier:
 
 
 @pytest.mark.parametrize("parameters", [{}, {"max_rows": 20}])
-def test_the_unit_of_a_column_is_nobodys_business(parameters):
+def test_the_unit_of_a_column_does_not_matter(parameters):
     plain, mixed = taught(**parameters), taught(UNITS, **parameters)
     asked, truth = table(1)
     said, mixed_said = plain.predict_proba(asked), mixed.predict_proba(asked * UNITS)
@@ -96,11 +96,11 @@ def test_forgetting_goes_on_from_the_same_units_open_or_opened_again(tmp_path):
 
 def test_asking_changes_no_unit():
     clf = taught(UNITS)
-    spread = clf._session().world.memory.ram.spread
-    before = spread.to_dict()
+    clf.predict_one(table(1)[0][0] * UNITS)
+    before = clf._open().memory.state
     clf.predict(table(1)[0] * UNITS * 1e3)
     clf.explain(table(1)[0][0] * UNITS)
-    assert spread.to_dict() == before
+    assert clf._open().memory.state is before
 
 
 def test_columns_that_never_vary_and_the_largest_numbers_do_no_harm():
@@ -134,15 +134,15 @@ def test_the_first_examples_are_answered_whatever_their_numbers():
 
 def test_units_are_the_spread_within_classes_once_lessons_have_shown_it():
     random = np.random.default_rng(0)
-    spread = Spread(2)
+    units = ColumnUnits.new(2)
     middle = np.array([[0.0, 0.0], [50.0, 0.0]])
     label = random.integers(0, 2, 4000)
     key = middle[label] + random.normal(0, [1, 30], (4000, 2))
-    classes = ClassStatistics.of(1000.0 * middle[None], np.array([[1000.0, 1000.0]]))
+    total = 1000.0 * middle[None]
+    classes = ClassTotals(total, np.array([[1000.0, 1000.0]]), total.sum(1), np.vecdot(total, total))
     for n in range(0, 4000, 4):
-        spread.learn(key[None, n : n + 4], label[None, n : n + 4], classes)
-    spread.take_units(classes)
-    first, second = 1 / spread.scale[0]  # by all of the spread, 25 and 30
+        units = units.learnt(key[None, n : n + 4], label[None, n : n + 4], classes)
+    first, second = 1 / units.taken(classes).scale[0]  # by all of the spread, 25 and 30
     assert 1 < first < 6 and 20 < second < 40
 
 
@@ -153,10 +153,9 @@ def test_embeddings_have_no_units():
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     clf = OnlineClassifier.for_features()
     clf.learn_many(x[:40], [n % 8 for n in range(40)])
-    memory = clf._session().world.memory
-    assert memory.ram.scale is None and not memory.ram.in_units
-    assert "spread" not in memory.store.setting("readers")
-    assert np.array_equal(memory.compared(), memory.keys())
+    memory = clf._open().memory
+    assert memory.scale is None and memory.state.units is None
+    assert "units" not in clf.store.setting("readers")
 
 
 def test_a_table_sorted_by_class_does_not_keep_all_of_the_first():
@@ -176,6 +175,6 @@ def test_lessons_sorted_by_class_teach_that_no_reader_is_wrong():
         x = (1 + label)[:, None] * np.stack([np.cos(angle), np.sin(angle)], 1) + random.normal(0, 0.1, (150, 2))
         clf = OnlineClassifier.for_features(2)
         clf.learn_many(x[:40], label[:40].tolist())
-        assert (clf._session().world.memory.ram.pool.weight >= 0).all()
+        assert (clf._open().memory.state.pool.weight >= 0).all()
         right.append((clf.predict(x[40:]) == label[40:]).mean())
     assert np.mean(right) > 0.8

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from apl.classifier.durable_memory import DurableMemory
-from apl.classifier.engine_memory import EngineMemory
-from apl.classifier.features import feature_learner
 from apl.classifier.online import OnlineClassifier
-from apl.classifier.open_world import OpenWorld
+from apl.classifier.opened import Opened
+from apl.classifier.vectors import vector_learner
 from apl.config import Metric
-from apl.consolidation import ConsolidatingMemory
+from apl.memory.names import Budget
+from apl.memory.remote import RemoteMemory
+from apl.memory.stored import StoredMemory
 from apl.store import Store, StoreError, open_store
 from apl.store.ram import RamStore
 
@@ -30,19 +31,14 @@ def url(request: pytest.FixtureRequest) -> str:
     return "ram:" if request.param == "ram" else request.getfixturevalue(f"{request.param}_url")
 
 
-@pytest.fixture
-def server(postgres_url: str) -> str:
-    return postgres_url
-
-
 def opened(url: str, name: str, **options: object) -> Store:
     return open_store(url, name, **{"fingerprint": "e", "width": WIDTH, "metric": "cosine", **options})
 
 
-def world(store: Store, kind: type, metric: Metric | None = "cosine", **budget: int) -> OpenWorld:
-    """One that consolidates by this metric, or by the plain rule."""
-    learner = feature_learner(WIDTH, metric is not None, metric).on_embeddings()
-    return OpenWorld(learner, kind(learner, store, **budget))
+def classifying(store: Store, kind: type, metric: Metric | None = "cosine", budget: Budget | None = None) -> Opened:
+    """By an ensemble that merges, by this metric, or by the plain rule."""
+    learner = vector_learner(WIDTH, metric is not None, metric)
+    return Opened(learner, kind(store, learner.config.metric, partial(learner.reading.new_state, 1, WIDTH), budget))
 
 
 def stream(seed: int = 0) -> list[tuple[np.ndarray, str | int]]:
@@ -58,13 +54,13 @@ def test_engine_and_ram_give_the_same_answers_on_a_stream(
     url: str, metric: Metric | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A server compares columns as they lie, and so must the copy in RAM.
-    monkeypatch.setattr(ConsolidatingMemory, "in_units", False)
+    monkeypatch.setattr(StoredMemory, "local", False)
     name = f"same-{next(names)}"
     with (
         opened(url, name, metric=metric or "euclidean") as store,
         RamStore("ram", "e", WIDTH) as copy,
     ):
-        engine, ram = world(store, EngineMemory, metric), world(copy, DurableMemory, metric)
+        engine, ram = classifying(store, RemoteMemory, metric), classifying(copy, StoredMemory, metric)
         for number, (key, label) in enumerate(stream()):
             # Several examples in one transaction see one another.
             for example in (key, key + 0.05):
@@ -72,32 +68,31 @@ def test_engine_and_ram_give_the_same_answers_on_a_stream(
                 assert (a.predicted, a.written, a.new_label) == (b.predicted, b.written, b.new_label), number
                 assert a.surprise_nats == pytest.approx(b.surprise_nats, abs=1e-4)
                 assert a.probability_new == pytest.approx(b.probability_new, abs=1e-4)
-            engine.commit()
-            ram.commit()
-            if engine.memory.is_stale():
-                engine.follow()
-            shared, mine = engine.probabilities(engine.believe(key[None])), ram.probabilities(ram.believe(key[None]))
+            engine.memory.commit()
+            ram.memory.commit()
+            # One's own commit does not make what is known of the classes stale.
+            assert not engine.memory.is_stale()
+            [shared], [mine] = (side.probabilities(side.predict(key[None])) for side in (engine, ram))
             assert dict(shared) == pytest.approx(dict(mine), abs=1e-4)
         assert len(engine.memory) == len(ram.memory) >= EXAMPLES // 3
         assert store.load().counts.tolist() == copy.load().counts.tolist()
         np.testing.assert_allclose(store.load().keys, copy.load().keys, atol=1e-5)
-        told = engine.explain(key)
-        assert [row.distance for row in told.neighbours] == pytest.approx(
+        assert [row.distance for row in engine.explain(key).neighbours] == pytest.approx(
             [row.distance for row in ram.explain(key).neighbours], abs=1e-5
         )
-        gone = engine.forget(engine.memory.ids_of(label))
-        assert len(gone) == len(ram.forget(ram.memory.ids_of(label))) and label not in engine.memory.classes
+        gone = engine.memory.forget(engine.memory.ids_of(label))
+        assert len(gone) == len(ram.memory.forget(ram.memory.ids_of(label))) and label not in engine.memory.classes
 
 
 def test_a_budget_makes_the_row_most_like_the_newcomer_go(postgres_url: str) -> None:
     name = f"budget-{next(names)}"
     with opened(postgres_url, name) as store:
-        engine = world(store, EngineMemory, max_rows=20, max_rows_per_class=4)
+        engine = classifying(store, RemoteMemory, budget=Budget(20, 4))
         for key, label in stream():
             # A second example finds the first staged.
             receipt, other = engine.learn(key, label), engine.learn(key + 0.5, label)
-            engine.commit()
-            engine.follow()
+            engine.memory.commit()
+            engine.memory.follow()
             assert not set(other.evicted) & set(store.load().ids.tolist())
             assert len(engine.memory) <= 20 and max(rows for rows, _ in store.class_counts().values()) <= 4
             assert not set(receipt.evicted) & set(store.load().ids.tolist())
@@ -107,16 +102,12 @@ def test_a_budget_makes_the_row_most_like_the_newcomer_go(postgres_url: str) -> 
 def test_what_one_service_learnt_the_other_knows_at_once(postgres_url: str) -> None:
     name = f"shared-{next(names)}"
     with opened(postgres_url, name, shared=True) as one, opened(postgres_url, name, shared=True) as two:
-        first, second = world(one, EngineMemory), world(two, EngineMemory)
+        first, second = classifying(one, RemoteMemory), classifying(two, RemoteMemory)
         for number, (key, label) in enumerate(stream()[:8]):
             teacher, pupil = (first, second) if number % 2 else (second, first)
-            for side in (teacher, pupil):
-                if side.memory.is_stale():
-                    side.follow()
             receipt = teacher.learn(key, label)
-            teacher.commit()
-            if pupil.memory.is_stale():
-                pupil.follow()
+            teacher.memory.commit()
+            pupil.predict(key[None])
             assert label in pupil.memory.classes
             if receipt.written:
                 assert pupil.explain(key).neighbours[0].row == receipt.row
@@ -126,22 +117,23 @@ def test_what_one_service_learnt_the_other_knows_at_once(postgres_url: str) -> N
 
 def test_a_refused_lesson_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(str(tmp_path / "m.apl"), "m") as store:
-        engine = world(store, EngineMemory)
+        engine = classifying(store, RemoteMemory)
         (key, label), (other, _) = stream()[:2]
         engine.learn(key, label)
-        engine.commit()
+        engine.memory.commit()
         with monkeypatch.context() as broken:
             broken.setattr(store, "_write", lambda write: (_ for _ in ()).throw(StoreError("away")))
             engine.learn(other, "refused")
             with pytest.raises(StoreError, match="away"):
-                engine.commit()
+                engine.memory.commit()
         assert engine.memory.is_stale()
-        engine.follow()
-        assert engine.memory.classes == [label] and "refused" not in engine.probabilities(engine.believe(other[None]))
+        engine.memory.follow()
+        assert engine.memory.classes == [label]
+        assert "refused" not in engine.probabilities(engine.predict(other[None]))[0]
 
 
-def test_two_classifiers_learn_into_one_memory(server: str) -> None:
-    options = {"memory": server, "name": f"two-{next(names)}"}
+def test_two_classifiers_learn_into_one_memory(postgres_url: str) -> None:
+    options = {"memory": postgres_url, "name": f"two-{next(names)}"}
     with (
         OnlineClassifier.for_features(WIDTH, **options) as one,
         OnlineClassifier.for_features(WIDTH, **options) as two,

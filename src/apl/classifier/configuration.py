@@ -1,0 +1,137 @@
+"""The parameters of a classifier: checked before anything is opened, and recorded in its memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from apl.checkpoint import BUNDLED
+from apl.config import Metric
+from apl.encoders import FrozenEncoder, encoder_name, plugged_encoder
+from apl.learner import Learner
+from apl.pictures.drawings import Ink, check_ink
+from apl.store import StoreError, open_store
+
+SETTING = "classifier"
+"""Under this name a memory records the configuration that `OnlineClassifier.load` needs."""
+MOST_NEIGHBOURS = 1024
+"""Largest k: recalled rows are compared with one another too."""
+Recall = Literal["ram", "engine", "approximate"]
+"""Where a memory is searched: in a copy in RAM, or on the server it lives on, exactly or through an index that misses
+some neighbours."""
+ADJUSTABLE = ("max_rows", "max_rows_per_class", "sigma", "k")
+"""Parameters that may change while a memory is open."""
+RECORDED = ("width", "metric", "consolidate", "ink", "keep_images", *ADJUSTABLE)
+
+
+class UnknownWidth(ValueError):
+    """A memory of vectors cannot be made before one of them was seen."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """The parameters of `OnlineClassifier`, which documents them."""
+
+    model: Any = None
+    memory: Any = None
+    name: str = "default"
+    max_rows: int | None = None
+    max_rows_per_class: int | None = None
+    consolidate: bool = True
+    sigma: float | None = None
+    k: int | None = None
+    ink: Ink = "auto"
+    keep_images: bool = True
+    width: int | None = None
+    read_only: bool = False
+    encoder: Any = None
+    recall: str | None = None
+    metric: str | None = None
+
+    @staticmethod
+    def of(given: Mapping[str, Any]) -> Configuration:
+        """Parameters by name, each checked by itself."""
+        check_parameters(**{name: given[name] for name in (*ADJUSTABLE, "metric", "ink") if name in given})
+        return Configuration(**given)
+
+    def check(self, encoder: FrozenEncoder | None, encodes: bool) -> None:
+        """Raise if these parameters do not go together. `encodes`: `encoder` gives vectors to a memory of vectors."""
+        if self.recall not in (None, *get_args(Recall)):
+            raise ValueError(f"recall is 'ram', 'engine' or 'approximate', got {self.recall!r}")
+        for name in ("width", "metric"):
+            if getattr(self, name) is not None and self.model is not None and not encodes:
+                raise ValueError(f"{name}= is for vectors: it is not valid with a model of pictures")
+        if encoder is not None and encoder.width is not None and self.width not in (None, encoder.width):
+            raise ValueError(f"the encoder gives vectors of {encoder.width} numbers, not of width={self.width}")
+
+    def recorded(self, width: int) -> dict[str, Any]:
+        """What a memory records, so that it can be opened by its location alone."""
+        model, encoder = self.model, plugged_encoder(self.model, self.encoder)
+        if encoder is not None:
+            model = None
+        elif isinstance(model, Learner):
+            model = ""
+        elif model is not None:
+            # A bundled model is found by name on any machine, another one only where it lies.
+            model = str(model) if (BUNDLED / str(model)).is_dir() else str(Path(model).absolute())
+        kept = {name: getattr(self, name) for name in RECORDED}
+        return {**kept, "width": width, "model": model, "encoder": None if encoder is None else encoder_name(encoder)}
+
+    @staticmethod
+    def load(location: Any, name: str, model: Any, encoder: Any = None) -> Configuration:
+        """The configuration that a memory records, with this model or encoder if one is given."""
+        with open_store(location, name, read_only=True) as store:
+            kept = store.setting(SETTING) or {}
+        where = f"memory {name!r} in {location}"
+        if not isinstance(kept, dict):
+            raise StoreError(f"{where} records no readable configuration: give model= (--model)")
+        known = {field.name for field in fields(Configuration)}
+        found = {key: value for key, value in kept.items() if key in known}
+        if not found and model is None and encoder is None:
+            raise StoreError(f"{where} does not say which model it belongs to: give model= (--model)")
+        if model is None and found.get("model") == "":
+            raise StoreError(f"{where} was made with a learner that has no name: give model= (--model)")
+        if model is None and encoder is None and found.get("encoder") == "":
+            raise StoreError(f"{where} was made with an encoder that has no name: give encoder=")
+        if plugged_encoder(model, encoder) is not None:
+            found |= {"model": None, "encoder": plugged_encoder(model, encoder)}
+        elif model is not None:
+            found |= {"model": model, "encoder": None}
+        if found.get("model") is not None:
+            found.pop("width", None)
+        return Configuration.of({**found, "memory": location, "name": name})
+
+
+def check_parameters(
+    *,
+    max_rows: Any = None,
+    max_rows_per_class: Any = None,
+    sigma: Any = None,
+    k: Any = None,
+    metric: str | None = None,
+    ink: str = "auto",
+) -> None:
+    for name, value in (("max_rows", max_rows), ("max_rows_per_class", max_rows_per_class), ("k", k)):
+        if value is not None:
+            check_whole(name, value)
+    if k is not None and k > MOST_NEIGHBOURS:
+        raise ValueError(f"k may be {MOST_NEIGHBOURS} at most, got {k}: every question would look at that many rows")
+    if sigma is not None and not (isinstance(sigma, Real) and 0 <= float(sigma) < math.inf):
+        raise ValueError(f"sigma must be at least 0 nats, and a number, got {sigma!r}")
+    if metric not in (None, *get_args(Metric)):
+        raise ValueError(f"metric is 'euclidean' or 'cosine', got {metric!r}")
+    check_ink(ink)
+
+
+def check_whole(name: str, value: Any) -> None:
+    if not isinstance(value, Integral) or value < 1:
+        raise ValueError(f"{name} must be at least 1, and a whole number, got {value}")
+
+
+def check_new_above(new_above: float | None) -> None:
+    if new_above is not None and not 0 <= new_above <= 1:
+        raise ValueError(f"new_above is a probability from 0 to 1, got {new_above}")

@@ -1,0 +1,238 @@
+"""What a classifier does with its model and memory as a whole: opening and closing, forgetting, saving, copying."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from numbers import Integral
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from apl.classifier.answers import Forgotten
+from apl.classifier.configuration import Configuration, UnknownWidth
+from apl.classifier.embedded import Embedded
+from apl.classifier.estimator import Estimator
+from apl.classifier.inputs import Examples, InputReader, Pictures
+from apl.classifier.labels import plain_labels
+from apl.classifier.opened import Opened
+from apl.classifier.opening import open_classifier
+from apl.encoders import FrozenEncoder, open_encoder, plugged_encoder
+from apl.encoders.trained import trained_encoder
+from apl.learner import Learner
+from apl.pictures.drawings import from_png
+from apl.store import Label, NewRow, RowUpdate, Store, StoreError, find_memory
+from apl.store.transfer import Copied, Exported, import_memory, save_copy
+
+_OPENING = threading.RLock()
+"""Held while a classifier opens its memory: threads whose first examples come at once must find the same one."""
+Self = TypeVar("Self", bound="MemoryKeeping")
+
+
+class MemoryKeeping(Estimator):
+    """The part of `OnlineClassifier` that opens and keeps a memory."""
+
+    model: Any
+    encoder: Any
+    memory: Any
+    name: str
+    max_rows: int | None
+    max_rows_per_class: int | None
+    sigma: float | None
+    k: int | None
+
+    _opened: Opened | None = None
+    _ended = False
+    """The memory was in RAM, held something, and was closed: going on would be with an empty one."""
+    _loaded: Learner | None = None
+    """The open model of a sibling."""
+    _reader: InputReader | None = None
+
+    def open(self: Self) -> Self:
+        """Open model and memory now, rather than at the first example. A memory in RAM that was closed is a new one."""
+        self._ended = False
+        self._open()
+        return self
+
+    def close(self) -> None:
+        """Close the memory, so that others may write it. A memory in RAM ends here: `open` begins another."""
+        if self._opened is not None:
+            self._ended = self._in_ram() and len(self) > 0
+            self._opened.store.close()
+            self._opened = None
+
+    def __enter__(self: Self) -> Self:
+        with suppress(UnknownWidth):  # the first example opens it
+            self.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def forget(self, *, label: Any = None, row: int | None = None, source: str | None = None) -> Forgotten:
+        """Forget a class, a row, or what came from a source. Returns the ids of the rows that went.
+
+        Nothing of a source is left: rows that others share with it become the mean of theirs alone (`.rebuilt`).
+        """
+        if sum(what is not None for what in (label, row, source)) != 1:
+            raise ValueError("say what to forget: label=, row= or source=")
+        if row is not None and (isinstance(row, bool) or not isinstance(row, Integral)):
+            raise TypeError(f"a row is named by its number, got {row!r}")
+        with self._open().current() as memory:
+            if source is not None:
+                forgotten = memory.forget_source(source)
+                return Forgotten(forgotten.gone, forgotten.rebuilt)
+            ids = [int(row)] if row is not None else memory.ids_of(plain_labels([label])[0])
+            return Forgotten(memory.forget(ids))
+
+    def rename(self, label: Any, to: Any) -> list[int]:
+        """Give a class another name. If there is a class of that name, the two become one. Returns the rows of `label`."""
+        label, to = plain_labels([label, to])
+        with self._open().current() as memory:
+            ids = memory.ids_of(label)
+            if not ids:
+                raise KeyError(f"there is no class {label!r}")
+            memory.store.replace((), (), update=[RowUpdate(id, label=to) for id in ids])
+            memory.reload()
+        return ids
+
+    def counts(self) -> dict[Label, int]:
+        """Rows of each known class."""
+        opened = self._known()
+        if opened is None:
+            return {}
+        with opened.current() as memory:
+            return memory.rows_of_classes()
+
+    def __len__(self) -> int:
+        """Rows in memory."""
+        opened = self._known()
+        return 0 if opened is None else len(opened.memory)
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def store(self) -> Store:
+        """The store of the rows, with payloads and settings. Read it freely; write through the classifier."""
+        opened = self._open()
+        with opened.lock:
+            opened.memory.save_state()
+        return opened.store
+
+    def save(self, path: Any, name: str | None = None, overwrite: bool = False) -> None:
+        """Copy the memory into a file of its own. An existing file is replaced if it is a copy of this very memory, or with
+        `overwrite`. Rows are numbered afresh there.
+
+        This classifier stays with its own memory; one that lives in a file is saved at all times.
+        """
+        opened = self._open()
+        with opened.lock:
+            opened.memory.save_state()
+            save_copy(opened.store, Path(path), self.name if name is None else name, overwrite)
+
+    def adopt(self, rows: Sequence[NewRow], settings: dict[str, Any] | None = None) -> list[int]:
+        """Take over rows whose keys this encoder made, without asking whether they surprise."""
+        with self._open().current() as memory:
+            ids = memory.store.append(rows, settings=settings)
+            memory.reload()
+        return ids
+
+    def import_memory(self, exported: Exported) -> Copied:
+        """Copy an exported memory (`apl.store.transfer.read_exported`) into this one. Rows it has already are left out."""
+        with self._open().current() as memory:
+            try:
+                return import_memory(exported, memory.store)
+            finally:
+                memory.reload()
+
+    def embed_payloads(self, payloads: Sequence[bytes]) -> np.ndarray:
+        """The keys of rows whose pictures or texts were kept, made by this classifier's encoder."""
+        if (encoder := self._inputs().encoder) is not None:
+            return encoder.embed([encoder.from_payload(payload) for payload in payloads])
+        return self._open().embed(Pictures([from_png(payload) for payload in payloads]))
+
+    def sibling(self: Self, **parameters: Any) -> Self:
+        """A classifier of another memory (`memory=`, `name=`, …) that shares this one's open model."""
+        other = type(self)(**{**self.get_params(deep=False), **parameters})
+        model = self._open().model
+        other._reader, other._loaded = self._reader, Learner(model.config, None, model.networks)
+        return other
+
+    @property
+    def input_kind(self) -> str:
+        """What examples are: "drawing", "vector", or what the encoder that was plugged in takes ("photo", "text")."""
+        if (encoder := self._inputs().encoder) is not None:
+            return encoder.kind
+        return "vector" if self.model is None else "drawing"
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    def _inputs(self) -> InputReader:
+        """The reader of examples, with the encoder that was plugged in or that of a model that sees colours."""
+        if self._reader is None:
+            self._reader = InputReader(self._find_encoder(), drawings=self.model is not None)
+        return self._reader
+
+    def _find_encoder(self) -> FrozenEncoder | None:
+        if self._takes_vectors():
+            return None
+        asked = plugged_encoder(self.model, self.encoder)
+        return trained_encoder(self.model) if asked is None else open_encoder(asked)
+
+    def _takes_vectors(self) -> bool:
+        return self.model is None and self.encoder is None
+
+    def _in_ram(self) -> bool:
+        return self.memory in (None, "ram:")
+
+    def _known(self) -> Opened | None:
+        """What is open. A memory that lasts is opened if it exists, since what it holds is known; none is made."""
+        if self._opened is None and not self._in_ram() and find_memory(self.memory, self.name) is not None:
+            self._open()
+        return self._opened
+
+    def _open(self, examples: Examples | Embedded | None = None) -> Opened:
+        """What is open, with the present parameters; opened now if nothing is."""
+        width = None if examples is None or isinstance(examples, Pictures) else examples.width
+        opened = self._opened
+        if opened is None:
+            opened = self._open_now(width)
+        if width is not None and width != opened.store.width:
+            raise ValueError(f"expected vectors of {opened.store.width} numbers, got {width}")
+        opened.adjust((self.max_rows, self.max_rows_per_class, self.sigma, self.k))
+        return opened
+
+    def _open_now(self, width: int | None) -> Opened:
+        if self._ended:
+            raise StoreError("this memory lived in RAM and ended when it was closed: open() begins a new one")
+        with _OPENING:
+            if self._opened is None:
+                given = Configuration.of(self.get_params(deep=False))
+                self._opened = open_classifier(given, width, self._inputs().encoder, self._loaded)
+            return self._opened
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return len(self) > 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and processes of joblib take a memory in RAM along; one that lasts is opened again there."""
+        state = dict(vars(self))
+        opened = state.pop("_opened", None)
+        for name in ("_reader", "_loaded"):
+            state.pop(name, None)
+        if opened is not None and self._in_ram():
+            opened.memory.save_state()
+            rows = [vars(row) for row in opened.store.new_rows()]
+            state["_carried"] = (opened.store.width, rows, opened.store.settings())
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        carried = state.pop("_carried", None)
+        vars(self).update(state)
+        if carried is not None:
+            width, rows, settings = carried
+            self._open_now(width)
+            self.adopt([NewRow(**row) for row in rows], settings)

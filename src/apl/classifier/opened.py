@@ -1,0 +1,213 @@
+"""A classifier's model and memory once they are open: how they predict, learn and explain."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from math import exp
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from apl.classifier.answers import Explanation, Probabilities, ReaderOpinion, RecalledRow, Receipt
+from apl.classifier.configuration import ADJUSTABLE, SETTING, check_parameters
+from apl.classifier.embedded import Embedded
+from apl.classifier.inputs import Examples
+from apl.controller import Action, ConsolidatingController, Controller, SurpriseController
+from apl.learner import Learner, Prediction
+from apl.memory import LABEL
+from apl.memory.names import Budget
+from apl.memory.remote import RemoteMemory
+from apl.memory.stored import LOST, Details, StoredMemory
+from apl.store import Label
+
+EXAMPLES_AT_ONCE = 256
+PROBABILITIES_AT_ONCE = 1 << 18
+"""Computed together: with very many classes fewer queries at a time."""
+
+
+class Opened:
+    """A model, and a memory of its embeddings. Used by one thread at a time, under `lock`."""
+
+    def __init__(self, model: Learner, memory: StoredMemory | RemoteMemory) -> None:
+        self.model = model
+        self.memory = memory
+        self.store = memory.store
+        self.lock = threading.RLock()
+        self.learner = model.on_embeddings()
+        """The same without the encoder: a memory of a classifier is asked by embedding."""
+        self._adjusted: tuple[Any, ...] | None = None
+        self._latest: tuple[np.ndarray, int, Any, Prediction] | None = None
+
+    def adjust(self, asked: tuple[Any, ...]) -> None:
+        """Take the `ADJUSTABLE` parameters, which may change while open."""
+        if asked == self._adjusted:
+            return
+        values = dict(zip(ADJUSTABLE, asked, strict=True))
+        check_parameters(**values)
+        if self._adjusted is not None and not self.store.read_only:
+            kept = self.store.setting(SETTING) or {}
+            self.store.update_settings({SETTING: kept | values})
+        self._adjusted, self._latest = asked, None
+        self.memory.budget = Budget(values["max_rows"], values["max_rows_per_class"])
+        self.learner.controller = with_sigma(self.model.controller, values["sigma"])
+        self.learner.config = replace(self.learner.config, k=values["k"] or self.model.config.k)
+
+    @contextmanager
+    def current(self, asking: bool = False) -> Iterator[StoredMemory | RemoteMemory]:
+        """The memory as it is now, locked. A question may skip the staleness check if the store returns its generation."""
+        with self.lock:
+            memory = self.memory
+            returned = asking and self.store.returns_generation and not memory.local
+            if memory.generation == LOST or (not returned and memory.is_stale()):
+                memory.follow()
+            yield memory
+
+    def embed(self, examples: Examples | Embedded) -> Float[np.ndarray, "example embed"]:
+        if isinstance(examples, Embedded):
+            if examples.fingerprint != self.store.fingerprint:
+                raise ValueError("these examples were embedded by another encoder than this memory's")
+            return examples.vectors
+        size, networks = getattr(self.model.config.encoder, "image_size", 0), self.model.networks
+        parts = []
+        for start in range(0, len(examples), EXAMPLES_AT_ONCE):
+            x = np.asarray(examples.part(start, start + EXAMPLES_AT_ONCE).encoder_input(size))
+            parts.append(networks.array(networks.embed(x)))
+        if len(parts) == 1:
+            embedded: np.ndarray = parts[0]
+            return embedded
+        return np.concatenate([np.zeros((0, networks.width), np.float32), *parts])
+
+    def predict(self, embedding: Float[np.ndarray, "query embed"]) -> Prediction:
+        """Among one class more than known: it stands for all that are not known yet, and takes their probability."""
+        memory, latest = self.memory, self._latest
+        if (
+            latest is not None
+            and latest[1] == memory.version
+            and latest[2] is memory.state
+            and np.array_equal(latest[0], embedding)
+        ):
+            # A stream predicts, then learns the same example.
+            return latest[3]
+        prediction = self.learner.predict(memory, embedding[None], max(2, len(memory.classes) + 1))
+        if memory.was_stale():
+            memory.follow()
+            prediction = self.learner.predict(memory, embedding[None], max(2, len(memory.classes) + 1))
+        if memory.local:
+            self._latest = embedding, memory.version, memory.state, prediction
+        return prediction
+
+    def predictions(self, embeddings: Float[np.ndarray, "query embed"]) -> Iterator[Prediction]:
+        """Predictions for many, some at a time."""
+        at_once = max(1, min(EXAMPLES_AT_ONCE, PROBABILITIES_AT_ONCE // (len(self.memory.classes) + 1)))
+        for start in range(0, len(embeddings), at_once):
+            yield self.predict(embeddings[start : start + at_once])
+
+    # --- answers --------------------------------------------------------------------------------------------------
+
+    def best(self, prediction: Prediction) -> list[Label | None]:
+        """The most probable known class of each query; the first by name if several are equally probable."""
+        names = self.memory.names
+        if not len(names):
+            return [None] * len(prediction.embedding[0])
+        return [names.names[number] for number in prediction.best(names.order)[0].tolist()]
+
+    def probabilities_of_known(self, prediction: Prediction) -> Float[np.ndarray, "query known"]:
+        """Given that the class is a known one, sorted by name; rows sum to 1."""
+        log_probs = self.learner.networks.array(prediction.log_probs)[0][:, self.memory.names.order]
+        log_probs = log_probs.astype(np.float64)
+        share = np.exp(log_probs - log_probs.max(1, keepdims=True, initial=-np.inf))
+        probabilities: np.ndarray = share / share.sum(1, keepdims=True)
+        return probabilities
+
+    def probability_of_new(self, prediction: Prediction) -> Float[np.ndarray, " query"]:
+        log_none = self.learner.networks.array(prediction.log_none)[0].astype(np.float64)
+        return np.exp(log_none) if self.memory.classes else np.ones(len(log_none))
+
+    def probabilities(self, prediction: Prediction, top: int | None = None) -> list[Probabilities]:
+        """Of each query, the most probable class first; equally probable ones by name. `top`: that many alone."""
+        names, new = self.memory.names, self.probability_of_new(prediction).tolist()
+        known = self.probabilities_of_known(prediction)
+        order = np.argsort(-known, axis=1, kind="stable")[:, :top]
+        found = []
+        for at, shares, new_class in zip(
+            names.order[order].tolist(), np.take_along_axis(known, order, 1).tolist(), new, strict=True
+        ):
+            found.append(Probabilities({names.names[n]: p for n, p in zip(at, shares, strict=True)}, new_class))
+        return found
+
+    def learn(
+        self,
+        embedding: Float[np.ndarray, " embed"],
+        label: Label,
+        source: str | None = None,
+        payload: Callable[[], bytes | None] | None = None,
+    ) -> Receipt:
+        """Predict, then learn the label. `memory.commit` makes it last."""
+        memory = self.memory
+        prediction = self.predict(embedding[None])
+        known, number = len(memory.classes), memory.names.number(label)
+        new_label = number is None
+        # Surprise is measured among the known classes, this one included, and never among fewer than two.
+        among = max(2, known + new_label)
+        [predicted] = self.best(prediction)
+        probability_new = float(self.probability_of_new(prediction)[0])
+        evicted = len(memory.evicted)
+        seen = self.learner.learn(
+            memory,
+            prediction,
+            np.array([[known if number is None else number]]),
+            among=among,
+            # The first example of a class is written whatever its surprise.
+            required=np.ones((1, 1), bool) if new_label else None,
+            details=[Details(label, source, payload)],
+        )
+        surprise, row, merged_into = float(seen.surprise_nats[0, 0]), int(seen.row[0, 0]), int(seen.merged_into[0, 0])
+        return Receipt(
+            label=label,
+            surprise_nats=surprise,
+            threshold_nats=self.learner.controller.threshold_nats(among),
+            written=row >= 0,
+            row=row if row >= 0 else None,
+            merged_into=merged_into if merged_into >= 0 else None,
+            evicted=tuple(memory.evicted[evicted:]),
+            predicted=predicted,
+            probability=0.0 if new_label else exp(-surprise) if known > 1 else 1.0,
+            probability_new=probability_new,
+            new_label=new_label,
+        )
+
+    def explain(self, embedding: Float[np.ndarray, " embed"]) -> Explanation:
+        memory, prediction = self.memory, self.predict(embedding[None])
+        names, found = memory.classes, prediction.neighbours
+        weight = self.learner.networks.array(prediction.weight)[0, 0].tolist()
+        recalled = [
+            RecalledRow(
+                row=int(found.row[0, 0, at]),
+                label=names[int(found.columns[LABEL][0, 0, at])],
+                distance=float(found.distance[0, 0, at]),
+                weight=weight[at],
+                source=memory.sources.get(int(found.row[0, 0, at])),
+                examples=int(found.examples[0, 0, at]),
+            )
+            for at in found.mask[0, 0].nonzero()[0].tolist()
+        ]
+        opinions = self.learner.reading.opinions(prediction, len(names))
+        [probabilities] = self.probabilities(prediction)
+        return Explanation(
+            predicted=next(iter(probabilities), None),
+            probabilities=probabilities,
+            neighbours=tuple(recalled),
+            readers=tuple(ReaderOpinion(said.reader, said.weight, names[said.label]) for said in opinions),
+        )
+
+
+def with_sigma(controller: Controller, sigma: float | None) -> Controller:
+    """The controller's rule with a threshold in nats, if one is given."""
+    if sigma is None:
+        return controller
+    merges = controller.decide(np.zeros((1, 1)), 2)[0, 0] == Action.MERGE
+    return (ConsolidatingController if merges else SurpriseController)(sigma_nats=float(sigma))

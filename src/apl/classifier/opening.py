@@ -1,0 +1,100 @@
+"""Finding a classifier's model, and opening its memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from apl.classifier.configuration import SETTING, Configuration, UnknownWidth, check_whole
+from apl.classifier.opened import Opened
+from apl.classifier.vectors import vector_learner
+from apl.config import WITHOUT_WEIGHTS
+from apl.controller import ConsolidatingController, SurpriseController
+from apl.encoders import FrozenEncoder
+from apl.encoders.trained import TrainedEncoder
+from apl.exported import load_for_use
+from apl.learner import Learner
+from apl.memory.remote import RemoteMemory
+from apl.memory.stored import StoredMemory
+from apl.reading.ensemble import EnsembleReading
+from apl.store import StoreDamaged, find_memory, is_on_server, open_store
+
+
+def open_classifier(
+    given: Configuration, width: int | None, encoder: FrozenEncoder | None, loaded: Learner | None = None
+) -> Opened:
+    """Find the model, open the memory, and check that the two belong together. `width`: of the first example, if there is one;
+    `loaded`: the model, if it is open already."""
+    own = isinstance(encoder, TrainedEncoder)
+    encodes = encoder is not None and not own
+    given.check(encoder, encodes)
+    if given.model is None or encodes:
+        width = given.width or width or (encoder.width if encoder is not None else None)
+        if width is None and (there := find_memory(given.memory or "ram:", given.name)):
+            width = there.width
+        if width is None:
+            raise UnknownWidth("how wide are the vectors? Give width=, or learn an example first")
+        check_whole("width", width)
+        learner = vector_learner(width, given.consolidate, given.metric)
+    else:
+        learner = encoder.learner if isinstance(encoder, TrainedEncoder) else loaded or _model(given.model)
+        decoder = learner.config.decoder
+        if decoder.labels == "fixed" and decoder.kind not in WITHOUT_WEIGHTS:
+            raise ValueError("this model's decoder knows a fixed number of classes: take one with neighbourhood labels")
+        if len(learner.key_widths) > 1 or learner.config.hops > 1:
+            raise ValueError("this model recalls by several keys or in several hops, which a classifier cannot")
+        learner = learner.on_embeddings() if own else learner
+        if given.consolidate:
+            learner = consolidating(learner)
+    return _open_memory(given, learner, encoder)
+
+
+def consolidating(learner: Learner) -> Learner:
+    """The same learner, merging what does not surprise it and read by an ensemble. One with a rule of its own for writing keeps
+    that rule, and its reading."""
+    if learner.controller != SurpriseController(learner.config.sigma_ratio):
+        return learner
+    return Learner(learner.config, ConsolidatingController(), learner.networks, EnsembleReading)
+
+
+def _model(model: str | Path | Learner) -> Learner:
+    return model if isinstance(model, Learner) else load_for_use(model)
+
+
+def _open_memory(given: Configuration, learner: Learner, encoder: FrozenEncoder | None) -> Opened:
+    on_server = is_on_server(given.memory)
+    recall = given.recall or ("engine" if on_server else "ram")
+    if recall != "ram" and not on_server:
+        raise ValueError(f"recall={recall!r} is for memories on a server; this one is searched in RAM")
+    shared = recall != "ram" and not given.read_only
+    width, metric = learner.networks.width, learner.config.metric
+    store = open_store(
+        given.memory,
+        given.name,
+        fingerprint=encoder.fingerprint if encoder else learner.fingerprint(),
+        width=width,
+        read_only=given.read_only,
+        shared=shared,
+        approximate=recall == "approximate",
+        metric=None if recall == "ram" else metric,
+    )
+
+    def new_state(kept: Any) -> Any:
+        try:
+            return learner.reading.new_state(1, width, kept)
+        except ValueError as error:
+            raise StoreDamaged(f"memory {store.name!r}: {error}") from None
+
+    try:
+        if not store.read_only:
+            # A memory that others share is not touched where nothing changes: each write makes them look again.
+            recorded = given.recorded(width)
+            if not (shared and store.setting(SETTING) == recorded):
+                store.update_settings({SETTING: recorded})
+        if recall != "ram":
+            return Opened(learner, RemoteMemory(store, metric, new_state))
+        lasts = given.memory not in (None, "ram:")
+        return Opened(learner, StoredMemory(store, metric, new_state, keep_state=lasts))
+    except BaseException:
+        store.close()
+        raise

@@ -1,0 +1,123 @@
+"""The paper's reading: the decoder alone answers (section 2.1).
+
+A decoder with neighbourhood labels shares its belief out among the recalled rows and "none of these". Here those few shares are
+put into the list of all classes. Shares may be numpy's or torch's arrays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from apl.config import LearnerConfig
+from apl.memory import LABEL, Memory, Neighbours, ReadingState
+from apl.posterior import IMPOSSIBLE, Array, Posterior
+from apl.reading.protocol import Networks, Opinion, Prediction
+
+OVERLOOKED = 0.02
+"""The part of "none of these" that goes to classes that have rows, none of which was recalled: a class with rows would
+hardly have been overlooked."""
+
+
+@dataclass(frozen=True)
+class DecoderPrediction(Prediction):
+    """A posterior that one decoder has computed."""
+
+    log_probs: Array
+    log_none: Array
+    weight: Array
+    neighbours: Neighbours
+    embedding: Array
+    way: int
+    networks: Networks = field(repr=False)
+
+    def best(self, among: Int[np.ndarray, " class"]) -> Int[np.ndarray, "episode query"]:
+        best: np.ndarray = among[self.networks.array(self.log_probs)[..., among].argmax(-1)]
+        return best
+
+
+@dataclass(frozen=True)
+class UnrecalledMass:
+    """How "none of these" is divided: between classes without any row, and classes with rows none of which was recalled."""
+
+    log_mass: Float[np.ndarray, "*query"]
+    """Log of the part of "none of these" that has any class to go to."""
+    log_new: Float[np.ndarray, "*query"]
+    """Log of the share of that part for one class without rows."""
+    log_overlooked: Float[np.ndarray, "*query"]
+    """Log of the share of that part for one class with rows."""
+
+    @staticmethod
+    def of(neighbours: Neighbours, stored: Int[np.ndarray, " episode"], way: int) -> UnrecalledMass:
+        """`stored`: the number of classes, out of `way`, that have rows."""
+        new, overlooked = (way - stored)[:, None], stored[:, None] - neighbours.is_first.sum(-1)
+        mass = (1 - OVERLOOKED) * (new > 0) + OVERLOOKED * (overlooked > 0)
+        shared = np.maximum(mass, 1e-9)
+
+        def each(share: float, classes: np.ndarray) -> np.ndarray:
+            log: np.ndarray = np.log(share / (shared * np.maximum(classes, 1))).astype(np.float32)
+            return log
+
+        log_mass = np.where(mass > 0, np.log(shared), IMPOSSIBLE).astype(np.float32)
+        return UnrecalledMass(log_mass, each(1 - OVERLOOKED, new), each(OVERLOOKED, overlooked))
+
+
+def place(log_class: Array, log_none: Array, part: Array, neighbours: Neighbours) -> Array:
+    """Log-probabilities of all classes: `part` of "none of these" everywhere but at the recalled classes.
+
+    `log_class` is `[episode, query, neighbours]`, `log_none` `[episode, query]`, `part` `[episode, query, way]`.
+    """
+    log_probs = log_none[..., None] + part
+    episode, query, neighbour = neighbours.is_first.nonzero()
+    log_probs[episode, query, neighbours.columns[LABEL][episode, query, neighbour]] = log_class[
+        episode, query, neighbour
+    ]
+    return log_probs
+
+
+class DecoderReading:
+    """The networks' decoder answers. It learns nothing within an episode."""
+
+    def __init__(self, config: LearnerConfig, networks: Networks) -> None:
+        self.networks = networks
+        self.fixed_way = config.decoder.way if config.decoder.labels == "fixed" else None
+
+    def new_state(self, episodes: int, width: int, kept: Any = None) -> ReadingState | None:
+        return None
+
+    def prepare(self, memory: Memory) -> None:
+        pass
+
+    def read(self, memory: Memory, embedding: Array, neighbours: Neighbours, way: int) -> DecoderPrediction:
+        highest = int(neighbours.columns[LABEL].max(initial=0))
+        if highest >= way:
+            raise ValueError(f"the memory holds label {highest}, but only {way} classes were announced")
+        if self.fixed_way is not None and self.fixed_way != way:
+            raise ValueError(f"this decoder was made for {self.fixed_way} classes and cannot answer for {way}")
+        stored = memory.classes_stored(way)
+        unrecalled = UnrecalledMass.of(neighbours, stored.sum(1), way)
+        said = self.decode(memory, embedding.reshape(-1, embedding.shape[-1]), neighbours, unrecalled.log_mass)
+
+        def apart(array: Array) -> Array:
+            return array.reshape(*embedding.shape[:2], *array.shape[1:])
+
+        log_none, weight = apart(said.log_none), apart(said.weight)
+        if said.log_probs is not None:
+            log_probs = apart(said.log_probs)
+        else:
+            part = np.where(stored[:, None], unrecalled.log_overlooked[..., None], unrecalled.log_new[..., None])
+            log_probs = place(apart(said.log_class), log_none, self.networks.tensor(part), neighbours)
+        return DecoderPrediction(log_probs, log_none, weight, neighbours, embedding, way, self.networks)
+
+    def decode(self, memory: Memory, query: Array, neighbours: Neighbours, log_elsewhere: np.ndarray) -> Posterior:
+        """What the neighbours say; queries of all episodes in a row."""
+        return self.networks.decode(query, neighbours, log_elsewhere)
+
+    def learn(self, memory: Memory, prediction: Prediction, truth: Int[np.ndarray, "episode query"]) -> None:
+        pass
+
+    def opinions(self, prediction: Prediction, classes: int) -> list[Opinion]:
+        return []

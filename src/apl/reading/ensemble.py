@@ -1,0 +1,225 @@
+"""Several readers of one memory, weighed by how well each predicted the examples so far; a trained decoder is one of them.
+
+Deviation: in the paper the decoder answers alone. Here the answer is a logarithmic opinion pool (`apl.reading.pool`) of readers
+without training (`apl.reading.readers`) and the decoder, and a rule of its own says how likely a class is new
+(`apl.reading.novelty`). What this has learnt about a memory is one value, `EnsembleState`, kept beside the rows.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from apl.config import WITHOUT_WEIGHTS, LearnerConfig
+from apl.memory import LABEL, Memory, Neighbours
+from apl.metric import measured
+from apl.posterior import Array
+from apl.reading.class_statistics import ClassStatistics, Sphere
+from apl.reading.column_units import MOST_COLUMNS
+from apl.reading.decoder import DecoderPrediction, DecoderReading
+from apl.reading.ensemble_state import EnsembleState
+from apl.reading.novelty import log_odds_of_share
+from apl.reading.pool import prior_of
+from apl.reading.protocol import Networks, Opinion, Prediction
+from apl.reading.readers import DECODER, READERS, ReaderInputs, Readings, read
+
+
+class EnsemblePrediction(Prediction):
+    """An answer shared by several readers. Each part is computed when first asked for.
+
+    `log_none` is the log probability of a new class in a world where new and known are equally frequent. Classes that were
+    announced and not seen yet share it, weighed by their number.
+    """
+
+    def __init__(
+        self,
+        reading: EnsembleReading,
+        memory: Memory,
+        state: EnsembleState,
+        embedding: Array,
+        neighbours: Neighbours,
+        without_decoder: Readings,
+    ) -> None:
+        self.reading = reading
+        self.state = state
+        self.embedding = embedding
+        self.neighbours = neighbours
+        self.without_decoder = without_decoder
+        self.way = int(without_decoder.scores.shape[-1])
+        self._memory = memory
+
+    @cached_property
+    def decoded(self) -> DecoderPrediction | None:
+        """The trained decoder's answer; None if there is no decoder or it is not worth asking."""
+        if self.reading.decoder is None or not self.state.pool.needs(DECODER):
+            return None
+        return self.reading.decoder.read(self._memory, self.embedding, self.neighbours, self.way)
+
+    @cached_property
+    def readings(self) -> Readings:
+        if self.decoded is None:
+            return self.without_decoder
+        return self.without_decoder.with_decoder(self.reading.networks.array(self.decoded.log_probs))
+
+    @cached_property
+    def log_probs_without_decoder(self) -> Float[np.ndarray, "episode query way"]:
+        return self.state.pool.log_probs(self.without_decoder)
+
+    @cached_property
+    def log_probs_of_known(self) -> Float[np.ndarray, "episode query way"]:
+        """Given that the class is a known one; -inf for the others."""
+        return self.log_probs_without_decoder if self.decoded is None else self.state.pool.log_probs(self.readings)
+
+    @cached_property
+    def _log_odds_of_new(self) -> Float[np.ndarray, "episode query"]:
+        return self.state.novelty.logit(self.without_decoder)
+
+    @cached_property
+    def log_probs(self) -> Array:
+        classes = self.without_decoder.classes
+        odds = self._log_odds_of_new + log_odds_of_share(classes.number, self.way)[:, None]
+        log_new, log_known = -np.logaddexp(0, -odds), -np.logaddexp(0, odds)
+        unseen = np.maximum(self.way - classes.number, 1)[:, None]
+        log_probs = np.where(
+            classes.known[:, None],
+            log_known[..., None] + self.log_probs_of_known,
+            (log_new - np.log(unseen))[..., None],
+        )
+        return self.reading.networks.tensor(log_probs.astype(np.float32))
+
+    @cached_property
+    def log_none(self) -> Array:
+        return self.reading.networks.tensor(-np.logaddexp(0, -self._log_odds_of_new).astype(np.float32))
+
+    @cached_property
+    def weight(self) -> Array:
+        if self.decoded is not None:
+            return self.decoded.weight
+        distance, mask = self.neighbours.distance, self.neighbours.mask
+        farther = distance - distance.min(-1, keepdims=True, initial=np.inf)
+        unit = distance.mean(-1, keepdims=True) if self.reading.positions else 1
+        weight = np.where(mask, np.exp(-farther / np.maximum(unit, 1e-12)), 0)
+        return weight / np.maximum(weight.sum(-1, keepdims=True), 1e-9)
+
+    def best(self, among: Int[np.ndarray, " class"]) -> Int[np.ndarray, "episode query"]:
+        log_probs = self.log_probs_without_decoder
+        if not self.state.pool.is_settled(log_probs):
+            log_probs = self.reading.networks.array(self.log_probs)
+        best: np.ndarray = among[log_probs[..., among].argmax(-1)]
+        return best
+
+
+@dataclass(frozen=True)
+class _Space:
+    """The classes of a memory as they are at one version of it, in the space in which keys are compared."""
+
+    memory: weakref.ref[Any]
+    version: int
+    way: int
+    state: EnsembleState
+    classes: ClassStatistics
+    sphere: Sphere | None
+
+    def is_of(self, memory: Memory, way: int) -> bool:
+        same = self.memory() is memory and self.version == memory.version and self.way == way
+        return same and self.state is memory.state
+
+
+class EnsembleReading:
+    """Readers without training and, if its weights were trained, the decoder."""
+
+    def __init__(self, config: LearnerConfig, networks: Networks) -> None:
+        trained = config.decoder.kind not in WITHOUT_WEIGHTS
+        self.networks = networks
+        self.decoder = DecoderReading(config, networks) if trained else None
+        self.readers = (*READERS, DECODER) if trained else READERS
+        self.metric = config.metric
+        self.positions = config.metric == "euclidean" and not trained
+        """True if key magnitude is informative. (Behind a trained decoder all embeddings have one length.)"""
+        self.table = self.positions and networks.width <= MOST_COLUMNS
+        """True if keys may be rows of a table of measurements, each column in its own unit."""
+        self.within = prior_of(self.readers).within
+        self._space: _Space | None = None
+
+    def new_state(self, episodes: int, width: int, kept: Any = None) -> EnsembleState:
+        columns = width if self.positions else None
+        if kept is None:
+            return EnsembleState.new(self.readers, columns, episodes)
+        return EnsembleState.from_dict(self.readers, columns, kept)
+
+    def prepare(self, memory: Memory) -> None:
+        """Compare columns in units that suit the rows there are now."""
+        state = self._state(memory)
+        units = state.units
+        if units is None or not (self.table and memory.local):
+            return
+        totals = memory.class_totals()
+        if units.is_due(totals.examples.sum(1)).any():
+            units = units.taken(totals)
+            memory.state = state.with_units(units)
+        if memory.scale is None or not np.array_equal(memory.scale[:, 0], units.scale):
+            memory.rescale(units.scale[:, None])
+
+    def read(self, memory: Memory, embedding: Array, neighbours: Neighbours, way: int) -> EnsemblePrediction:
+        space = self._classes(memory, way)
+        query = self._measured(self.networks.array(embedding), memory)
+        rows = self._measured(neighbours.columns["embedding"], memory)
+        if space.sphere is not None:
+            query, rows = space.sphere.place(query), space.sphere.place(rows)
+        given = ReaderInputs(
+            query, rows, neighbours.columns[LABEL], neighbours.mask, neighbours.examples, space.classes, self.within
+        )
+        return EnsemblePrediction(self, memory, space.state, embedding, neighbours, read(given))
+
+    def learn(self, memory: Memory, prediction: Prediction, truth: Int[np.ndarray, "episode query"]) -> None:
+        if not isinstance(prediction, EnsemblePrediction):
+            raise TypeError("an ensemble learns from predictions of its own")
+        state, units = prediction.state, prediction.state.units
+        if units is not None:
+            units = units.learnt(self.networks.array(prediction.embedding), truth, memory.class_totals(prediction.way))
+        # Examples sorted by class would teach that what is near is wrong: in few dimensions classes lie close together.
+        pool = state.pool.learnt(prediction.readings, prediction.log_probs_of_known, truth, nonnegative=self.table)
+        memory.state = EnsembleState(pool, state.novelty.learnt(prediction.without_decoder, truth), units)
+
+    def opinions(self, prediction: Prediction, classes: int) -> list[Opinion]:
+        if not isinstance(prediction, EnsemblePrediction) or not classes:
+            return []
+        favourite = prediction.readings.scores[0, 0, :, :classes].argmax(1).tolist()
+        weights = prediction.state.pool.weight[0].tolist()
+        return [Opinion(*said) for said in zip(self.readers, weights, favourite, strict=False)]
+
+    def _state(self, memory: Memory) -> EnsembleState:
+        if not isinstance(memory.state, EnsembleState):
+            memory.state = self.new_state(memory.episodes, self.networks.width)
+        return memory.state
+
+    def _measured(self, keys: np.ndarray, memory: Memory) -> np.ndarray:
+        if memory.scale is None:
+            return measured(keys, self.metric)
+        return measured(keys, self.metric, memory.scale.reshape(len(keys), *[1] * (keys.ndim - 2), -1))
+
+    def _classes(self, memory: Memory, way: int) -> _Space:
+        """Computed once per version of the memory."""
+        space = self._space
+        if space is not None and space.is_of(memory, way):
+            return space
+        state, sphere = self._state(memory), None
+        classes = ClassStatistics.of(memory.class_totals(way))
+        if self.positions:
+            if memory.scale is not None:
+                classes = ClassStatistics(
+                    classes.total * memory.scale,
+                    classes.examples,
+                    classes.everything * memory.scale[:, 0],
+                    classes.square,
+                )
+            away = state.units.usual_away(memory.scale) if state.units is not None else np.zeros(memory.episodes)
+            sphere = Sphere.around(classes, self.within, away)
+            classes = sphere.place_classes(classes)
+        self._space = space = _Space(weakref.ref(memory), memory.version, way, state, classes, sphere)
+        return space

@@ -1,0 +1,84 @@
+"""What an ensemble has learnt about one memory (or several parallel ones), as a value that can be kept as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from apl.reading.column_units import ColumnUnits
+from apl.reading.novelty import Novelty
+from apl.reading.pool import Pool
+
+Numbers = TypeVar("Numbers", Pool, Novelty, ColumnUnits)
+LARGEST = 1e12
+"""Of a number that is read back. Whatever is learnt stays far below."""
+
+
+@dataclass(frozen=True)
+class EnsembleState:
+    """The readers' weights, the rule for new classes and, for positions, the units of the columns."""
+
+    pool: Pool
+    novelty: Novelty
+    units: ColumnUnits | None = None
+
+    @staticmethod
+    def new(readers: tuple[str, ...], columns: int | None, episodes: int = 1) -> EnsembleState:
+        units = None if columns is None else ColumnUnits.new(columns, episodes)
+        return EnsembleState(Pool.new(readers, episodes), Novelty.new(episodes), units)
+
+    def with_units(self, units: ColumnUnits) -> EnsembleState:
+        return replace(self, units=units)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Of a single memory."""
+        kept = {"pool": _kept(self.pool), "novelty": _kept(self.novelty)}
+        return kept if self.units is None else {**kept, "units": _kept(self.units)}
+
+    @staticmethod
+    def from_dict(readers: tuple[str, ...], columns: int | None, kept: Any) -> EnsembleState:
+        """As it was kept. What other readers have learnt is of no use to these: then as before any example."""
+        state = EnsembleState.new(readers, columns)
+        if not isinstance(kept, dict) or not isinstance(kept.get("pool"), dict):
+            raise ValueError("what the readers have learnt about the memory is damaged: it is not a table of numbers")
+        if kept["pool"].get("readers") != list(readers):
+            return state
+        units = None if state.units is None else _restored(state.units, kept.get("units"))
+        pool, novelty = _restored(state.pool, kept["pool"]), _restored(state.novelty, kept.get("novelty"))
+        for precision in (pool.precision, novelty.precision):
+            if not (np.linalg.eigvalsh(precision) > 0).all():
+                raise ValueError(
+                    "what the readers have learnt about the memory is damaged: a precision is not positive"
+                )
+        return EnsembleState(pool, novelty, units)
+
+
+def _kept(numbers: Pool | Novelty | ColumnUnits) -> dict[str, Any]:
+    values = {field.name: getattr(numbers, field.name) for field in fields(numbers)}
+    return {name: value[0].tolist() if isinstance(value, np.ndarray) else list(value) for name, value in values.items()}
+
+
+def _restored(empty: Numbers, kept: Any) -> Numbers:
+    """Numbers of the same shapes as those before any example."""
+    if not isinstance(kept, dict) or set(kept) != {field.name for field in fields(empty)}:
+        raise ValueError("what the readers have learnt about the memory is damaged: numbers are missing")
+    found: dict[str, Any] = {}
+    for name, expected in vars(empty).items():
+        if not isinstance(expected, np.ndarray):
+            continue
+        try:
+            values = np.array([kept[name]], np.float64)
+        except (TypeError, ValueError, OverflowError):
+            values = np.empty(0)
+        signed = name in ("weight", "precision", "total")
+        if (
+            values.shape != expected.shape
+            or not np.isfinite(values).all()
+            or (not signed and (values < 0).any())
+            or (name in ("weight", "lessons", "cases") and np.abs(values).max(initial=0) > LARGEST)
+        ):
+            raise ValueError(f"what the readers have learnt about the memory is damaged: bad numbers in {name!r}")
+        found[name] = values
+    return replace(empty, **found)

@@ -1,0 +1,95 @@
+"""A reading turns recalled rows into a posterior (step 3 of the learner), and may learn from the truth (step 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Int
+
+from apl.config import LearnerConfig
+from apl.memory import Memory, Neighbours, ReadingState
+from apl.posterior import Array, Posterior
+
+
+@runtime_checkable
+class Networks(Protocol):
+    """An encoder and a decoder, in torch or in ONNX Runtime. `Array` is an array of their own kind."""
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def key_widths(self) -> Mapping[str, int]:
+        """The key columns of the memory: named slices of the embedding, usually the whole of it."""
+
+    def tensor(self, array: Any) -> Array: ...
+    def array(self, tensor: Array) -> np.ndarray: ...
+    def embed(self, x: Array) -> Array: ...
+    def decode(self, query: Array, neighbours: Neighbours, log_elsewhere: np.ndarray) -> Posterior: ...
+    def fingerprint(self) -> str: ...
+    def on_embeddings(self) -> Networks: ...
+
+
+class Prediction:
+    """What the learner believes, and on what grounds. Arrays are the networks' own. Parts may be computed when first asked for."""
+
+    neighbours: Neighbours
+    embedding: Array
+    """`[episode, query, embed]`"""
+    way: int
+    """The number of classes."""
+    log_probs: Array
+    """`[episode, query, way]`"""
+    log_none: Array
+    """`[episode, query]`: log of the mass on none of the recalled rows, or of the probability of a new class."""
+    weight: Array
+    """`[episode, query, neighbours]`: the share of each neighbour in the answer."""
+
+    @property
+    def label(self) -> Array:
+        """`[episode, query]`: the most probable class."""
+        return self.log_probs.argmax(-1)
+
+    def best(self, among: Int[np.ndarray, " class"]) -> Int[np.ndarray, "episode query"]:
+        """The most probable of these classes; of several that are equally probable, the first listed. Cheaper than
+        `log_probs` where the answer is clear."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """What one of several readers would have answered to a single query."""
+
+    reader: str
+    weight: float
+    label: int
+
+
+@runtime_checkable
+class Reading(Protocol):
+    """How a memory is read. Made from the learner's configuration and its networks."""
+
+    def new_state(self, episodes: int, width: int, kept: Any = None) -> ReadingState | None:
+        """What there is to know about a memory before any example; or as it was kept (`ReadingState.to_dict`)."""
+
+    def prepare(self, memory: Memory) -> None:
+        """Called before rows are recalled."""
+
+    def read(self, memory: Memory, embedding: Array, neighbours: Neighbours, way: int) -> Prediction:
+        """The posterior over `way` classes. The memory is only read."""
+
+    def learn(self, memory: Memory, prediction: Prediction, truth: Int[np.ndarray, "episode query"]) -> None:
+        """Learn from the truth of a prediction; what is learnt becomes the memory's state."""
+
+    def opinions(self, prediction: Prediction, classes: int) -> list[Opinion]:
+        """What each reader says to a single query, among the first classes. Empty if there is one reader alone."""
+
+
+@runtime_checkable
+class MakeReading(Protocol):
+    """A reading's class."""
+
+    def __call__(self, config: LearnerConfig, networks: Networks) -> Reading: ...
