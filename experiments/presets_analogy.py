@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from apl.config import ConvConfig, DecoderConfig, DecoderKind, Group, IdentityConfig, LearnerConfig, PairConfig
-from apl.data.analogy import AnalogyTask
 from apl.data.source import DataSource
 from apl.training.pretrain import PretrainConfig
+from experiments.data.analogy import AnalogyTask
 from experiments.training.analogy import AnalogyConfig
 
 SMALL_ENCODER = ConvConfig(

@@ -14,7 +14,13 @@ import torch.nn.functional as F
 from apl.checkpoint import read_json
 from apl.config import ConvConfig, DecoderConfig, Group, IdentityConfig, LearnerConfig, PairConfig
 from apl.controller import WriteAll
-from apl.data.analogy import (
+from apl.data.mnist import mnist_part
+from apl.encoder import PairEncoder
+from apl.episode import run_episode
+from apl.evaluate import watch
+from apl.learner import Learner
+from apl.training.run import RunOptions
+from experiments.data.analogy import (
     DIGITS,
     Analogies,
     AnalogySampler,
@@ -23,12 +29,6 @@ from apl.data.analogy import (
     digit_examples,
     symbol_examples,
 )
-from apl.data.mnist import mnist_part
-from apl.encoder import PairEncoder
-from apl.episode import run_episode
-from apl.evaluate import watch
-from apl.learner import Learner
-from apl.training.run import RunOptions
 from experiments.data.analogy_solver import Differences, solve
 from experiments.training.analogy import AnalogyConfig, digits_shown, embedded_sampler, train_analogy
 from experiments.training.analogy_hints import note_times, row_questions

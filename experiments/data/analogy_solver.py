@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from apl.data.analogy import DIGITS, Analogies, AnalogyTask
+from experiments.data.analogy import DIGITS, Analogies, AnalogyTask
 
 
 class Differences:

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from apl.checkpoint import find_model, is_named, read_json
 from apl.controller import SurpriseController, WriteAll
-from apl.data.analogy import AnalogySampler, AnalogyTask
 from apl.evaluate import Estimate, OnlineResult, watch
 from apl.learner import Learner
+from experiments.data.analogy import AnalogySampler, AnalogyTask
 from experiments.data.analogy_solver import solve
 from experiments.paper.analogy_figures import draw_curves
 from experiments.paper.results import Row, figure_path, save_rows

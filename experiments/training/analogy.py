@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from apl.checkpoint import find_model, read_json
 from apl.config import ConvConfig, IdentityConfig, LearnerConfig
 from apl.controller import SurpriseController
-from apl.data.analogy import DIGITS, AnalogySampler, AnalogyTask, Examples, digit_examples, symbol_examples
 from apl.encoder import Encoder, PairEncoder, embed_all, unflatten
 from apl.episode import run_episode
 from apl.evaluate import watch
@@ -25,6 +24,7 @@ from apl.training.episodic import in_precision, load_decoder
 from apl.training.run import Run, RunOptions
 from apl.training.schedule import plateau
 from apl.weights_file import below, load_weights, read_weights
+from experiments.data.analogy import DIGITS, AnalogySampler, AnalogyTask, Examples, digit_examples, symbol_examples
 from experiments.training.analogy_hints import RowQuestions, note_times
 from experiments.training.decoder_start import start_by_comparing
 

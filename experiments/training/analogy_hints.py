@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from apl.data.analogy import Analogies, AnalogyTask
 from apl.episode import Step
+from experiments.data.analogy import Analogies, AnalogyTask
 
 
 class RowQuestions(nn.Module):
