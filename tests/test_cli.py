@@ -253,7 +253,7 @@ def helped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, 
     return capsys.readouterr().out
 
 
-MEMORY_VERBS = ("list", "show", "export", "import", "merge", "backup", "verify", "reembed")
+MEMORY_VERBS = ("list", "show", "export", "import", "merge", "backup", "verify", "compact", "reembed")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ COMMANDS = {
     "predict": "name what is on pictures, or what texts are about",
     "explain": "show the stored examples behind an answer",
     "forget": "forget a class, a row or a source",
-    "memory": "list, show, export, import, merge, back up, verify or re-embed memories",
+    "memory": "list, show, export, import, merge, back up, verify, compact or re-embed memories",
     "models": "list models and encoders, and what each needs",
     "serve": "a page to teach it in the browser, and the same over HTTP",
     "demo": "watch it learn 20 invented characters",

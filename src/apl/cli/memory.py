@@ -154,7 +154,7 @@ class Import:
 
 @dataclass
 class Merge:
-    """Copy into the second memory the rows of the first that it lacks."""
+    """Merge the first memory into the second. Rows of one class with the same key become one; merging again does nothing."""
 
     source: Source
     target: Target

@@ -97,8 +97,8 @@ def import_memory(exported: Exported | str | os.PathLike[str], target: Store) ->
 def merge_memories(source: Store, target: Store) -> Copied:
     """Merge `source` into `target`, in one transaction.
 
-    Rows of one class with the same key become one row: their counts and what their sources contributed add up. A row of
-    one named source that both have is one example, and counts once. A memory that was merged before, or is a copy of the
+    Rows of one class with the same key become one row: their counts and what their sources contributed add up. A row that
+    both have, with the same source, key and count, counts once. A memory that was merged before, or is a copy of the
     target, adds only rows that the target lacks; so merging twice does nothing. Rows keep their surprise, time and
     payload, and get new ids. The target's settings stay as they are.
     """
@@ -146,7 +146,7 @@ def _parts(row: NewRow) -> tuple[SourceShare, ...]:
 
 
 def _same_example(one: Row, other: NewRow) -> bool:
-    return one.source is not None and one.source == other.source and one.count == other.count == 1
+    return one.source is not None and one.source == other.source and one.count == other.count
 
 
 def _content(label: Label, key: np.ndarray) -> tuple[str, bytes]:
