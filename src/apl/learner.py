@@ -104,10 +104,13 @@ class Learner:
 
     def recall(self, memory: Memory, embedding: Array) -> Neighbours:
         """Step 2: k neighbours by each key column."""
-        asked, widths = self.networks.array(embedding), self.key_widths
-        found = [memory.nearest(key, part, self.config.k) for key, part in self.key_columns(asked).items()]
-        neighbours = Neighbours.join(found, list(widths.values()))
-        if "embedding" not in neighbours.columns:
+        asked, k = self.networks.array(embedding), self.config.k
+        if memory.keys == ("embedding",):
+            neighbours = memory.nearest("embedding", asked, k)
+        else:
+            widths = self.key_widths
+            found = [memory.nearest(key, part, k) for key, part in self.key_columns(asked).items()]
+            neighbours = Neighbours.join(found, list(widths.values()))
             whole = np.concatenate([neighbours.columns[key] for key in widths], -1)
             neighbours = replace(neighbours, columns={**neighbours.columns, "embedding": whole})
         if self.config.hops > 1 and len(memory):

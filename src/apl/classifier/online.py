@@ -130,7 +130,8 @@ class OnlineClassifier(MemoryKeeping):
 
     def predict_one(self, x: Any, *, new_above: float | None = None) -> Label | None:
         """The most probable known class. None if nothing is known, or if P(new class) exceeds `new_above`."""
-        check_new_above(new_above)
+        if new_above is not None:
+            check_new_above(new_above)
         example = self._one(x)
         opened = self._open(example)
         embedding = opened.embed(example)
@@ -266,7 +267,7 @@ class OnlineClassifier(MemoryKeeping):
     # --- inside --------------------------------------------------------------------------------------------------
 
     def _one(self, x: Any) -> Examples | Embedded:
-        return self._inputs().one(x, self.ink)
+        return (self._reader or self._inputs()).one(x, self.ink)
 
     def _many(self, x: Any) -> Examples | Embedded:
         return self._inputs().many(x, self.ink)

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from apl.classifier.answers import Explanation, Probabilities, ReaderOpinion, RecalledRow, Receipt
 from apl.classifier.configuration import ADJUSTABLE, SETTING, check_parameters
 from apl.classifier.embedded import Embedded
-from apl.classifier.inputs import Examples
+from apl.classifier.inputs import Examples, Vectors
 from apl.controller import Action, ConsolidatingController, Controller, SurpriseController
 from apl.learner import Learner, Prediction
 from apl.memory import LABEL
@@ -39,19 +39,18 @@ class Opened:
         self.lock = threading.RLock()
         self.learner = model.on_embeddings()
         """The same without the encoder: a memory of a classifier is asked by embedding."""
-        self._adjusted: tuple[Any, ...] | None = None
+        self.adjusted: tuple[Any, ...] | None = None
+        """The present values of the `ADJUSTABLE` parameters."""
         self._latest: tuple[np.ndarray, int, Any, Prediction] | None = None
 
     def adjust(self, asked: tuple[Any, ...]) -> None:
         """Take the `ADJUSTABLE` parameters, which may change while open."""
-        if asked == self._adjusted:
-            return
         values = dict(zip(ADJUSTABLE, asked, strict=True))
         check_parameters(**values)
-        if self._adjusted is not None and not self.store.read_only:
+        if self.adjusted is not None and not self.store.read_only:
             kept = self.store.setting(SETTING) or {}
             self.store.update_settings({SETTING: kept | values})
-        self._adjusted, self._latest = asked, None
+        self.adjusted, self._latest = asked, None
         self.memory.budget = Budget(values["max_rows"], values["max_rows_per_class"])
         self.learner.controller = with_sigma(self.model.controller, values["sigma"])
         self.learner.config = replace(self.learner.config, k=values["k"] or self.model.config.k)
@@ -71,6 +70,8 @@ class Opened:
             if examples.fingerprint != self.store.fingerprint:
                 raise ValueError("these examples were embedded by another encoder than this memory's")
             return examples.vectors
+        if isinstance(examples, Vectors):
+            return examples.values
         size, networks = getattr(self.model.config.encoder, "image_size", 0), self.model.networks
         parts = []
         for start in range(0, len(examples), EXAMPLES_AT_ONCE):
@@ -92,8 +93,8 @@ class Opened:
         ):
             # A stream predicts, then learns the same example.
             return latest[3]
-        prediction = self.learner.predict(memory, embedding[None], max(2, len(memory.classes) + 1))
-        if memory.was_stale():
+        prediction = self.learner.predict(memory, embedding[None], max(2, len(memory.names.names) + 1))
+        if not memory.local and memory.was_stale():
             memory.follow()
             prediction = self.learner.predict(memory, embedding[None], max(2, len(memory.classes) + 1))
         if memory.local:
@@ -111,9 +112,9 @@ class Opened:
     def best(self, prediction: Prediction) -> list[Label | None]:
         """The most probable known class of each query; the first by name if several are equally probable."""
         names = self.memory.names
-        if not len(names):
+        if not names.names:
             return [None] * len(prediction.embedding[0])
-        return [names.names[number] for number in prediction.best(names.order)[0].tolist()]
+        return list(map(names.names.__getitem__, prediction.best(names.order)[0].tolist()))
 
     def probabilities_of_known(self, prediction: Prediction) -> Float[np.ndarray, "query known"]:
         """Given that the class is a known one, sorted by name; rows sum to 1."""

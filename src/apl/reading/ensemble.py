@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from apl.config import WITHOUT_WEIGHTS, LearnerConfig
-from apl.memory import LABEL, Memory, Neighbours
+from apl.memory import COUNT, LABEL, Memory, Neighbours
 from apl.metric import measured
 from apl.posterior import Array
 from apl.reading.class_statistics import ClassStatistics, Sphere
@@ -125,10 +125,6 @@ class _Space:
     classes: ClassStatistics
     sphere: Sphere | None
 
-    def is_of(self, memory: Memory, way: int) -> bool:
-        same = self.memory() is memory and self.version == memory.version and self.way == way
-        return same and self.state is memory.state
-
 
 class EnsembleReading:
     """Readers without training and, if its weights were trained, the decoder."""
@@ -154,9 +150,11 @@ class EnsembleReading:
 
     def prepare(self, memory: Memory) -> None:
         """Compare columns in units that suit the rows there are now."""
+        if not (self.table and memory.local):
+            return
         state = self._state(memory)
         units = state.units
-        if units is None or not (self.table and memory.local):
+        if units is None:
             return
         totals = memory.class_totals()
         if units.is_due(totals.examples.sum(1)).any():
@@ -172,7 +170,13 @@ class EnsembleReading:
         if space.sphere is not None:
             query, rows = space.sphere.place(query), space.sphere.place(rows)
         given = ReaderInputs(
-            query, rows, neighbours.columns[LABEL], neighbours.mask, neighbours.examples, space.classes, self.within
+            query,
+            rows,
+            neighbours.columns[LABEL],
+            neighbours.mask,
+            neighbours.columns[COUNT],
+            space.classes,
+            self.within,
         )
         return EnsemblePrediction(self, memory, space.state, embedding, neighbours, read(given))
 
@@ -206,7 +210,11 @@ class EnsembleReading:
     def _classes(self, memory: Memory, way: int) -> _Space:
         """Computed once per version of the memory."""
         space = self._space
-        if space is not None and space.is_of(memory, way):
+        if (
+            space is not None
+            and (space.memory() is memory and space.version == memory.version)
+            and (space.way == way and space.state is memory.state)
+        ):
             return space
         state, sphere = self._state(memory), None
         classes = ClassStatistics.of(memory.class_totals(way))

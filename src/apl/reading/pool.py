@@ -137,7 +137,7 @@ class Pool:
     def is_settled(self, log_probs: Float[np.ndarray, "episode query class"]) -> bool:
         """True if the best class of every query leads by more than a trained decoder, not asked yet, could add."""
         lead = np.full(len(self.weight), CLEAR_BY)
-        if self.needs(DECODER):
+        if DECODER in self.readers and self.needs(DECODER):
             lead += np.abs(self.weight[:, self.readers.index(DECODER)]) * -LEAST_LOG / UNIT[DECODER]
         near = log_probs >= log_probs.max(-1, keepdims=True) - lead[:, None, None]
         return bool(np.count_nonzero(near) == math.prod(near.shape[:2]))
