@@ -25,18 +25,17 @@ class TrainedEncoder(PhotoExamples):
     def __init__(self, learner: Learner) -> None:
         self.learner = learner
         self.size: int = getattr(learner.config.encoder, "image_size", 0)
-        networks: Any = learner.networks
-        self._networks, self.width = networks, int(networks.width)
+        self.width: int = learner.networks.width
         self.fingerprint = learner.fingerprint()
 
     def read(self, example: Any) -> Image.Image:
         return read_coloured(example, self.size)
 
     def embed(self, examples: Sequence[Image.Image]) -> Float[np.ndarray, "example embed"]:
-        parts = [np.zeros((0, self.width), np.float32)]
+        networks, parts = self.learner.networks, [np.zeros((0, self.width), np.float32)]
         for start in range(0, len(examples), _AT_ONCE):
             pixels = fit_coloured(examples[start : start + _AT_ONCE], self.size)
-            parts.append(self._networks.array(self._networks.embed(pixels)))
+            parts.append(networks.array(networks.embed(pixels)))
         return np.concatenate(parts)
 
 
