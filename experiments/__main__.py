@@ -21,7 +21,7 @@ CLASSIFIER = {
     "order": "how much the order of the examples matters",
 }
 BENCHES = {
-    "speed": "a training step against the bare network, search and insert against FAISS and numpy",
+    "training-step": "a training step against the bare network",
     "features": "accuracy on vectors of frozen encoders, beside simple classifiers",
     "service": "the service under load, and killed under load",
     "soak": "the service under a mixed load for ten minutes: memory, files, threads",
@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
     if name in CLASSIFIER:
         return run_command("python -m experiments", "experiments.bench.command", arguments)
     if name in BENCHES:
-        return run_command(f"python -m experiments {name}", f"experiments.bench.{name}", rest)
+        return run_command(f"python -m experiments {name}", f"experiments.bench.{name.replace('-', '_')}", rest)
     names = ", ".join([*PAPER, *CLASSIFIER, *BENCHES])
     print(f"experiments: no experiment {name!r}; there are: {names}", file=sys.stderr)
     return 2

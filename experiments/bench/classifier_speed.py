@@ -20,7 +20,7 @@ from apl.exported import load_for_use
 from apl.onnx_session import usual_threads
 from apl.store import NewRow
 from experiments.bench.quality import report, save
-from experiments.bench.timing import Contender, ratio, take_turns, threads
+from experiments.bench.timing import ratio, take_turns, threads
 from experiments.paper.results import Row
 from experiments.paper.subjects import image_size
 
@@ -54,9 +54,9 @@ def beside_the_encoder(model: str, memory: Path | None, noise: bool) -> list[Row
             classifier.learn_one(pictures[shown], f"class {next(turn) % CLASSES if noise else shown}")
 
         contenders = {
-            "encoder": Contender(lambda: learner.embed(inputs[next(turn) % 16][None])),
-            "predict_one": Contender(lambda: classifier.predict_one(pictures[next(turn) % 16])),
-            "learn_one": Contender(learn),
+            "encoder": lambda: learner.embed(inputs[next(turn) % 16][None]),
+            "predict_one": lambda: classifier.predict_one(pictures[next(turn) % 16]),
+            "learn_one": learn,
         }
         seconds = take_turns(contenders, ROUNDS)
     where = f"{ROWS:,} rows{'' if noise else ' of classes'}, memory in {'RAM' if memory is None else 'a file'}"
@@ -95,9 +95,9 @@ def large_file(path: Path) -> list[Row]:
             best[np.argsort(scores[best])]
 
         contenders = {
-            "scan": Contender(scan),
-            "learn": Contender(lambda: classifier.learn_one(next(queries), next(new_label))),
-            "predict": Contender(lambda: classifier.predict_one(next(queries))),
+            "scan": scan,
+            "learn": lambda: classifier.learn_one(next(queries), next(new_label)),
+            "predict": lambda: classifier.predict_one(next(queries)),
         }
         seconds = take_turns(contenders, ROUNDS)
     where, against = f"of a vector at {ROWS_IN_FILE:,} rows in a file", "numpy scan of the same rows"

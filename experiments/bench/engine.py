@@ -29,7 +29,7 @@ from experiments.bench.engine_outage import outage
 from experiments.bench.engine_rows import jittered_drawings, more_rows
 from experiments.bench.engine_table import FOLLOWED_ROWS, table, table_on
 from experiments.bench.servers import PostgresServer
-from experiments.bench.timing import Contender, ratio, take_turns
+from experiments.bench.timing import ratio, take_turns
 from experiments.paper.results import RESULTS
 
 K = 16
@@ -197,8 +197,8 @@ def size(server: PostgresServer, x: np.ndarray, y: np.ndarray, rows: int, rounds
         questions = iter(np.concatenate([asked] * (1 + rounds)))
         seconds = take_turns(
             {
-                "ours": Contender(lambda: classifier.predict_proba_one(next(questions))),
-                "bare": Contender(lambda: bare(next(questions))),
+                "ours": lambda: classifier.predict_proba_one(next(questions)),
+                "bare": lambda: bare(next(questions)),
             },
             rounds,
             clock=time.perf_counter,

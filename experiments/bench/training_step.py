@@ -5,15 +5,17 @@ from __future__ import annotations
 import copy
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from tyro.conf import arg
 
+from apl.checkpoint import current_commit, write_json
 from apl.data.glyphs import draw_glyphs
 from apl.data.jitter import jitter
 from apl.data.labelled import LabelledImages
@@ -23,10 +25,33 @@ from apl.learner import Learner
 from apl.training.episodic import TrainConfig
 from apl.training.run import Run, RunOptions
 from apl.training.schedule import learning_rate
-from experiments.bench.timing import Contender, ratio, take_turns
+from experiments.bench.timing import ratio, take_turns, threads
+from experiments.paper.results import RESULTS
 from experiments.presets import PRESETS
 
 CLASSES, DRAWINGS = 60, 20
+
+
+@dataclass
+class Command:
+    """Time a training step: at most 1.15 times the bare network. Writes results/training-step.json."""
+
+    rounds: Annotated[int, arg(metavar="TURNS")] = 60
+    """Turns that each of the two takes."""
+
+    def run(self) -> None:
+        if self.rounds < 1:
+            raise ValueError("rounds must be at least 1")
+        with threads(1):
+            result = training_step(self.rounds)
+        about = {
+            "rounds": self.rounds,
+            "threads": 1,
+            "versions": {"torch": torch.__version__},
+            "commit": current_commit(),
+        }
+        write_json(RESULTS / "training-step.json", {**result, **about})
+        print(result)
 
 
 def training_step(rounds: int) -> dict[str, Any]:
@@ -41,7 +66,7 @@ def training_step(rounds: int) -> dict[str, Any]:
         run = Run(config, RunOptions(Path(directory) / "run"), learner.networks, optimiser, config.seed)
         whole = WholeStep(config, run, learner)
         bare = BareStep(copy.deepcopy(learner), *whole.tensors())
-        seconds = take_turns({"whole": Contender(whole), "bare": Contender(bare)}, rounds)
+        seconds = take_turns({"whole": whole, "bare": bare}, rounds)
     return {
         "preset": "paper-recipe, one episode at a time",
         **{f"{name}_milliseconds": round(1e3 * median(times), 2) for name, times in seconds.items()},
