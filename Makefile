@@ -53,7 +53,7 @@ test: .venv/.ready-test
 	.venv/bin/lint-imports
 	.venv/bin/mypy
 	OMP_NUM_THREADS=1 .venv/bin/python -m pytest --numprocesses auto --dist loadgroup -m "not milvus"
-	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -m milvus tests/test_store_*.py tests/test_classifier_engine.py
+	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -m milvus tests/test_store_index.py
 
 clean:
 	rm -rf .venv

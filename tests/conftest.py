@@ -12,12 +12,7 @@ from jaxtyping import install_import_hook
 install_import_hook(["apl", "experiments"], "beartype.beartype")
 
 
-SERVER_TESTS = ("test_store_contract.py", "test_store_postgres.py")
-
-
-def uses_milvus(item: pytest.Item) -> bool:
-    parameters = item.callspec.params if hasattr(item, "callspec") else {}
-    return "milvus_url" in item.fixturenames or "milvus" in map(str, parameters.values())
+SERVER_TESTS = ("test_store_contract.py", "test_store_index.py", "test_store_postgres.py")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -29,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         group = "servers" if item.path.name in SERVER_TESTS else item.path.name
         item.add_marker(pytest.mark.xdist_group(group))
-        if uses_milvus(item):
+        if "milvus_server" in item.fixturenames:
             item.add_marker(pytest.mark.milvus)
 
 

@@ -28,11 +28,11 @@ def postgres_url(postgres_server: PostgresServer) -> str:
 
 
 @pytest.fixture(scope="session")
-def milvus_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    pytest.importorskip("pymilvus", reason="NOT TESTED: memories on Milvus; pip install 'apl-memory[milvus]'")
+def milvus_server(request: pytest.FixtureRequest) -> Iterator[LocalMilvus]:
+    pytest.importorskip("pymilvus", reason="NOT TESTED: an index on Milvus; pip install 'apl-memory[milvus]'")
     try:
         server = LocalMilvus(request.config.cache.mkdir("milvus-server"))
     except NoServer as error:
         pytest.skip(f"NOT TESTED: {error}")
-    yield server.url
+    yield server
     server.close()

@@ -30,6 +30,7 @@ from apl.store.errors import (
     StoreError,
     StoreUnavailable,
 )
+from apl.store.index import open_index
 from apl.store.ram import RamStore
 from apl.store.rows import (
     Changes,
@@ -98,6 +99,7 @@ def open_store(
     metric: Metric | None = None,
     keep_sources: bool | None = None,
     identity: str | None = None,
+    index: str | None = None,
 ) -> Store:
     """Open the memory of this name, or make it.
 
@@ -107,13 +109,16 @@ def open_store(
     it at once, on a server. `approximate` lets `recall` there use an HNSW index, which is fast and misses some neighbours.
     `metric` is that of `recall` and of `totals`; by default the one that the memory was last opened with, at first the
     euclidean. `keep_sources=False`, given when the memory is made, stores nothing about sources; they cannot be forgotten
-    then. `identity` is that of a new memory that is a copy of another.
+    then. `identity` is that of a new memory that is a copy of another. `index` is the URL of a vector engine
+    (`milvus+http://host:19530`) that finds the nearest rows of a memory on PostgreSQL.
     """
     checked_name(name)
     backend, rest = _backend(url)
     if (approximate or shared) and backend != "postgresql":
         what = "approximate=True" if approximate else "shared=True"
         raise ValueError(f"{what} is for memories on a server; this one has one writer and is searched exactly, in RAM")
+    if index is not None and backend != "postgresql":
+        raise ValueError("index= is for memories on PostgreSQL")
     if backend == "ram":
         if fingerprint is None or width is None:
             raise NoSuchMemory("a memory in RAM is new each time: give its fingerprint and width")
@@ -146,6 +151,7 @@ def open_store(
             shared=shared,
             metric=metric,
             keep_sources=keep_sources,
+            index=None if index is None else open_index(index, approximate),
         )
     if fingerprint is not None:
         try:

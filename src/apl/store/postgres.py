@@ -26,6 +26,7 @@ import numpy as np
 from apl.config import Metric
 from apl.store.contract import GENERATIONS_FOLLOWED, agree, require_creatable
 from apl.store.errors import StoreBusy, StoreError, StoreUnavailable
+from apl.store.index import Index
 from apl.store.postgres_database import (
     HNSW_WIDEST,
     LOCK_CLASS,
@@ -69,6 +70,7 @@ def open_postgres(
     shared: bool,
     metric: Metric | None,
     keep_sources: bool | None,
+    index: Index | None = None,
 ) -> PostgresStore:
     if approximate and width is not None and width > HNSW_WIDEST:
         raise StoreError(f"pgvector can index at most {HNSW_WIDEST} numbers a key, these have {width}")
@@ -85,10 +87,17 @@ def open_postgres(
             agree(info, fingerprint, width, keep_sources)
             if not read_only and not shared:
                 lock_for_writing(connection, url, name, memory, timeout)
-            if not read_only and approximate:
+            if not read_only and approximate and index is None:
                 make_index(connection, memory, info.width, metric or kept)
-        store = PostgresStore(url, connection, info, memory, kept, read_only, approximate, shared)
+        if index is None:
+            store = PostgresStore(url, connection, info, memory, kept, read_only, approximate, shared)
+        else:
+            from apl.store.indexed import IndexedStore
+
+            store = IndexedStore(url, connection, info, memory, kept, read_only, approximate, shared)
         store._use_metric(metric)
+        if isinstance(index, Index):
+            store._use_index(index)
         return store
     except BaseException:
         connection.close()
@@ -281,6 +290,9 @@ class PostgresStore(SqlStore):
             copy.set_types(ROW_TYPES)
             for row in rows:
                 copy.write_row(self._record(row, generation))
+
+    def _use_index(self, index: Index) -> None:
+        raise NotImplementedError
 
     # --- searching --------------------------------------------------------------------------------
 

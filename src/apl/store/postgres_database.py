@@ -44,6 +44,12 @@ _FUNCTION = """
 CREATE FUNCTION apl.add_sums(double precision[], double precision[]) RETURNS double precision[]
     LANGUAGE sql IMMUTABLE AS 'SELECT array_agg(x + y ORDER BY n) FROM unnest($1, $2) WITH ORDINALITY AS sums (x, y, n)';
 """
+_INDEXES = """
+CREATE TABLE apl.indexes (
+    memory bigint NOT NULL REFERENCES apl.memories ON DELETE CASCADE, name text NOT NULL, epoch text NOT NULL,
+    filled bigint NOT NULL, settled bigint NOT NULL, pending bigint NOT NULL, pending_at double precision NOT NULL,
+    PRIMARY KEY (memory, name));
+"""
 UNAVAILABLE = ("08", "57P", "53300", "55P03", "40001", "40P01", "25P03", "57014")
 """Beginnings of the codes of errors that say something about the server; any other is an error of the request."""
 
@@ -186,6 +192,7 @@ def make_tables(connection: psycopg.Connection[Any], url: str) -> None:
                 connection.execute("CREATE SCHEMA IF NOT EXISTS apl")
                 connection.execute(POSTGRES_SCHEMA)
                 connection.execute(_FUNCTION)
+                connection.execute(_INDEXES)
                 connection.execute("CREATE TABLE apl.schema_version (version integer NOT NULL)")
                 connection.execute("INSERT INTO apl.schema_version VALUES (%s)", (SCHEMA_VERSION,))
     except errors.InsufficientPrivilege as error:

@@ -12,7 +12,7 @@ from apl.store.contract import GENERATIONS_FOLLOWED, RECEIPTS_KEPT, Store, requi
 from apl.store.errors import AlreadyAnswered
 from apl.store.rows import Changes, Forgotten, Label, MemoryInfo, Row, Snapshot, SourceShare, Write, updated_row
 from apl.store.schema import new_identity
-from apl.store.sources import added_shares, by_source, kept_shares, without_source
+from apl.store.sources import Left, added_shares, by_source, kept_shares, without_source
 
 
 class RamStore(Store):
@@ -69,20 +69,22 @@ class RamStore(Store):
     def _shares_after(self, id: int, after: Row, write: Write) -> list[SourceShare]:
         change = next(change for change in write.update if change.id == id)
         if change.rebuilt:
-            return kept_shares(change.shares, after.source)
+            left = [share for share in self._row_shares.get(id, ()) if share.source != write.forget]
+            return kept_shares(change.shares if write.forget is None else left, after.source)
         added = added_shares(self._rows[id], after, change) if self.keep_sources else []
         return list(by_source([*self._row_shares.get(id, ()), *added]).values())
 
     def _forget_source(self, source: str, settings: dict[str, str]) -> Forgotten:
         gone, rebuilt = [], []
         for id in self._rows_of_source(source):
-            change = without_source(self._rows[id], self._row_shares.get(id, ()), source)
+            left = [share for share in self._row_shares.get(id, ()) if share.source != source]
+            change = without_source(self._rows[id], Left.of(left), source)
             if change is None:
                 gone.append(id)
             else:
                 rebuilt.append(change)
         if gone or rebuilt:
-            self._write(Write(remove=gone, update=rebuilt, settings=settings, erase=(source,)))
+            self._write(Write(gone, [], rebuilt, settings, erase=(source,), forget=source))
         return Forgotten(gone, [change.id for change in rebuilt])
 
     def _receipt(self, key: str) -> str | None:

@@ -172,7 +172,9 @@ class Write:
     """For a write that forgets a class or a source: names that must not stay in receipts, beside those of classes that
     lose all rows."""
     forget: str | None = None
-    """The updates take this source, and nothing else, out of their rows."""
+    """The updates take this source, and nothing else, out of the shares of their rows."""
+    unshared: frozenset[int] = frozenset()
+    """Rows of which one source is left then: they need no shares any more."""
 
     @property
     def is_empty(self) -> bool:

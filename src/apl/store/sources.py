@@ -8,6 +8,7 @@ with examples.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -46,22 +47,30 @@ def added_shares(row: Row, after: Row, update: RowUpdate) -> list[SourceShare]:
     return kept_shares([before, *added], row.source)
 
 
-def without_source(row: Row, shares: Sequence[SourceShare], source: str) -> RowUpdate | None:
+@dataclass(frozen=True)
+class Left:
+    """What is left of a row without one of its sources."""
+
+    total: np.ndarray
+    count: int
+    sources: list[str | None]
+
+    @staticmethod
+    def of(shares: Sequence[SourceShare]) -> Left:
+        total = np.asarray(sum(share.total for share in shares))
+        return Left(total, sum(share.count for share in shares), [share.source for share in shares])
+
+
+def without_source(row: Row, left: Left, source: str) -> RowUpdate | None:
     """The update that takes a source out of a row: the mean of what the others contributed. None if nothing is left."""
-    left = [share for share in shares if share.source != source]
-    if not left:
+    if not left.count:
         return None
-    count = sum(share.count for share in left)
-    key = (np.sum([share.total for share in left], axis=0) / count).astype(np.float32)
-    first = row.source if row.source != source else left[0].source
     return RowUpdate(
         row.id,
-        key=key,
-        count=count,
-        source=first,
+        key=(left.total / left.count).astype(np.float32),
+        count=left.count,
+        source=row.source if row.source != source else left.sources[0],
         # The payload is that of the row's first example.
         payload=KEEP if row.source != source else None,
-        shares=tuple(kept_shares(left, first)),
         rebuilt=True,
-        seen_generation=row.generation,
     )

@@ -40,8 +40,8 @@ from apl.store.rows import (
     total_changes,
     updated_row,
 )
-from apl.store.schema import checksum, row_checksum, source_of, source_text, total_bytes, total_of
-from apl.store.sources import added_shares, by_source, kept_shares, without_source
+from apl.store.schema import checksum, row_checksum, share_checksum, source_of, source_text, total_bytes, total_of
+from apl.store.sources import Left, added_shares, by_source, kept_shares, without_source
 
 STATE_SETTING = "readers"
 """The setting that changes with every lesson: it is kept in the memory's own record, which changes with every write."""
@@ -138,13 +138,16 @@ class SqlStore(Store):
     def _forget_source(self, source: str, settings: dict[str, str]) -> Forgotten:
         with self._writing() as run:
             ids = self._source_ids(run, source)
-            shares = self._shares_in(run, ids)
             rows = {row.id: row for row in self._rows_in(run, f"AND id {self.one_of}", (self._list(ids),))}
-            changes = {id: without_source(row, shares.get(id, ()), source) for id, row in rows.items()}
+            left = {id: self._left(run, id, source) for id in rows}
+            changes = {id: without_source(row, left[id], source) for id, row in rows.items()}
+            unshared = frozenset(id for id in rows if len(left[id].sources) == 1)
             gone = [id for id, change in changes.items() if change is None]
             rebuilt = [change for change in changes.values() if change is not None]
             if changes:
-                self._write_in(run, Write(gone, [], rebuilt, settings, erase=(source,), forget=source))
+                self._write_in(
+                    run, Write(gone, [], rebuilt, settings, erase=(source,), forget=source, unshared=unshared)
+                )
         return Forgotten(gone, [change.id for change in rebuilt])
 
     def _write_in(self, run: Run, write: Write) -> None:
@@ -225,15 +228,18 @@ class SqlStore(Store):
         stale, rows = [], []
         for change, row in zip(write.update, after, strict=True):
             old = before.rows[change.id]
-            if change.rebuilt:
+            shares, has_shares = [], old.has_shares
+            if change.rebuilt and write.forget is not None:
+                has_shares = row.id not in write.unshared
+                stale += [] if has_shares else [row.id]
+            elif change.rebuilt:
                 shares = kept_shares(change.shares, row.source)
-                if write.forget is None or not shares:
-                    stale.append(row.id)
-                    new[row.id] = shares
-            else:
-                shares = self._grown_shares(run, old, row, change, before) if row.count != old.count else []
-                new[row.id] = shares
-            has_shares = bool(shares) if change.rebuilt else old.has_shares or bool(shares)
+                has_shares = bool(shares)
+                stale.append(row.id)
+            elif row.count != old.count:
+                shares = self._grown_shares(run, old, row, change, before)
+                has_shares = old.has_shares or bool(shares)
+            new[row.id] = shares
             rows.append(replace(row, has_shares=has_shares))
         which = f"FROM shares WHERE memory = %s AND id {self.one_of}"
         if stale:
@@ -264,7 +270,7 @@ class SqlStore(Store):
 
     def _share_record(self, id: int, share: SourceShare) -> tuple[object, ...]:
         cells = (id, source_text(share.source), total_bytes(share.total, share.count), share.count)
-        return (self._memory, *cells, checksum(*cells))
+        return (self._memory, *cells, share_checksum(*cells))
 
     def _put_totals(
         self,
@@ -426,10 +432,24 @@ class SqlStore(Store):
     def _as_shares(self, records: Sequence[tuple[Any, ...]]) -> dict[int, list[SourceShare]]:
         found: dict[int, list[SourceShare]] = {}
         for id, source, total, count, seal in records:
-            if checksum(id, source, total, count) != seal:
+            if share_checksum(id, source, total, count) != seal:
                 raise self._damaged(f"what a source contributed to row {id} is not as it was written")
             found.setdefault(id, []).append(SourceShare(source_of(source), total_of(total, self.width), count))
         return found
+
+    def _left(self, run: Run, id: int, source: str) -> Left:
+        """What the other sources contributed to a row, summed without an object for each of them."""
+        sources, count, parts = [], 0, {4: list[bytes](), 8: list[bytes]()}
+        forgotten = source_text(source)
+        for _, one, total, examples, seal in run.execute(*self._shares_query([id])).fetchall():
+            if share_checksum(id, one, total, examples) != seal:
+                raise self._damaged(f"what a source contributed to row {id} is not as it was written")
+            if one != forgotten:
+                sources.append(one)
+                count += examples
+                parts[len(total) // self.width].append(total)
+        sums = [np.frombuffer(b"".join(part), f"<f{size}").reshape(-1, self.width) for size, part in parts.items()]
+        return Left(np.asarray(sum(part.sum(0, np.float64) for part in sums)), count, [source_of(one) for one in sources])
 
     def _rows_of_source(self, source: str) -> list[int]:
         return self._read(lambda run: self._source_ids(run, source))

@@ -7,14 +7,13 @@ import json
 import numpy as np
 
 from apl.store.rows import label_of
-from apl.store.schema import checksum, row_checksum
+from apl.store.schema import checksum, row_checksum, share_checksum
 from apl.store.sql import Run
 
 SEALED = (
     ("payload", "payloads", "id, payload"),
     ("setting", "settings", "name, value"),
     ("receipt", "receipts", "name, value"),
-    ("a source's share of row", "shares", "id, source, total, count"),
 )
 
 
@@ -39,6 +38,10 @@ def sqlite_problems(run: Run, memory: int, width: int) -> list[str]:
         for name, *rest, seal in run.execute(query, (memory,)).fetchall():
             if checksum(name, *rest) != seal:
                 found.append(f"{what} {name}: it is not as it was written")
+    query = "SELECT id, source, total, count, checksum FROM shares WHERE memory = %s"
+    for id, *cells, seal in run.execute(query, (memory,)).fetchall():
+        if share_checksum(id, *cells) != seal:
+            found.append(f"a source's share of row {id}: it is not as it was written")
     return found
 
 

@@ -1,0 +1,241 @@
+"""A memory on PostgreSQL whose nearest rows are found by a vector engine.
+
+PostgreSQL is the system of record. After a commit the writer brings the engine up to date, if it answers. The table `indexes`
+says up to which generation the engine has been filled; whoever finds it behind fills the rest (ids are replaced, so twice is
+harmless) and moves the mark by compare-and-set. `settled` is the generation that a search can no longer miss, given the
+engine's own staleness bound.
+
+A search asks the engine for near ids, and the database for these rows and for all that changed after `settled`: the tail.
+Ids that are gone, or whose row changed since, are dropped. If the engine does not answer, the database searches alone.
+A collection belongs to one epoch, a random name in the same record: an engine that began anew gets a new collection.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from apl.metric import measured
+from apl.store.errors import StoreError
+from apl.store.index import Index, IndexGone, IndexUnavailable
+from apl.store.postgres import PostgresStore
+from apl.store.rows import Forgotten, Row, Write
+from apl.store.sql import Run
+
+FILLED_AT_ONCE = 1000
+TAIL_AT_MOST = 5000
+"""If more rows than this changed since the index settled, the database searches alone."""
+ASKED_AT_MOST = 8
+"""How many times as many ids are asked for if many of them are gone."""
+RETRY_SECONDS = 10.0
+"""An engine that did not answer is not asked again for this time."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How far the engine has been filled."""
+
+    epoch: str
+    filled: int
+    settled: int
+    pending: int
+    pending_at: float
+
+
+class IndexedStore(PostgresStore):
+    """One memory on PostgreSQL with an index beside it."""
+
+    _index: Index
+    _unavailable_index_until = 0.0
+
+    def _use_index(self, index: Index) -> None:
+        self._index = index
+
+    # --- filling ----------------------------------------------------------------------------------
+
+    def _write(self, write: Write) -> None:
+        super()._write(write)
+        if write.add or write.remove or write.update:
+            self._fill_if_possible()
+
+    def _forget_source(self, source: str, settings: dict[str, str]) -> Forgotten:
+        forgotten = super()._forget_source(source, settings)
+        self._fill_if_possible()
+        return forgotten
+
+    def _fill_if_possible(self) -> None:
+        """What was committed is safe; an engine that does not answer is filled later."""
+        if time.monotonic() < self._unavailable_index_until:
+            return
+        with suppress(StoreError):
+            try:
+                self._fill()
+            except IndexUnavailable:
+                self._unavailable_index_until = time.monotonic() + RETRY_SECONDS
+                raise
+
+    def reindex(self) -> int:
+        """Build the index anew; returns the number of rows."""
+        with self._using(writing=True):
+            old = self._mark()
+            new = self._new_epoch(old)
+            self._fill()
+            with suppress(StoreError):
+                if new is not None and old is not None:
+                    self._index.drop(self._collection(old))
+            return self._count()
+
+    def _fill(self) -> None:
+        mark = self._mark() or self._new_epoch(None) or self._mark()
+        assert mark is not None
+        changes = self._changes(mark.filled) if mark.filled else None
+        try:
+            if changes is None:
+                if mark.filled:
+                    mark = self._new_epoch(mark) or mark
+                self._fill_all(mark)
+                return
+            if changes.generation == mark.filled:
+                return
+            if changes.removed:
+                self._index.remove(self._collection(mark), changes.removed)
+            self._put(mark, changes.rows.ids.tolist(), changes.rows.keys)
+            self._move(mark, changes.generation)
+        except IndexGone:
+            fresh = self._new_epoch(mark)
+            if fresh is not None:
+                self._fill_all(fresh)
+
+    def _fill_all(self, mark: Mark) -> None:
+        generation, last = self._generation(), 0
+        with suppress(IndexUnavailable):  # another process may be making it
+            self._index.create(self._collection(mark), self.width, self.metric)
+        while ids := self._ids(last, FILLED_AT_ONCE):
+            rows = self._fetch(ids)
+            self._put(mark, [row.id for row in rows], np.array([row.key for row in rows], np.float32))
+            last = ids[-1]
+        self._move(mark, generation)
+
+    def _put(self, mark: Mark, ids: Sequence[int], keys: np.ndarray) -> None:
+        if len(ids):
+            self._index.put(self._collection(mark), ids, measured(keys, self.metric))
+
+    # --- the mark ---------------------------------------------------------------------------------
+
+    def _collection(self, mark: Mark) -> str:
+        return f"apl_{self.identity}_{mark.epoch}"
+
+    def _mark_query(self) -> tuple[str, tuple[object, ...]]:
+        query = "SELECT epoch, filled, settled, pending, pending_at FROM indexes WHERE memory = %s AND name = %s"
+        return query, (self._memory, self._index.name)
+
+    def _mark(self) -> Mark | None:
+        found = self._read(lambda run: run.execute(*self._mark_query()).fetchone(), snapshot=False)
+        return None if found is None else Mark(*found)
+
+    def _new_epoch(self, old: Mark | None) -> Mark | None:
+        """A mark for an empty collection; None if another process was faster."""
+        new = Mark(secrets.token_hex(6), 0, 0, 0, time.time())
+        if old is None:
+            statement = (
+                "INSERT INTO indexes (memory, name, epoch, filled, settled, pending, pending_at)"
+                " VALUES (%s, %s, %s, 0, 0, 0, %s) ON CONFLICT DO NOTHING RETURNING epoch"
+            )
+            values: tuple[object, ...] = (self._memory, self._index.name, new.epoch, new.pending_at)
+        else:
+            statement = (
+                "UPDATE indexes SET epoch = %s, filled = 0, settled = 0, pending = 0, pending_at = %s"
+                " WHERE memory = %s AND name = %s AND epoch = %s RETURNING epoch"
+            )
+            values = (new.epoch, new.pending_at, self._memory, self._index.name, old.epoch)
+        with self._session() as connection:
+            return new if connection.execute(statement, values).fetchone() is not None else None
+
+    def _move(self, mark: Mark, generation: int) -> None:
+        """Move the mark on, unless another process has done so."""
+        now = time.time()
+        settled, pending, pending_at = mark.settled, mark.pending, mark.pending_at
+        if now - pending_at > self._index.stale_seconds:
+            settled, pending, pending_at = pending, generation, now
+        with self._session() as connection:
+            connection.execute(
+                "UPDATE indexes SET filled = %s, settled = %s, pending = %s, pending_at = %s"
+                " WHERE memory = %s AND name = %s AND epoch = %s AND filled = %s",
+                (
+                    *(generation, settled, pending, pending_at),
+                    *(self._memory, self._index.name, mark.epoch, mark.filled),
+                ),
+            )
+
+    # --- searching --------------------------------------------------------------------------------
+
+    def _recall(self, keys: np.ndarray, k: int) -> tuple[list[list[Row]], int | None]:
+        if time.monotonic() >= self._unavailable_index_until:
+            try:
+                found = self._recall_by_index(keys, k)
+                if found is not None:
+                    return found
+            except IndexGone:
+                self._new_epoch(self._mark())
+                self._fill_if_possible()
+            except IndexUnavailable:
+                self._unavailable_index_until = time.monotonic() + RETRY_SECONDS
+        return super()._recall(keys, k)
+
+    def _recall_by_index(self, keys: np.ndarray, k: int) -> tuple[list[list[Row]], int | None] | None:
+        """None if the database has to search alone."""
+        mark = self._mark()
+        if mark is None or not mark.filled:
+            self._fill_if_possible()
+            return None
+        old_enough = time.time() - mark.pending_at > self._index.stale_seconds
+        bound = mark.pending if old_enough else mark.settled
+        asked = measured(keys, self.metric)
+        for wanted in (k, ASKED_AT_MOST * k):
+            near = self._index.nearest(self._collection(mark), asked, wanted)
+            answer = self._judged(mark, near, bound, k, wanted)
+            if answer is not None:
+                return answer
+        return None
+
+    def _judged(
+        self, mark: Mark, near: list[list[int]], bound: int, k: int, wanted: int
+    ) -> tuple[list[list[Row]], int | None] | None:
+        """The rows of these ids that have not changed, and the tail. None if too few are left of the ids."""
+        ids = sorted({id for one in near for id in one})
+
+        def ask(run: Run) -> tuple[int, int, list[Row], list[Row]]:
+            state = run.execute(*self._state_query())
+            count = run.execute("SELECT COALESCE(SUM(rows), 0)::bigint FROM classes WHERE memory = %s", (self._memory,))
+            known = run.execute(
+                *self._rows_query(f"AND id {self.one_of} AND generation <= %s", (self._list(ids), bound))
+            )
+            tail = run.execute(*self._rows_query("AND generation > %s", (bound,), most=TAIL_AT_MOST + 1))
+            generation = self._as_state(state.fetchone())[0]
+            return generation, count.fetchone()[0], self._as_rows(known.fetchall()), self._as_rows(tail.fetchall())
+
+        generation, count, rows, tail = self._read(ask)
+        if len(tail) > TAIL_AT_MOST:
+            self._fill_if_possible()
+            return None
+        known = {row.id: row for row in rows}
+        found = []
+        for one in near:
+            kept = [known[id] for id in one if id in known]
+            if len(kept) < k and len(one) >= wanted:
+                return None
+            if len(one) < wanted and len(kept) + len(tail) < count:
+                # The engine has returned all it has, and rows that it was given are not among them.
+                raise IndexGone(f"{self._index.name} has lost rows")
+            found.append([*kept, *tail])
+        return found, generation
+
+    def _close(self) -> None:
+        with suppress(StoreError):
+            self._index.close()
+        super()._close()
