@@ -233,6 +233,24 @@ class Compact:
 
 
 @dataclass
+class Reindex:
+    """Build the index of a memory on PostgreSQL anew."""
+
+    memory: MemoryPlace
+    index: Annotated[str, tyro.conf.arg(metavar="URL")]
+    """The vector engine: milvus+http://host:19530."""
+    name: NameOption = "default"
+    json: JsonOption = False
+
+    def run(self) -> int:
+        from apl.store import open_store
+
+        with open_store(self.memory, self.name, index=self.index, shared=True) as store:
+            show({"memory": self.name, "rows": store.reindex()}, self.json)
+        return 0
+
+
+@dataclass
 class Reembed:
     """Compute the keys of a memory again with another model, from the pictures or texts kept in its rows, into a new memory."""
 
@@ -280,6 +298,7 @@ class Command:
         | Annotated[Verify, tyro.conf.subcommand("verify")]
         | Annotated[Backup, tyro.conf.subcommand("backup")]
         | Annotated[Compact, tyro.conf.subcommand("compact")]
+        | Annotated[Reindex, tyro.conf.subcommand("reindex")]
         | Annotated[Reembed, tyro.conf.subcommand("reembed")],
         tyro.conf.arg(name=""),
     ]

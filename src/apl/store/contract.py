@@ -165,6 +165,10 @@ class Store(ABC):
         """Set some of the memory's settings (anything JSON can hold), leaving the others as they are."""
         self.replace((), (), settings=values)
 
+    def reindex(self) -> int:
+        """Build the index anew from the rows; returns their number."""
+        raise StoreError(f"memory {self.name!r} was opened without an index: give index=")
+
     def compact(self) -> None:
         """Give the space of deleted rows back to the system."""
         with self._using(writing=True):

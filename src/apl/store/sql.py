@@ -449,7 +449,9 @@ class SqlStore(Store):
                 count += examples
                 parts[len(total) // self.width].append(total)
         sums = [np.frombuffer(b"".join(part), f"<f{size}").reshape(-1, self.width) for size, part in parts.items()]
-        return Left(np.asarray(sum(part.sum(0, np.float64) for part in sums)), count, [source_of(one) for one in sources])
+        return Left(
+            np.asarray(sum(part.sum(0, np.float64) for part in sums)), count, [source_of(one) for one in sources]
+        )
 
     def _rows_of_source(self, source: str) -> list[int]:
         return self._read(lambda run: self._source_ids(run, source))
