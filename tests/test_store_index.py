@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from apl.classifier.online import OnlineClassifier
 from apl.config import Metric
 from apl.store import NewRow, RowUpdate, Store, StoreError, open_store
 from apl.store.index import IndexGone, IndexUnavailable
@@ -243,6 +244,19 @@ def test_an_index_is_for_a_memory_on_postgresql(tmp_path: Path, postgres_url: st
         open_store(tmp_path / "a.apl", fingerprint="e", width=2, index="milvus+http://x")
     with pytest.raises(ValueError, match="an index cannot live in redis://"):
         open_store(postgres_url, "other", fingerprint="e", width=2, index="redis://x")
+
+
+def test_a_classifier_learns_beside_an_index(postgres_url: str, index: PlainIndex) -> None:
+    chance = np.random.default_rng(0)
+    with OnlineClassifier.for_features(
+        WIDTH, memory=postgres_url, name="classifier", index="milvus+http://x", keep_sources=False
+    ) as classifier:
+        for number in range(12):
+            classifier.learn_one(key(chance) * 0.1 + np.eye(WIDTH)[number % 3], f"c{number % 3}")
+        assert classifier.predict_one(np.eye(WIDTH)[1]) == "c1" and index.asked > 0
+        assert index.ids == set(classifier.store.ids())
+    with pytest.raises(ValueError, match="index= is for memories on PostgreSQL"):
+        OnlineClassifier.for_features(WIDTH, index="milvus+http://x")
 
 
 def test_milvus_killed_paused_and_restarted_changes_no_answer(postgres_url: str, milvus_server) -> None:

@@ -51,6 +51,8 @@ class Configuration:
     encoder: Any = None
     recall: str | None = None
     metric: str | None = None
+    index: str | None = None
+    keep_sources: bool | None = None
 
     @staticmethod
     def of(given: Mapping[str, Any]) -> Configuration:

@@ -61,6 +61,8 @@ class OnlineClassifier(MemoryKeeping):
     recall: "ram" searches a copy of all rows here, "engine" leaves them on their server and fetches those that are recalled,
         so that several processes may learn at once; "approximate" does so through the server's index, which misses
         some. None: on the server if the memory lives on one, else in RAM (docs/SCALE.md).
+    index: URL of a vector engine (`milvus+http://host:19530`) that finds the nearest rows of a memory on PostgreSQL.
+    keep_sources: False, given when a memory is made, stores nothing about sources; then they cannot be forgotten.
 
     >>> clf = OnlineClassifier()
     >>> clf.learn_many([[0, 0], [0, 1], [5, 5], [5, 6]], ["low", "low", "high", "high"])[0].new_label
@@ -87,6 +89,8 @@ class OnlineClassifier(MemoryKeeping):
         encoder: Any = None,
         recall: str | None = None,
         metric: str | None = None,
+        index: str | None = None,
+        keep_sources: bool | None = None,
     ) -> None:
         self.model = model
         self.memory = memory
@@ -103,6 +107,8 @@ class OnlineClassifier(MemoryKeeping):
         self.encoder = encoder
         self.recall = recall
         self.metric = metric
+        self.index = index
+        self.keep_sources = keep_sources
 
     @classmethod
     def from_pretrained(cls, model: str | Path | Learner, memory: Any = None, **parameters: Any) -> OnlineClassifier:

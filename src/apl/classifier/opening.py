@@ -66,6 +66,8 @@ def _open_memory(given: Configuration, learner: Learner, encoder: FrozenEncoder 
     recall = given.recall or ("engine" if on_server else "ram")
     if recall != "ram" and not on_server:
         raise ValueError(f"recall={recall!r} is for memories on a server; this one is searched in RAM")
+    if recall == "ram" and given.index is not None:
+        raise ValueError("index= is for memories on PostgreSQL that are searched there")
     shared = recall != "ram" and not given.read_only
     width, metric = learner.networks.width, learner.config.metric
     store = open_store(
@@ -76,6 +78,8 @@ def _open_memory(given: Configuration, learner: Learner, encoder: FrozenEncoder 
         read_only=given.read_only,
         shared=shared,
         approximate=recall == "approximate",
+        index=given.index,
+        keep_sources=given.keep_sources,
         metric=None if recall == "ram" else metric,
     )
 
