@@ -81,6 +81,18 @@ def test_json_pixels_and_forms_say_the_same(service: httpx.Client, home: str) ->
     assert all(alike(r.json(), answers[0].json(), 1e-3) for r in answers)
 
 
+def test_what_is_probably_new_is_answered_with_null_where_asked(service: httpx.Client, home: str) -> None:
+    teach(service, 0, home=home), teach(service, 1, home=home)
+    for path, sent in (("predict", question(2)), ("predict/batch", {"examples": [question(2)]})):
+        plain, careful = (
+            service.post(f"{home}/{path}", params=asked, json=sent).json() for asked in ({}, {"new_above": 0.0})
+        )
+        plain, careful = (found.get("answers", [found])[0] for found in (plain, careful))
+        assert plain["predicted"] in ("sign 0", "sign 1") and plain["probability_new"] > 0
+        assert careful == {**plain, "predicted": None}
+    assert service.post(f"{home}/predict?new_above=2", json=question(2)).status_code == 422
+
+
 def test_batches_keep_their_order(service: httpx.Client, home: str) -> None:
     taught = service.post(f"{home}/learn/batch", json={"examples": [lesson(s) for s in (2, 0, 1)]}).json()["receipts"]
     assert [r["label"] for r in taught] == ["sign 2", "sign 0", "sign 1"] and [r["row"] for r in taught] == [1, 2, 3]

@@ -43,16 +43,18 @@ class Share(Answered):
 
 
 class Prediction(Answered):
-    predicted: str | int | None = Field(description="The most probable known class; null while nothing is known.")
+    predicted: str | int | None = Field(
+        description="The most probable known class; null while nothing is known, or if `probability_new` is above `new_above`."
+    )
     probabilities: list[Share] = Field(
         description="The `top` most probable known classes, largest first; over all known classes they sum to 1."
     )
     probability_new: float = Field(description="The probability of belonging to no known class.")
 
     @staticmethod
-    def of(found: Probabilities, top: int) -> Prediction:
+    def of(found: Probabilities, top: int, new_above: float = 1.0) -> Prediction:
         likeliest = shares(found, top)
-        best = likeliest[0].label if likeliest else None
+        best = likeliest[0].label if likeliest and found.new_class <= new_above else None
         return Prediction(predicted=best, probabilities=likeliest, probability_new=found.new_class)
 
 

@@ -215,7 +215,7 @@ class _Body:
         if self.headers.get(b"content-type", b"").strip().lower().startswith(b"application/json"):
             for sign, count in MOST_SIGNS.items():
                 if self._content.count(sign) > count:
-                    raise invalid(f"more than {count:,} times {sign.decode()!r}: no example needs so many")
+                    raise invalid(f"more than {count:,} times {sign.decode()!r}: no example needs that")
 
     async def _whole(self, most: int) -> bytes:
         too_large = Refused(413, "too_large", f"the body must not exceed {most:,} bytes", connection="close")

@@ -22,6 +22,7 @@ from apl.service.service import memory_of, service_of
 from apl.service.settings import MOST_TOP, TOP
 
 Top = Annotated[int, Query(ge=1, le=MOST_TOP, description="How many of the most probable classes to name.")]
+NewAbove = Annotated[float, Query(ge=0, le=1, description="Answer null for what is new with a probability above this.")]
 Anyway = Annotated[bool, Query(description="Accept a photograph although the model knows drawings.")]
 Key = Annotated[
     str | None,
@@ -38,9 +39,11 @@ router = APIRouter(prefix="/v1", responses=errors(404, 409, 507), dependencies=D
 
 
 @router.post("/memories/{name}/predict")
-async def predict(request: Request, name: Name, body: Question, top: Top = TOP, anyway: Anyway = False) -> Prediction:
+async def predict(
+    request: Request, name: Name, body: Question, top: Top = TOP, new_above: NewAbove = 1.0, anyway: Anyway = False
+) -> Prediction:
     """The class of an example. Scope: read."""
-    return (await _predictions(request, name, [body], top, anyway))[0]
+    return (await _predictions(request, name, [body], top, new_above, anyway))[0]
 
 
 @router.post("/memories/{name}/predict/file")
@@ -50,18 +53,20 @@ async def predict_file(
     image: Image,
     ink: Annotated[Ink, Form()] = "auto",
     top: Top = TOP,
+    new_above: NewAbove = 1.0,
     anyway: Anyway = False,
 ) -> Prediction:
     """The class of an uploaded picture. Scope: read."""
-    return (await _predictions(request, name, [Question(image=await _base64(image), ink=ink)], top, anyway))[0]
+    body = Question(image=await _base64(image), ink=ink)
+    return (await _predictions(request, name, [body], top, new_above, anyway))[0]
 
 
 @router.post("/memories/{name}/predict/batch")
 async def predict_batch(
-    request: Request, name: Name, body: Questions, top: Top = TOP, anyway: Anyway = False
+    request: Request, name: Name, body: Questions, top: Top = TOP, new_above: NewAbove = 1.0, anyway: Anyway = False
 ) -> Predictions:
     """The classes of several examples. Scope: read."""
-    return Predictions(answers=await _predictions(request, name, body.examples, top, anyway))
+    return Predictions(answers=await _predictions(request, name, body.examples, top, new_above, anyway))
 
 
 @router.post("/memories/{name}/explain")
@@ -141,10 +146,10 @@ async def _base64(image: UploadFile) -> str:
 
 
 async def _predictions(
-    request: Request, name: str, bodies: Sequence[Question], top: int, anyway: bool
+    request: Request, name: str, bodies: Sequence[Question], top: int, new_above: float, anyway: bool
 ) -> list[Prediction]:
     memory = await memory_of(request, "read", name)
-    return [Prediction.of(found, top) for found in await memory.ask(bodies, top, anyway)]
+    return [Prediction.of(found, top, new_above) for found in await memory.ask(bodies, top, anyway)]
 
 
 async def _learnt(

@@ -30,7 +30,7 @@ SIDE = 56
 
 
 class Streams:
-    """Counts open streams, so that there are only so many."""
+    """Bounds the number of open streams."""
 
     def __init__(self, most: int) -> None:
         self.most, self.open = most, 0

@@ -115,7 +115,7 @@ def free_port(settings: Settings) -> int:
 
 
 def most_connections(limits: Limits) -> int:
-    """As many as the limits and the system allow: a service without a free descriptor can answer nobody."""
+    """As many as the limits and the system allow: without a free descriptor no client is answered."""
     try:
         import resource
     except ImportError:  # not on Windows
