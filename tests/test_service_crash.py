@@ -28,7 +28,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_no_acknowledged_lesson_is_lost_when_it_is_killed(model: str, tmp_path: Path) -> None:
-    outcome = kill_under_load(model, tmp_path / "m.apl", kills=2, clients=8, lessons=30)
+    outcome = kill_under_load(model, tmp_path / "m.apl", kills=2, clients=8, answers=30)
     assert outcome["acknowledged"] > 0
     assert outcome["lost"] == outcome["written_twice"] == outcome["retries_that_differ"] == 0
 
