@@ -173,6 +173,21 @@ RECIPE_1000WAY = replace(
 
 Release: the encoder of 200 classes is reused."""
 
+
+def from_random(kind: DecoderKind, way: int) -> TrainConfig:
+    """One of the paper's decoders from a random start, on the frozen encoder of 200 classes."""
+    decoder = DecoderConfig(kind, labels="fixed", way=way)
+    return replace(
+        RECIPE_1000WAY,
+        learner=replace(RECIPE_LEARNER, decoder=decoder),
+        encoder_from="paper-200way",
+        decoder_from=None,
+        ways=(way,),
+        longest_episode=20 if way <= 20 else 6,
+        steps=6000,
+    )
+
+
 PRESETS: dict[str, Any] = {
     "omniglot-encoder-one-all": replace(
         ONE_NETWORK, teacher=TEACHER, student_from="runs/omniglot-encoder-one/encoder", data=ALL_CHARACTERS
@@ -207,9 +222,12 @@ PRESETS: dict[str, Any] = {
     "paper-recipe-further": RECIPE_FURTHER,
     "paper-recipe-200way": RECIPE_200WAY,
     "paper-recipe-1000way": RECIPE_1000WAY,
+    **{f"paper-{dashed(kind)}-{way}way": from_random(kind, way) for kind in PAPER_DECODERS for way in (20, 423, 1000)},
     # Release: an encoder trained at 200-way first and reused.
-    "fixed-200way": replace(fixed_labels(200), encoder_from="paper-encoder", decoder_from=None, copying=True),
-    "paper-200way": replace(together(200), encoder_from="paper-encoder"),
+    "fixed-200way": replace(
+        fixed_labels(200), encoder_from="runs/paper-encoder-further/encoder", decoder_from=None, copying=True
+    ),
+    "paper-200way": replace(together(200), encoder_from="runs/paper-encoder-further/encoder"),
     **{fixed_name(way): fixed_labels(way) for way in (5, 20, 423, 1000)},
     **{fixed_name(way, kind): fixed_labels(way, kind) for kind in PAPER_DECODERS[1:] for way in (20, 423, 1000)},
     "paper-architecture": together(20),

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from apl.config import ConvConfig, EncoderConfig, IdentityConfig, JointConfig, PairConfig
+from apl.config import ConvConfig, EncoderConfig, IdentityConfig, ImageConfig, JointConfig, PairConfig
 
 
 class Encoder(nn.Module):
@@ -29,6 +29,12 @@ class Encoder(nn.Module):
     def key_widths(self) -> Mapping[str, int]:
         """The key columns of the memory: named slices of the embedding, usually one."""
         return {"embedding": self.width}
+
+
+class ImageEncoder(Encoder):
+    """An encoder of images of one size."""
+
+    config: ImageConfig
 
 
 class Block(nn.Module):
@@ -45,7 +51,7 @@ class Block(nn.Module):
         return x + y if self.skip else y
 
 
-class ConvEncoder(Encoder):
+class ConvEncoder(ImageEncoder):
     """Images to layer-normalised vectors.
 
     Deviation: the layer norm has no weights of its own, so every embedding has the same length and euclidean
@@ -88,7 +94,7 @@ class ConvEncoder(Encoder):
         return F.layer_norm(h, h.shape[1:])
 
 
-class JointEncoder(Encoder):
+class JointEncoder(ImageEncoder):
     """Encoders trained separately make different errors. Their concatenated embeddings are projected to `width` numbers by
     a linear map that keeps distances as well as possible (`apl.training.join`), then scaled to equal length."""
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from apl.data.fonts import print_characters
 from apl.data.labelled import LabelledImages
 from apl.data.mnist import mnist_part
 from apl.data.pens import PenConfig, other_pen
-from apl.encoder import embed_all, scale_bytes
+from apl.encoder import ImageEncoder, embed_all, scale_bytes
 
 DRAWS = 200
 PER_DIGIT = 150
@@ -25,7 +25,7 @@ TYPED = "abdefghijkmnpqrtuyABDEFGHJLMNQRTY&@#$%?+=*<!"
 TYPED_IN = ("DejaVu*.ttf", "STIXGeneral*.ttf", "cmr10.ttf", "cmss10.ttf", "cmtt10.ttf", "cmb10.ttf")
 
 
-def digit_accuracy(encoder: nn.Module, seed: int = 0) -> dict[str, float]:
+def digit_accuracy(encoder: ImageEncoder, seed: int = 0) -> dict[str, float]:
     """Ten digits and the typed signs, nearest of 1 stored example each and nearest mean of 5, over many draws."""
     size = encoder.config.image_size
     digits = mnist_part("validation")

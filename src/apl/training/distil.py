@@ -22,7 +22,7 @@ from apl.data.jitter import JitterConfig, jitter
 from apl.data.labelled import LabelledImages
 from apl.data.pens import PenConfig, other_pen
 from apl.data.source import DataSource, Mirrored
-from apl.encoder import ConvEncoder, JointEncoder, build_encoder, scale_bytes
+from apl.encoder import ConvEncoder, ImageEncoder, JointEncoder, scale_bytes
 from apl.training.digits import digit_accuracy
 from apl.training.pretrain import VALIDATE_EVERY_STEPS, one_shot_accuracy
 from apl.training.run import Run, RunOptions
@@ -82,19 +82,20 @@ class DistilConfig:
 class Student(nn.Module):
     """The encoder to be, with one direction per training class."""
 
-    def __init__(self, encoder: nn.Module, directions: Float[Tensor, "way embed"]) -> None:
+    def __init__(self, encoder: ImageEncoder, directions: Float[Tensor, "way embed"]) -> None:
         super().__init__()
         self.encoder = encoder
         self.directions = nn.Parameter(directions.clone())
 
 
-def distil(config: DistilConfig, options: RunOptions) -> JointEncoder | ConvEncoder:
+def distil(config: DistilConfig, options: RunOptions) -> ImageEncoder:
     """Train the student, save it under `options.directory/encoder`, and return it."""
     torch.manual_seed(config.seed)
     saved = read_encoder(config.teacher)
     if not isinstance(saved.config, JointConfig):
         raise ValueError(f"{config.teacher} is no encoder of several joined ones: there is nothing to distil")
-    teacher = build_encoder(saved.config).eval().requires_grad_(False)
+    teacher = JointEncoder(saved.config)
+    teacher.eval().requires_grad_(False)
     saved.load_into(teacher)
     size = saved.config.image_size
     train = config.data.load_training(size, config.mirrored)
@@ -149,7 +150,7 @@ def distil(config: DistilConfig, options: RunOptions) -> JointEncoder | ConvEnco
         run.descend(loss, plateau(config, run.state["step"]))
         right = (logits.argmax(1) == truth).float()
         of_others = {"elsewhere": right[len(chosen) :].mean()} if elsewhere else {}
-        run.record(config.batch, apart=apart, loss=wrong.mean(), accuracy=right[: len(chosen)].mean(), **of_others)
+        run.record(config.batch, {}, apart=apart, loss=wrong.mean(), accuracy=right[: len(chosen)].mean(), **of_others)
         if run.state["step"] % VALIDATE_EVERY_STEPS == 0 and run.rank == 0:
             run.log(**_validate(model.encoder, validation))
     if run.rank == 0:
@@ -164,27 +165,28 @@ def distil(config: DistilConfig, options: RunOptions) -> JointEncoder | ConvEnco
 
 def _student(
     config: DistilConfig, teacher: JointEncoder, images: Tensor, taught: Tensor, options: RunOptions
-) -> JointEncoder | ConvEncoder:
+) -> ImageEncoder:
     """A network of its own, or one of the teacher's with a first map into the teacher's space."""
     if config.student is not None:
-        encoder = ConvEncoder(config.student).to(options.device)
-        if encoder.width != teacher.width:
-            raise ValueError(f"the student gives {encoder.width} numbers where the teacher gives {teacher.width}")
+        own_network = ConvEncoder(config.student).to(options.device)
+        if own_network.width != teacher.width:
+            raise ValueError(f"the student gives {own_network.width} numbers where the teacher gives {teacher.width}")
         if config.student_from is not None:
-            read_encoder(config.student_from).load_into(encoder)
-        return encoder
+            read_encoder(config.student_from).load_into(own_network)
+        return own_network
     if config.student_from is not None:
-        return read_encoder(config.student_from).build().to(options.device)
+        return read_encoder(config.student_from).build_for_images().to(options.device)
     encoder = JointEncoder(JointConfig((teacher.config.parts[config.part],), teacher.width)).to(options.device)
     encoder.parts[0].load_state_dict(teacher.parts[config.part].state_dict())
     fitted = torch.randperm(len(images), generator=torch.Generator().manual_seed(config.seed))[:FIT_ON]
-    own = _embeddings(encoder.eval().side_by_side, images[fitted], options)
+    encoder.eval()
+    own = _embeddings(encoder.side_by_side, images[fitted], options)
     encoder.project.weight.data.copy_(fitted_map(own, taught[fitted.to(taught.device)]))
     return encoder
 
 
 def _turn(
-    config: DistilConfig, student: nn.Module, images: Tensor, taught: Tensor, options: RunOptions
+    config: DistilConfig, student: ImageEncoder, images: Tensor, taught: Tensor, options: RunOptions
 ) -> Float[Tensor, "embed embed"]:
     """The rotation that brings the teacher's representations nearest to those the student starts with."""
     if config.student_from is None:
@@ -194,7 +196,8 @@ def _turn(
     own = _embeddings(lambda shown: student.eval()(resized(shown, size)), images[fitted], options)
     goal = taught[fitted.to(taught.device)]
     left, _, right = torch.linalg.svd(F.normalize(goal, dim=1).T.double() @ F.normalize(own, dim=1).double())
-    return (left @ right).float()
+    turn: Tensor = (left @ right).float()
+    return turn
 
 
 def _elsewhere(config: DistilConfig, size: int) -> list[LabelledImages]:
@@ -202,7 +205,7 @@ def _elsewhere(config: DistilConfig, size: int) -> list[LabelledImages]:
 
 
 def _directions(
-    encoder: nn.Module, source: LabelledImages, options: RunOptions, drawings: int = 3
+    encoder: ImageEncoder, source: LabelledImages, options: RunOptions, drawings: int = 3
 ) -> Float[Tensor, "way embed"]:
     """Classes that nobody teaches start where the student sees the first of their drawings."""
     few = source.first_of_each(drawings)
@@ -230,7 +233,8 @@ def fitted_map(own: Float[Tensor, "image own"], goal: Float[Tensor, "image embed
     own, goal = own.double().cpu(), goal.double().cpu()
     products = own.T @ own
     ridge = 1e-4 * products.diagonal().mean() * torch.eye(len(products), dtype=torch.float64)
-    return torch.linalg.solve(products + ridge, own.T @ goal).T.float()
+    solved: Tensor = torch.linalg.solve(products + ridge, own.T @ goal).T.float()
+    return solved
 
 
 def resized(images: Float[Tensor, "image 1 height width"], size: int) -> Float[Tensor, "image 1 size size"]:
@@ -251,7 +255,7 @@ def laid_over(
     return torch.where(alone, first, torch.maximum(first, second))
 
 
-def _validate(encoder: nn.Module, validation: LabelledImages) -> dict[str, float]:
+def _validate(encoder: ImageEncoder, validation: LabelledImages) -> dict[str, float]:
     return {**one_shot_accuracy(encoder, validation), **digit_accuracy(encoder)}
 
 

@@ -12,7 +12,7 @@ import logging
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from apl.config import ConvConfig, JointConfig
 from apl.decoder.inputs import Neighbourhood
 from apl.exported import DECODER, DESCRIPTION, ENCODER, OUTSIDE, graph_hash
 from apl.learner import Learner
+from apl.networks import TorchNetworks
 
 
 class EncoderGraph(nn.Module):
@@ -31,7 +32,8 @@ class EncoderGraph(nn.Module):
         self.encoder = encoder
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.encoder(images)
+        embedding: Tensor = self.encoder(images)
+        return embedding
 
 
 class DecoderGraph(nn.Module):
@@ -72,8 +74,9 @@ def export_model(name_or_dir: str | Path, directory: Path | None = None) -> Path
     if target != source:
         target.mkdir(parents=True, exist_ok=True)
         learner.save(target, read_json(source / DESCRIPTION)["provenance"])
-    width, size = learner.networks.width, config.encoder.image_size
-    weights = learner.networks.state_dict()
+    networks = cast(TorchNetworks, learner.networks)
+    width, size = networks.width, config.encoder.image_size
+    weights = networks.state_dict()
     write_graph(
         EncoderGraph(learner.encoder),
         {"images": torch.rand(3, config.encoder.channels, size, size)},
@@ -130,6 +133,8 @@ def write_graph(
             verbose=False,
             custom_translation_table={torch.ops.aten.scaled_dot_product_attention.default: attention},
         )
+    if program is None:
+        raise CheckpointError("torch made no graph of this network")
     model = program.model_proto
     renamed = {}
     for tensor in model.graph.initializer:

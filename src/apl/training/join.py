@@ -71,7 +71,8 @@ def main_directions(vectors: Float[Tensor, "vector all"], count: int) -> Float[T
     if count > vectors.shape[1]:
         raise ValueError(f"vectors of {vectors.shape[1]} numbers have no {count} directions")
     _, directions = torch.linalg.eigh(vectors.T @ vectors)  # smallest first
-    return directions[:, -count:].flip(1).T.float()
+    kept: Tensor = directions[:, -count:].flip(1).T.float()
+    return kept
 
 
 def _networks(saved: SavedEncoder) -> tuple[list[ConvEncoder], Float[Tensor, "embed all"]]:
@@ -80,5 +81,5 @@ def _networks(saved: SavedEncoder) -> tuple[list[ConvEncoder], Float[Tensor, "em
         case ConvEncoder() as alone:
             return [alone], torch.eye(alone.width)
         case JointEncoder() as joint:
-            return list(joint.parts), joint.project.weight.detach()
+            return [part for part in joint.parts if isinstance(part, ConvEncoder)], joint.project.weight.detach()
     raise ValueError(f"{saved.directory} holds no convolutional encoder: it cannot be joined")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from apl.checkpoint import CheckpointError, find_model, from_json, read_json
 from apl.config import EncoderConfig, LearnerConfig
-from apl.encoder import Encoder, build_encoder
+from apl.encoder import Encoder, ImageEncoder, build_encoder
 from apl.weights_file import below, load_weights, read_weights
 
 
@@ -26,6 +26,12 @@ class SavedEncoder:
         encoder = build_encoder(self.config)
         encoder.eval()
         self.load_into(encoder)
+        return encoder
+
+    def build_for_images(self) -> ImageEncoder:
+        encoder = self.build()
+        if not isinstance(encoder, ImageEncoder):
+            raise CheckpointError(f"{self.directory} holds no encoder of images")
         return encoder
 
     def load_into(self, encoder: Encoder) -> None:
