@@ -23,6 +23,7 @@ CLASSIFIER = {
 BENCHES = {
     "training-step": "a training step against the bare network",
     "features": "accuracy on vectors of frozen encoders, beside simple classifiers",
+    "batch": "whole batches beside logistic regression, false alarms at an asked rate, drift",
     "service": "the service under load, and killed under load",
     "soak": "the service under a mixed load for ten minutes: memory, files, threads",
     "engine": "memories on PostgreSQL, searched in RAM and on the server",

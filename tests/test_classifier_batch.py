@@ -30,7 +30,7 @@ def test_a_batch_is_learnt_as_if_classes_came_in_turns():
     assert [r.label for r in receipts] == y
     assert [r.written for r in receipts] == [expected[i].written for i in range(len(y))]
     assert [r.surprise_nats for r in receipts] == pytest.approx([expected[i].surprise_nats for i in range(len(y))])
-    assert batch.predict_proba(x) == pytest.approx(single.predict_proba(x), abs=1e-6)
+    assert [row.count for row in batch.store.rows()] == [row.count for row in single.store.rows()]
 
 
 def test_fit_answers_the_same_for_sorted_and_for_interleaved_data():
@@ -47,3 +47,142 @@ def test_partial_fit_keeps_the_order():
     for vector, label in zip(x, y, strict=True):
         single.learn_one(vector, label)
     assert np.array_equal(batch.predict_proba(x), single.predict_proba(x))
+
+
+def blobs(count: int, classes: int = 6, noise: float = 1.2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    centres = np.random.default_rng(99).normal(size=(classes, 80))
+    random = np.random.default_rng(seed)
+    label = random.permutation(np.arange(count) % classes)
+    return (centres[label] + noise * random.normal(size=(count, 80))).astype(np.float32), label
+
+
+def test_a_batch_is_read_by_the_regression_on_all_rows_until_a_single_example_comes(tmp_path):
+    x, y = blobs(60)
+    batch, stream = OnlineClassifier().fit(x, y), OnlineClassifier()
+    for i in interleaved(y.tolist()):
+        stream.learn_one(x[i], y[i])
+    asked = blobs(30, seed=1)[0]
+    assert len(batch) == len(stream)
+    assert not np.allclose(batch.predict_proba(asked), stream.predict_proba(asked), atol=1e-3)
+    assert batch.predict_proba(asked) == pytest.approx(
+        np.array([list(dict(sorted(batch.predict_proba_one(one).items())).values()) for one in asked]), abs=1e-5
+    )
+    for clf in (batch, stream):
+        clf.learn_one(asked[0], 0)
+    # What the first example was surprised by differs; what the memories hold hardly does.
+    assert batch.predict_proba(asked) == pytest.approx(stream.predict_proba(asked), abs=0.05)
+
+
+def test_a_batch_answers_the_same_after_it_was_saved_and_opened(tmp_path):
+    x, y = blobs(60)
+    asked = blobs(30, seed=1)[0]
+    clf = OnlineClassifier().fit(x, y)
+    clf.save(tmp_path / "batch.apl")
+    with OnlineClassifier.load(tmp_path / "batch.apl") as again:
+        assert again.predict_proba(asked) == pytest.approx(clf.predict_proba(asked), abs=1e-6)
+        assert again.predict(asked, false_alarms=0.2).tolist() == clf.predict(asked, false_alarms=0.2).tolist()
+
+
+def test_sorted_data_is_learnt_as_well_as_shuffled_data():
+    x, y = blobs(120, classes=12, noise=1.8)
+    asked, truth = blobs(600, classes=12, noise=1.8, seed=1)
+    order = np.argsort(y, kind="stable")
+    accuracy = [
+        float((OnlineClassifier().fit(x[o], y[o]).predict(asked) == truth).mean()) for o in (np.arange(len(y)), order)
+    ]
+    assert accuracy[0] == pytest.approx(accuracy[1], abs=0.02) and min(accuracy) > 0.8
+
+
+def test_false_alarms_are_as_many_as_asked_for_and_new_classes_are_called_new():
+    x, y = blobs(1400, classes=20)
+    known = y < 10
+    learn, asked = slice(0, 600), slice(600, 1400)
+    clf = OnlineClassifier().fit(x[learn][known[learn]], y[learn][known[learn]])
+    for share in (0.05, 0.2):
+        called = np.array([label is None for label in clf.predict(x[asked], false_alarms=share)])
+        assert called[known[asked]].mean() == pytest.approx(share, abs=0.05)
+        assert called[~known[asked]].mean() > 0.5
+        line = clf.new_threshold(share)
+        assert called.tolist() == (clf.predict_new(x[asked]) > line).tolist()
+    one = x[asked][0]
+    assert clf.predict_one(one, false_alarms=0.05) == clf.predict([one], false_alarms=0.05)[0]
+
+
+def test_a_stream_calibrates_false_alarms_too():
+    x, y = blobs(900)
+    clf = OnlineClassifier().partial_fit(x[:300], y[:300])
+    called = np.array([label is None for label in clf.predict(x[300:], false_alarms=0.1)])
+    assert called.mean() == pytest.approx(0.1, abs=0.06)
+
+
+def test_predict_calls_new_what_exceeds_the_given_probability():
+    x, y = blobs(60)
+    clf = OnlineClassifier().fit(x, y)
+    asked = np.concatenate([x[:5], -x[:5]])
+    expected = [
+        None if new > 0.5 else label for new, label in zip(clf.predict_new(asked), clf.predict(asked), strict=True)
+    ]
+    assert clf.predict(asked, new_above=0.5).tolist() == expected
+    assert None in expected and set(expected) != {None}
+
+
+def test_bad_rates_are_refused():
+    x, y = blobs(30)
+    clf = OnlineClassifier().fit(x, y)
+    for bad in (
+        {"false_alarms": 0.0},
+        {"false_alarms": 1.5},
+        {"false_alarms": 0.1, "new_above": 0.5},
+        {"new_above": 2.0},
+    ):
+        for ask in (lambda bad=bad: clf.predict(x, **bad), lambda bad=bad: clf.predict_one(x[0], **bad)):
+            with pytest.raises(ValueError, match="false_alarms|new_above"):
+                ask()
+    plain = OnlineClassifier(consolidate=False).fit(x, y)
+    with pytest.raises(ValueError, match="consolidate=True"):
+        plain.predict(x, false_alarms=0.1)
+
+
+def exchanged(count: int) -> tuple[np.ndarray, list[int]]:
+    """Labels change their meaning half-way."""
+    x, y = blobs(count, noise=2.0)
+    return x, [int(label) if n < count // 2 else int(label + 1) % 6 for n, label in enumerate(y)]
+
+
+def test_old_rows_go_when_labels_change_their_meaning():
+    x, y = exchanged(480)
+    right = {}
+    for ageing in (True, False):
+        clf = OnlineClassifier(ageing=ageing)
+        receipts = [clf.learn_one(a, b) for a, b in zip(x, y, strict=True)]
+        right[ageing] = np.mean([r.predicted == r.label for r in receipts[360:]])
+        assert any(r.evicted for r in receipts) == ageing
+        assert not any(r.evicted for r in receipts[:240])
+        assert set(clf.classes_) == set(range(6))
+    assert right[True] > right[False] + 0.03
+
+
+def test_ageing_lasts_with_the_memory(tmp_path):
+    x, y = exchanged(480)
+    whole = OnlineClassifier().partial_fit(x, y)
+    for part in (slice(0, 250), slice(250, 480)):
+        with OnlineClassifier(memory=tmp_path / "a.apl") as lasting:
+            lasting.partial_fit(x[part], y[part])
+            assert lasting.ageing
+    with OnlineClassifier.load(tmp_path / "a.apl", read_only=True) as again:
+        assert again.counts() == whole.counts() and again.predict(x).tolist() == whole.predict(x).tolist()
+    assert sum(row.count for row in whole.store.rows()) < len(x)
+
+
+def test_explanations_name_the_few_rows_that_carried_the_answer():
+    x, y = blobs(60)
+    clf = OnlineClassifier().fit(x, y)
+    explanation = clf.explain(blobs(1, seed=1)[0][0])
+    by_class: dict[object, float] = {}
+    for row in explanation.neighbours:
+        by_class[row.label] = by_class.get(row.label, 0) + row.weight
+    for label, weight in by_class.items():
+        assert weight == pytest.approx(explanation.probabilities[label], abs=1e-5)
+    assert 0 < len(explanation.carried) <= 8
+    assert sum(row.weight for row in explanation.carried) >= 0.5
+    assert "nearest row" in explanation.why and repr(explanation.predicted) in explanation.why

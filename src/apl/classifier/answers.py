@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from apl.store import Label
+
+CARRIED, MOST_CARRIED = 0.9, 8
+"""The share of an answer that the rows shown for it carry, and how many are shown at most."""
+NEAREST = 5
 
 
 class Probabilities(dict[Label, float]):
@@ -72,6 +76,11 @@ class RecalledRow:
     source: str | None
     examples: int = 1
     """Number of examples that the row is the mean of."""
+    payload: bytes | None = None
+    """The text or the picture that was kept with the row, as bytes; only of rows that carried the answer."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "payload"}
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,18 @@ class ReaderOpinion:
     predicted: Label
 
 
+def carried(rows: Iterable[RecalledRow]) -> tuple[RecalledRow, ...]:
+    """The heaviest rows that together weigh `CARRIED` of all, at most `MOST_CARRIED`."""
+    heaviest = sorted(rows, key=lambda row: -row.weight)
+    total, found, weight = sum(row.weight for row in heaviest), [], 0.0
+    for row in heaviest[:MOST_CARRIED]:
+        if weight >= CARRIED * total:
+            break
+        found.append(row)
+        weight += row.weight
+    return tuple(found)
+
+
 @dataclass(frozen=True)
 class Explanation:
     """Why it answers so: the rows it recalled, and the readers that share the answer."""
@@ -91,7 +112,7 @@ class Explanation:
     predicted: Label | None
     probabilities: Probabilities
     neighbours: tuple[RecalledRow, ...]
-    """Nearest first."""
+    """Nearest first. The weights of the rows of a class add up to its probability, if any were recalled."""
     readers: tuple[ReaderOpinion, ...] = ()
     """Empty if a single reader answers."""
 
@@ -99,11 +120,42 @@ class Explanation:
     def probability_new(self) -> float:
         return self.probabilities.new_class
 
+    @property
+    def carried(self) -> tuple[RecalledRow, ...]:
+        """The few rows that carried most of the answer, the heaviest first."""
+        return carried(self.neighbours)
+
+    @property
+    def why(self) -> str:
+        """One sentence."""
+        if self.predicted is None:
+            return "Nothing is known yet."
+        if not self.neighbours:
+            return f"No row was recalled; {self.predicted!r} is the most probable class."
+        first, *others = self.neighbours[:NEAREST]
+        said = f"the nearest row is {first.label!r}" + (
+            f", the mean of {first.examples} examples" if first.examples > 1 else ""
+        )
+        if others:
+            same = sum(row.label == self.predicted for row in others)
+            said += f", and {same} of the next {len(others)} {'is' if same == 1 else 'are'} {self.predicted!r}"
+        mean = next((opinion.predicted for opinion in self.readers if opinion.reader == "class mean"), None)
+        if mean is not None and len(self.probabilities) > 1:
+            other = mean == self.predicted
+            said += (
+                f", and the mean of {mean!r} is the closest" if other else f", although the mean of {mean!r} is closer"
+            )
+        if len(self.probabilities) > 1:
+            label, probability = list(self.probabilities.items())[1]
+            said += f"; next comes {label!r} with {probability:.0%}"
+        return said[0].upper() + said[1:] + "."
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "predicted": self.predicted,
             "probabilities": [{"label": label, "probability": p} for label, p in self.probabilities.items()],
             "probability_new": self.probability_new,
-            "neighbours": [asdict(neighbour) for neighbour in self.neighbours],
+            "why": self.why,
+            "neighbours": [neighbour.to_dict() for neighbour in self.neighbours],
             "readers": [asdict(opinion) for opinion in self.readers],
         }

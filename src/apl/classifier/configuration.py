@@ -23,7 +23,7 @@ MOST_NEIGHBOURS = 1024
 Recall = Literal["ram", "engine", "approximate"]
 """Where a memory is searched: in a copy in RAM, or on the server it lives on, exactly or through an index that misses
 some neighbours."""
-ADJUSTABLE = ("max_rows", "max_rows_per_class", "sigma", "k")
+ADJUSTABLE = ("max_rows", "max_rows_per_class", "sigma", "k", "ageing")
 """Parameters that may change while a memory is open."""
 RECORDED = ("width", "metric", "consolidate", "ink", "keep_images", *ADJUSTABLE)
 
@@ -44,6 +44,7 @@ class Configuration:
     consolidate: bool = True
     sigma: float | None = None
     k: int | None = None
+    ageing: bool = True
     ink: Ink = "auto"
     keep_images: bool = True
     width: int | None = None
@@ -114,6 +115,7 @@ def check_parameters(
     max_rows_per_class: Any = None,
     sigma: Any = None,
     k: Any = None,
+    ageing: Any = True,
     metric: str | None = None,
     ink: str = "auto",
 ) -> None:
@@ -122,6 +124,8 @@ def check_parameters(
             check_whole(name, value)
     if k is not None and k > MOST_NEIGHBOURS:
         raise ValueError(f"k may be {MOST_NEIGHBOURS} at most, got {k}: every question would look at that many rows")
+    if not isinstance(ageing, bool):
+        raise ValueError(f"ageing is True or False, got {ageing!r}")
     if sigma is not None and not (isinstance(sigma, Real) and 0 <= float(sigma) < math.inf):
         raise ValueError(f"sigma must be at least 0 nats, and a number, got {sigma!r}")
     if metric not in (None, *get_args(Metric)):
@@ -134,6 +138,10 @@ def check_whole(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be at least 1, and a whole number, got {value}")
 
 
-def check_new_above(new_above: float | None) -> None:
+def check_new_above(new_above: float | None, false_alarms: float | None = None) -> None:
+    if new_above is not None and false_alarms is not None:
+        raise ValueError("give new_above= or false_alarms=, not both")
+    if false_alarms is not None and not 0 < false_alarms < 1:
+        raise ValueError(f"false_alarms is a share between 0 and 1, got {false_alarms}")
     if new_above is not None and not 0 <= new_above <= 1:
         raise ValueError(f"new_above is a probability from 0 to 1, got {new_above}")

@@ -202,7 +202,7 @@ class MemoryKeeping(Estimator):
             opened = self._open_now(width)
         if width is not None and width != opened.store.width:
             raise ValueError(f"expected vectors of {opened.store.width} numbers, got {width}")
-        asked = (self.max_rows, self.max_rows_per_class, self.sigma, self.k)
+        asked = (self.max_rows, self.max_rows_per_class, self.sigma, self.k, self.ageing)
         if asked != opened.adjusted:
             opened.adjust(asked)
         return opened

@@ -52,6 +52,7 @@ class OnlineClassifier(MemoryKeeping):
         examples so far (`apl.reading.ensemble`). False is the paper's rule: what does not surprise is ignored.
     sigma: the threshold of surprise in nats; None is σ = ratio · ln N, with a ratio chosen on validation data.
     k: neighbours recalled; None is the model's own.
+    ageing: forget old rows of classes that are predicted wrongly when labels change their meaning (`apl.reading.drift`).
     ink: "dark" or "light" drawings, or "auto" to find out for each picture.
     keep_images: keep a small picture with each row, for explanations and for `apl memory reembed`.
     width: for vectors: how many numbers they have; None: as many as the first one.
@@ -82,6 +83,7 @@ class OnlineClassifier(MemoryKeeping):
         consolidate: bool = True,
         sigma: float | None = None,
         k: int | None = None,
+        ageing: bool = True,
         ink: Ink = "auto",
         keep_images: bool = True,
         width: int | None = None,
@@ -100,6 +102,7 @@ class OnlineClassifier(MemoryKeeping):
         self.consolidate = consolidate
         self.sigma = sigma
         self.k = k
+        self.ageing = ageing
         self.ink = ink
         self.keep_images = keep_images
         self.width = width
@@ -134,16 +137,17 @@ class OnlineClassifier(MemoryKeeping):
         labels, example = plain_labels([y]), self._one(x)
         return self._learn(example, labels, [source])[0]
 
-    def predict_one(self, x: Any, *, new_above: float | None = None) -> Label | None:
-        """The most probable known class. None if nothing is known, or if P(new class) exceeds `new_above`."""
-        if new_above is not None:
-            check_new_above(new_above)
+    def predict_one(self, x: Any, *, new_above: float | None = None, false_alarms: float | None = None) -> Label | None:
+        """The most probable known class. None if nothing is known, or if it is called new: see `predict`."""
+        if new_above is not None or false_alarms is not None:
+            check_new_above(new_above, false_alarms)
         example = self._one(x)
         opened = self._open(example)
         embedding = opened.embed(example)
         with opened.current(asking=True):
             prediction = opened.predict(embedding)
-            if new_above is not None and opened.probability_of_new(prediction)[0] > new_above:
+            line = opened.line_of_new(new_above, false_alarms)
+            if line is not None and opened.probability_of_new(prediction)[0] > line:
                 return None
             return opened.best(prediction)[0]
 
@@ -210,12 +214,25 @@ class OnlineClassifier(MemoryKeeping):
         self._learn(examples, labels, [None] * len(labels))
         return self
 
-    def predict(self, X: Any) -> np.ndarray:
-        """The most probable known class of each."""
+    def predict(self, X: Any, *, new_above: float | None = None, false_alarms: float | None = None) -> np.ndarray:
+        """The most probable known class of each; None for examples that are called new.
+
+        new_above: call an example new if P(new class) exceeds this.
+        false_alarms: call this share of examples of known classes new, measured on examples of the memory itself, each left
+            out of it or as it was before it was learnt. Reliable from about five examples per class and 1 / share in all.
+        """
+        check_new_above(new_above, false_alarms)
         with self._asked(X) as (opened, embeddings):
-            names = opened.memory.names
-            best = [prediction.best(names.order)[0] for prediction in opened.predictions(embeddings)]
-            labels: np.ndarray = label_array(names.names)[np.concatenate([np.zeros(0, np.int64), *best])]
+            names, line = opened.memory.names, opened.line_of_new(new_above, false_alarms)
+            best, new = [np.zeros(0, np.int64)], [np.zeros(0, bool)]
+            for prediction in opened.predictions(embeddings):
+                best.append(prediction.best(names.order)[0])
+                if line is not None:
+                    new.append(opened.probability_of_new(prediction) > line)
+            labels: np.ndarray = label_array(names.names)[np.concatenate(best)]
+            if line is not None:
+                labels = labels.astype(object)
+                labels[np.concatenate(new)] = None
             return labels
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -232,6 +249,15 @@ class OnlineClassifier(MemoryKeeping):
         with opened.current(asking=True):
             parts = [opened.probabilities(prediction, top) for prediction in opened.predictions(embeddings)]
             return [one for part in parts for one in part]
+
+    def new_threshold(self, false_alarms: float) -> float:
+        """The probability of a new class that this share of known examples exceeds: see `predict`."""
+        check_new_above(None, false_alarms)
+        opened = self._open()
+        with opened.current():
+            line = opened.line_of_new(None, false_alarms)
+            assert line is not None
+            return line
 
     def predict_new(self, X: Any) -> np.ndarray:
         """The probability of each to belong to no known class."""
@@ -299,6 +325,8 @@ class OnlineClassifier(MemoryKeeping):
                     payload = partial(examples.payload, i) if self.keep_images else None
                     learnt[i] = opened.learn(embeddings[i], labels[i], sources[i], payload)
                 outcome = [_still_there(learnt[i], memory.staged) for i in range(len(labels))]
+                if order is not None and len(order) > 1:
+                    opened.finish_batch(embeddings, labels, outcome)
                 memory.commit(_values(settings, outcome), _values(receipts, outcome))
             except BaseException:
                 memory.reload()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import exp
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from apl.classifier.answers import Explanation, Probabilities, ReaderOpinion, RecalledRow, Receipt
+from apl.classifier.answers import Explanation, Probabilities, ReaderOpinion, RecalledRow, Receipt, carried
 from apl.classifier.configuration import ADJUSTABLE, SETTING, check_parameters
 from apl.classifier.embedded import Embedded
 from apl.classifier.inputs import Examples, Vectors
@@ -41,6 +41,7 @@ class Opened:
         """The same without the encoder: a memory of a classifier is asked by embedding."""
         self.adjusted: tuple[Any, ...] | None = None
         """The present values of the `ADJUSTABLE` parameters."""
+        self._ages = True
         self._latest: tuple[np.ndarray, int, Any, Prediction] | None = None
 
     def adjust(self, asked: tuple[Any, ...]) -> None:
@@ -51,6 +52,7 @@ class Opened:
             kept = self.store.setting(SETTING) or {}
             self.store.update_settings({SETTING: kept | values})
         self.adjusted, self._latest = asked, None
+        self._ages = values["ageing"]
         self.memory.budget = Budget(values["max_rows"], values["max_rows_per_class"])
         self.learner.controller = with_sigma(self.model.controller, values["sigma"])
         self.learner.config = replace(self.learner.config, k=values["k"] or self.model.config.k)
@@ -166,6 +168,10 @@ class Opened:
             required=np.ones((1, 1), bool) if new_label else None,
             details=[Details(label, source, payload)],
         )
+        if self._ages and number is not None and memory.local:
+            outdated = self.learner.reading.outdated(memory, prediction, number, memory.newest)
+            if outdated is not None:
+                memory.outdate(outdated.label, outdated.newest)
         surprise, row, merged_into = float(seen.surprise_nats[0, 0]), int(seen.row[0, 0]), int(seen.merged_into[0, 0])
         return Receipt(
             label=label,
@@ -180,6 +186,20 @@ class Opened:
             probability_new=probability_new,
             new_label=new_label,
         )
+
+    def finish_batch(
+        self, embeddings: Float[np.ndarray, "example embed"], labels: Sequence[Label], receipts: Sequence[Receipt]
+    ) -> None:
+        """Called when a whole batch was learnt, before it is committed."""
+        rows = [receipt.merged_into if receipt.row is None else receipt.row for receipt in receipts]
+        numbers = [self.memory.names.number(label) for label in labels]
+        there = [i for i, (row, n) in enumerate(zip(rows, numbers, strict=True)) if row is not None and n is not None]
+        truth, row = np.array([numbers[i] for i in there], np.int64), np.array([rows[i] for i in there], np.int64)
+        self.learner.reading.finish_batch(self.memory, embeddings[there], truth, row, self.learner.config.k)
+
+    def line_of_new(self, new_above: float | None, false_alarms: float | None) -> float | None:
+        """The probability of "new" from which on an example is called new."""
+        return new_above if false_alarms is None else self.learner.reading.line_of_new(self.memory, false_alarms)
 
     def explain(self, embedding: Float[np.ndarray, " embed"]) -> Explanation:
         memory, prediction = self.memory, self.predict(embedding[None])
@@ -196,6 +216,8 @@ class Opened:
             )
             for at in found.mask[0, 0].nonzero()[0].tolist()
         ]
+        shown = {row.row for row in carried(recalled)}
+        recalled = [replace(row, payload=self.store.payload(row.row)) if row.row in shown else row for row in recalled]
         opinions = self.learner.reading.opinions(prediction, len(names))
         [probabilities] = self.probabilities(prediction)
         return Explanation(

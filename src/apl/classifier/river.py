@@ -26,11 +26,13 @@ class RiverClassifier(base.Classifier):
         max_rows_per_class: int | None = None,
         sigma: float | None = None,
         k: int | None = None,
+        ageing: bool = True,
     ) -> None:
         self.max_rows = max_rows
         self.max_rows_per_class = max_rows_per_class
         self.sigma = sigma
         self.k = k
+        self.ageing = ageing
         self._names: dict[Hashable, int] = {}
         self._labels: list[Any] = []
         self._numbers: dict[Hashable, int] = {}
@@ -82,7 +84,7 @@ class RiverClassifier(base.Classifier):
 
     def _widened(self, width: int) -> OnlineClassifier:
         """The same memory with more columns, zero in all rows so far."""
-        parameters = {name: getattr(self, name) for name in ("max_rows", "max_rows_per_class", "sigma", "k")}
+        parameters = {name: getattr(self, name) for name in ("max_rows", "max_rows_per_class", "sigma", "k", "ageing")}
         wider = OnlineClassifier.for_features(width, **parameters)
         if self._inner is not None:
             pad = (0, width - self._width)

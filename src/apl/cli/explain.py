@@ -49,13 +49,13 @@ class Command:
                 explanation = classifier.explain(asked)
             except ValueError as error:
                 raise ValueError(f"{self.image}: {error}") from None
-            payloads = [classifier.store.payload(neighbour.row) for neighbour in explanation.neighbours]
+        payloads = [row.payload for row in explanation.carried]
         if kind == "text":
             texts = ["" if payload is None else payload.decode(errors="replace") for payload in payloads]
             self._tell(explanation, texts, {"text": utf8(self.image), "texts": texts})
             return 0
         out = self._drawn([shown(asked, kind, self.ink), *(kept(payload, kind) for payload in payloads)])
-        sources = [neighbour.source or "" for neighbour in explanation.neighbours]
+        sources = [row.source or "" for row in explanation.carried]
         picture = None if out is None else utf8(str(out))
         self._tell(explanation, sources, {"image": utf8(self.image), "picture": picture})
         return 1 if out is None else 0
@@ -77,11 +77,12 @@ class Command:
             print(json_format.dumps({**asked, **explanation.to_dict()}, ensure_ascii=False))
             return
         print(f"{one_line(explanation.predicted)}  (probability of a new class: {explanation.probability_new:.3f})")
+        print(one_line(explanation.why))
         rows = [
-            (number, row.label, f"{row.weight:.3f}", f"{row.distance:.3f}", row.row, origin)
-            for number, (row, origin) in enumerate(zip(explanation.neighbours, origins, strict=True), 1)
+            (number, row.label, f"{row.weight:.3f}", row.examples, f"{row.distance:.3f}", row.row, origin)
+            for number, (row, origin) in enumerate(zip(explanation.carried, origins, strict=True), 1)
         ]
-        print(table(("", "label", "weight", "distance", "row", "example"), rows))
+        print(table(("", "label", "weight", "examples", "distance", "row", "example"), rows))
         if asked.get("picture"):
             print(one_line(f"{asked['picture']}: the question first, then these rows in order, from left to right"))
 

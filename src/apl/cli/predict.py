@@ -41,6 +41,8 @@ class Command:
     ink: InkOption = "auto"
     new_above: Annotated[float | None, tyro.conf.arg(metavar="PROBABILITY")] = None
     """Answer "(new)" when the probability of a new class exceeds this, from 0 to 1."""
+    false_alarms: Annotated[float | None, tyro.conf.arg(metavar="SHARE")] = None
+    """Answer "(new)" so rarely that this share of examples of known classes gets it, as measured on the memory."""
     top: Annotated[int, tyro.conf.arg(metavar="LABELS")] = 5
     """With --json: how many of the most probable labels to list."""
     csv: bool = False
@@ -51,7 +53,7 @@ class Command:
     def run(self) -> int:
         from apl.classifier.configuration import check_new_above
 
-        check_new_above(self.new_above)
+        check_new_above(self.new_above, self.false_alarms)
         if self.top < 1:
             raise ValueError(f"top must be at least 1, got {self.top}")
         if self.csv and self.json:
@@ -62,6 +64,8 @@ class Command:
             asked = list(self._texts() if classifier.input_kind == "text" else self._pictures())
             if not asked:
                 raise ValueError("standard input is empty")
+            if self.false_alarms is not None:
+                self.new_above = classifier.new_threshold(self.false_alarms)
             return self._answer(classifier, asked)
 
     def _answer(self, classifier: Any, asked: list[FoundExample]) -> int:

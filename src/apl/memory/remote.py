@@ -223,6 +223,11 @@ class RemoteMemory:
     def remove(self, at: Int[np.ndarray, "episode row"]) -> None:
         self.forget(at[at >= 0].tolist())
 
+    newest = -1
+
+    def outdate(self, label: int, newest: int) -> None:
+        """Old rows of a memory that several processes share stay."""
+
     # --- names ------------------------------------------------------------------------------------
 
     @property

@@ -88,6 +88,11 @@ class StoredMemory:
         return self.ram.scale
 
     @property
+    def newest(self) -> int:
+        """The id of the newest row; -1 if there is none."""
+        return int(self.ram.column(ID)[0, -1]) if len(self) else -1
+
+    @property
     def counts(self) -> Int[np.ndarray, " episode"]:
         return self.ram.counts
 
@@ -159,6 +164,14 @@ class StoredMemory:
 
     def remove(self, at: Int[np.ndarray, "episode row"]) -> None:
         self.forget(at[at >= 0].tolist())
+
+    def outdate(self, label: int, newest: int) -> None:
+        """Stage the removal of rows of a class up to an id. One row of the class stays, so that the class stays known."""
+        ids: list[int] = self.ram.column(ID)[0][self.ram.column(LABEL)[0] == label].tolist()
+        old = [id for id in ids[:-1] if id <= newest]
+        for id in old:
+            self._unstage(id)
+        self._drop(old)
 
     # --- names ------------------------------------------------------------------------------------
 
@@ -302,12 +315,16 @@ class StoredMemory:
         """Evict until one more row of this class fits the budget."""
         while (among := self._over_budget(label)) is not None:
             id = int(self.ram.column(ID)[0, self.eviction.victim(among)])
-            self._changed.pop(id, None)
-            if self._staged.pop(id, None) is None:
-                self.evicted.append(id)
+            self._unstage(id)
             self._drop([id])
             if (numbers := self._renumber(keep=label)) is not None:
                 label = int(numbers[label])
+
+    def _unstage(self, id: int) -> None:
+        """`commit` will remove this row, or not write it."""
+        self._changed.pop(id, None)
+        if self._staged.pop(id, None) is None:
+            self.evicted.append(id)
 
     def _over_budget(self, label: int) -> Bool[np.ndarray, " row"] | None:
         """The rows of which one has to go before a row of this class can come."""

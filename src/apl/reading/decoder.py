@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from apl.config import LearnerConfig
 from apl.memory import LABEL, Memory, Neighbours, ReadingState
 from apl.posterior import IMPOSSIBLE, Array, Posterior
-from apl.reading.protocol import Networks, Opinion, Prediction
+from apl.reading.protocol import Networks, Opinion, Outdated, Prediction
 
 OVERLOOKED = 0.02
 """The part of "none of these" that goes to classes that have rows, none of which was recalled: a class with rows would
@@ -118,6 +118,24 @@ class DecoderReading:
 
     def learn(self, memory: Memory, prediction: Prediction, truth: Int[np.ndarray, "episode query"]) -> None:
         pass
+
+    def finish_batch(
+        self,
+        memory: Memory,
+        embedding: Float[np.ndarray, "query embed"],
+        truth: Int[np.ndarray, " query"],
+        row: Int[np.ndarray, " query"],
+        k: int,
+    ) -> None:
+        pass
+
+    def outdated(self, memory: Memory, prediction: Prediction, truth: int, newest: int) -> Outdated | None:
+        return None
+
+    def line_of_new(self, memory: Memory, false_alarms: float) -> float:
+        raise ValueError(
+            "false_alarms= needs consolidate=True: the paper's rule does not measure how familiar examples are"
+        )
 
     def opinions(self, prediction: Prediction, classes: int) -> list[Opinion]:
         return []

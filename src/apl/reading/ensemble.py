@@ -8,7 +8,7 @@ without training (`apl.reading.readers`) and the decoder, and a rule of its own 
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -23,10 +23,23 @@ from apl.reading.class_statistics import ClassStatistics, Sphere
 from apl.reading.column_units import MOST_COLUMNS
 from apl.reading.decoder import DecoderPrediction, DecoderReading
 from apl.reading.ensemble_state import EnsembleState
+from apl.reading.false_alarms import (
+    DIGITS,
+    LEAST_EXAMPLES,
+    MOST_KEPT,
+    line,
+    readings_without_itself,
+    with_recent,
+    without_itself,
+)
 from apl.reading.novelty import log_odds_of_share
 from apl.reading.pool import prior_of
-from apl.reading.protocol import Networks, Opinion, Prediction
+from apl.reading.protocol import Networks, Opinion, Outdated, Prediction
 from apl.reading.readers import DECODER, READERS, ReaderInputs, Readings, read
+from apl.reading.whole_regression import MOST_ROWS, WholeRegression, sharpened
+
+LEAST_PART = 1e-9
+"""Of a row in the answer of its class: rows that the regression counts against it carry nothing."""
 
 
 class EnsemblePrediction(Prediction):
@@ -44,12 +57,15 @@ class EnsemblePrediction(Prediction):
         embedding: Array,
         neighbours: Neighbours,
         without_decoder: Readings,
+        shares: Float[np.ndarray, "episode query way"] | None = None,
     ) -> None:
         self.reading = reading
         self.state = state
         self.embedding = embedding
         self.neighbours = neighbours
         self.without_decoder = without_decoder
+        self.shares = shares
+        """Of the regression on all rows, in a memory that was learnt as a whole batch."""
         self.way = int(without_decoder.scores.shape[-1])
         self._memory = memory
 
@@ -67,22 +83,29 @@ class EnsemblePrediction(Prediction):
         return self.without_decoder.with_decoder(self.reading.networks.array(self.decoded.log_probs))
 
     @cached_property
-    def log_probs_without_decoder(self) -> Float[np.ndarray, "episode query way"]:
+    def pooled_without_decoder(self) -> Float[np.ndarray, "episode query way"]:
         return self.state.pool.log_probs(self.without_decoder)
 
     @cached_property
-    def log_probs_of_known(self) -> Float[np.ndarray, "episode query way"]:
-        """Given that the class is a known one; -inf for the others."""
-        return self.log_probs_without_decoder if self.decoded is None else self.state.pool.log_probs(self.readings)
+    def pooled(self) -> Float[np.ndarray, "episode query way"]:
+        """The readers' shared answer, given that the class is a known one; -inf for the others."""
+        return self.pooled_without_decoder if self.decoded is None else self.state.pool.log_probs(self.readings)
 
     @cached_property
-    def _log_odds_of_new(self) -> Float[np.ndarray, "episode query"]:
+    def log_probs_of_known(self) -> Float[np.ndarray, "episode query way"]:
+        """The answer, given that the class is a known one; -inf for the others."""
+        if self.shares is None:
+            return self.pooled
+        return sharpened(self.pooled, self.shares, self.without_decoder.classes.known[0])
+
+    @cached_property
+    def log_odds_of_new(self) -> Float[np.ndarray, "episode query"]:
         return self.state.novelty.logit(self.without_decoder)
 
     @cached_property
     def log_probs(self) -> Array:
         classes = self.without_decoder.classes
-        odds = self._log_odds_of_new + log_odds_of_share(classes.number, self.way)[:, None]
+        odds = self.log_odds_of_new + log_odds_of_share(classes.number, self.way)[:, None]
         log_new, log_known = -np.logaddexp(0, -odds), -np.logaddexp(0, odds)
         unseen = np.maximum(self.way - classes.number, 1)[:, None]
         log_probs = np.where(
@@ -94,20 +117,21 @@ class EnsemblePrediction(Prediction):
 
     @cached_property
     def log_none(self) -> Array:
-        return self.reading.networks.tensor(-np.logaddexp(0, -self._log_odds_of_new).astype(np.float32))
+        return self.reading.networks.tensor(-np.logaddexp(0, -self.log_odds_of_new).astype(np.float32))
 
     @cached_property
     def weight(self) -> Array:
         if self.decoded is not None:
             return self.decoded.weight
-        distance, mask = self.neighbours.distance, self.neighbours.mask
-        farther = distance - distance.min(-1, keepdims=True, initial=np.inf)
-        unit = distance.mean(-1, keepdims=True) if self.reading.positions else 1
-        weight = np.where(mask, np.exp(-farther / np.maximum(unit, 1e-12)), 0)
-        return weight / np.maximum(weight.sum(-1, keepdims=True), 1e-9)
+        # The rows of a class share its probability, by their part in the local regression.
+        part = np.where(self.neighbours.mask, np.maximum(self.without_decoder.regression.weights(), LEAST_PART), 0)
+        label = self.neighbours.columns[LABEL]
+        of_class = (part[..., None, :] * (label[..., :, None] == label[..., None, :])).sum(-1)
+        probability = np.take_along_axis(np.exp(self.log_probs_of_known), label, -1)
+        return np.where(self.neighbours.mask, probability * part / np.maximum(of_class, LEAST_PART), 0)
 
     def best(self, among: Int[np.ndarray, " class"]) -> Int[np.ndarray, "episode query"]:
-        log_probs = self.log_probs_without_decoder
+        log_probs = self.pooled_without_decoder if self.shares is None else self.log_probs_of_known
         if not self.state.pool.is_settled(log_probs):
             log_probs = self.reading.networks.array(self.log_probs)
         best: np.ndarray = among[log_probs[..., among].argmax(-1)]
@@ -125,6 +149,15 @@ class _Space:
     classes: ClassStatistics
     sphere: Sphere | None
 
+    @cached_property
+    def regression(self) -> WholeRegression | None:
+        """On all rows, if they were learnt as a whole batch."""
+        memory = self.memory()
+        if memory is None or not self.state.batch or not memory.local or not 0 < len(memory) <= MOST_ROWS:
+            return None
+        keys = measured(memory.column(memory.keys[0])[0], memory.metric)
+        return WholeRegression.of(keys, memory.column(LABEL)[0], memory.column(COUNT)[0], self.classes)
+
 
 class EnsembleReading:
     """Readers without training and, if its weights were trained, the decoder."""
@@ -139,6 +172,8 @@ class EnsembleReading:
         """True if key magnitude is informative. (Behind a trained decoder all embeddings have one length.)"""
         self.table = self.positions and networks.width <= MOST_COLUMNS
         """True if keys may be rows of a table of measurements, each column in its own unit."""
+        self.regresses = not self.positions and not trained
+        """True if a whole batch is read by a regression on all rows. (It does not help beside a trained decoder.)"""
         self.within = prior_of(self.readers).within
         self._space: _Space | None = None
 
@@ -164,21 +199,20 @@ class EnsembleReading:
             memory.rescale(units.scale[:, None])
 
     def read(self, memory: Memory, embedding: Array, neighbours: Neighbours, way: int) -> EnsemblePrediction:
+        given, space = self._inputs(memory, self.networks.array(embedding), neighbours, way), self._classes(memory, way)
+        shares = None
+        if self.regresses and (regression := space.regression) is not None:
+            shares = regression.shares(given.query[0])[None]
+        return EnsemblePrediction(self, memory, space.state, embedding, neighbours, read(given), shares)
+
+    def _inputs(self, memory: Memory, embedding: np.ndarray, neighbours: Neighbours, way: int) -> ReaderInputs:
         space = self._classes(memory, way)
-        query = self._measured(self.networks.array(embedding), memory)
+        query = self._measured(embedding, memory)
         rows = self._measured(neighbours.columns["embedding"], memory)
         if space.sphere is not None:
             query, rows = space.sphere.place(query), space.sphere.place(rows)
-        given = ReaderInputs(
-            query,
-            rows,
-            neighbours.columns[LABEL],
-            neighbours.mask,
-            neighbours.columns[COUNT],
-            space.classes,
-            self.within,
-        )
-        return EnsemblePrediction(self, memory, space.state, embedding, neighbours, read(given))
+        label, mask = neighbours.columns[LABEL], neighbours.mask
+        return ReaderInputs(query, rows, label, mask, neighbours.columns[COUNT], space.classes, self.within)
 
     def learn(self, memory: Memory, prediction: Prediction, truth: Int[np.ndarray, "episode query"]) -> None:
         if not isinstance(prediction, EnsemblePrediction):
@@ -187,8 +221,70 @@ class EnsembleReading:
         if units is not None:
             units = units.learnt(self.networks.array(prediction.embedding), truth, memory.class_totals(prediction.way))
         # Examples sorted by class would teach that what is near is wrong: in few dimensions classes lie close together.
-        pool = state.pool.learnt(prediction.readings, prediction.log_probs_of_known, truth, nonnegative=self.table)
-        memory.state = EnsembleState(pool, state.novelty.learnt(prediction.without_decoder, truth), units)
+        pool = state.pool.learnt(prediction.readings, prediction.pooled, truth, nonnegative=self.table)
+        novelty = state.novelty.learnt(prediction.without_decoder, truth)
+        learnt = replace(state, pool=pool, novelty=novelty, units=units, batch=False)
+        if memory.episodes == 1:
+            learnt = self._with_known(learnt, prediction, truth[0])
+        memory.state = learnt
+
+    def _with_known(
+        self, state: EnsembleState, prediction: EnsemblePrediction, truth: Int[np.ndarray, " query"]
+    ) -> EnsembleState:
+        """With how near classes came to examples of known classes."""
+        before = prediction.without_decoder.classes.examples[0, truth]
+        cosine, share = prediction.without_decoder.nearness
+        known = state.known
+        for query in (before >= LEAST_EXAMPLES).nonzero()[0].tolist():
+            known = with_recent(known, (float(cosine[0, query]), float(share[0, query])))
+        return replace(state, known=known)
+
+    def outdated(self, memory: Memory, prediction: Prediction, truth: int, newest: int) -> Outdated | None:
+        if not isinstance(prediction, EnsemblePrediction):
+            raise TypeError("an ensemble learns from predictions of its own")
+        classes, log_probs = prediction.without_decoder.classes, prediction.log_probs_of_known[0, 0]
+        number = int(classes.number[0])
+        if number < 2 or truth >= len(log_probs) or not classes.known[0, truth]:
+            return None
+        contradicts = bool(log_probs[truth] < -np.log(number))
+        state = self._state(memory)
+        drift = state.drift.learnt(contradicts, int(classes.examples[0, truth]), newest)
+        memory.state = replace(state, drift=drift)
+        predicted = int(log_probs.argmax())
+        return Outdated(predicted, drift.earlier) if drift.noticed and predicted != truth else None
+
+    def line_of_new(self, memory: Memory, false_alarms: float) -> float:
+        state = self._state(memory)
+        log_odds = state.novelty.log_odds(*state.known.T[:, None])[0]
+        return float(np.exp(-np.logaddexp(0, -line(log_odds, false_alarms))))
+
+    def finish_batch(
+        self,
+        memory: Memory,
+        embedding: Float[np.ndarray, "query embed"],
+        truth: Int[np.ndarray, " query"],
+        row: Int[np.ndarray, " query"],
+        k: int,
+    ) -> None:
+        """Called when a whole batch was learnt; `row`: the row that each example is part of."""
+        state = replace(self._state(memory), batch=True)
+        if memory.local:
+            state = replace(state, known=self._left_out(memory, embedding, truth, row, k))
+        memory.state = state
+
+    def _left_out(
+        self, memory: Memory, embedding: np.ndarray, truth: np.ndarray, row: np.ndarray, k: int
+    ) -> Float[np.ndarray, "example 2"]:
+        """How near classes come to examples of the memory, each left out."""
+        totals = memory.class_totals()
+        way, counted = totals.examples.shape[1], (totals.examples[0, truth] > LEAST_EXAMPLES).nonzero()[0]
+        some = counted[np.linspace(0, len(counted) - 1, min(len(counted), MOST_KEPT)).round().astype(int)]
+        if not len(some):
+            return np.zeros((0, 2))
+        asked = embedding[None, some]
+        found = without_itself(memory.nearest(memory.keys[0], asked, k + 1), asked, row[some])
+        readings = readings_without_itself(self._inputs(memory, asked, found, way), truth[some])
+        return np.stack([part[0] for part in readings.nearness], 1).round(DIGITS)
 
     def opinions(self, prediction: Prediction, classes: int) -> list[Opinion]:
         if not isinstance(prediction, EnsemblePrediction) or not classes:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
+from jaxtyping import Float
 
+from apl.reading import false_alarms
 from apl.reading.column_units import ColumnUnits
+from apl.reading.drift import Drift
 from apl.reading.novelty import Novelty
 from apl.reading.pool import Pool
 
@@ -18,11 +21,16 @@ LARGEST = 1e12
 
 @dataclass(frozen=True)
 class EnsembleState:
-    """The readers' weights, the rule for new classes and, for positions, the units of the columns."""
+    """The readers' weights, the rule for new classes, for positions the units of the columns, and signs of drift."""
 
     pool: Pool
     novelty: Novelty
     units: ColumnUnits | None = None
+    drift: Drift = field(default_factory=Drift)
+    known: Float[np.ndarray, "example 2"] = field(default_factory=lambda: np.zeros((0, 2)))
+    """How near classes came to recent examples of known classes (`apl.reading.false_alarms`)."""
+    batch: bool = False
+    """True if the last examples were learnt as a whole batch (`apl.reading.whole_regression`)."""
 
     @staticmethod
     def new(readers: tuple[str, ...], columns: int | None, episodes: int = 1) -> EnsembleState:
@@ -34,7 +42,8 @@ class EnsembleState:
 
     def to_dict(self) -> dict[str, Any]:
         """Of a single memory."""
-        kept = {"pool": _kept(self.pool), "novelty": _kept(self.novelty)}
+        kept: dict[str, Any] = {"pool": _kept(self.pool), "novelty": _kept(self.novelty)}
+        kept |= {"drift": asdict(self.drift), "known": self.known.tolist(), "batch": self.batch}
         return kept if self.units is None else {**kept, "units": _kept(self.units)}
 
     @staticmethod
@@ -52,7 +61,10 @@ class EnsembleState:
                 raise ValueError(
                     "what the readers have learnt about the memory is damaged: a precision is not positive"
                 )
-        return EnsembleState(pool, novelty, units)
+        if not isinstance(kept.get("batch", False), bool):
+            raise ValueError("what the readers have learnt about the memory is damaged: 'batch' is true or false")
+        drift, known = Drift.from_dict(kept.get("drift")), false_alarms.checked(kept.get("known"))
+        return EnsembleState(pool, novelty, units, drift, known, kept.get("batch", False))
 
 
 def _kept(numbers: Pool | Novelty | ColumnUnits) -> dict[str, Any]:

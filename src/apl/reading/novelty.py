@@ -60,10 +60,15 @@ class Novelty:
 
     def logit(self, readings: Readings) -> Float[np.ndarray, "episode query"]:
         """Log odds of "new" against "known"; infinite where nothing is known."""
-        cosine, share = readings.nearness
+        return np.where((readings.classes.number > 0)[:, None], self.log_odds(*readings.nearness), np.inf)
+
+    def log_odds(
+        self, cosine: Float[np.ndarray, "episode case"], share: Float[np.ndarray, "episode case"]
+    ) -> Float[np.ndarray, "episode case"]:
+        """The same, of the two numbers that tell (`Readings.nearness`)."""
         mean, spread = (np.array(numbers)[:, None] for numbers in zip(*map(_usual, *self._cases), strict=True))
-        logit = self.weight[:, :1] + self.weight[:, 1:] * _sum(cosine, share, mean, spread)
-        return np.where((readings.classes.number > 0)[:, None], logit, np.inf)
+        odds: np.ndarray = self.weight[:, :1] + self.weight[:, 1:] * _sum(cosine, share, mean, spread)
+        return odds
 
     def learnt(self, readings: Readings, truth: Int[np.ndarray, "episode query"]) -> Novelty:
         """After these examples, one after the other."""

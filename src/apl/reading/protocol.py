@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from apl.config import LearnerConfig
 from apl.memory import Memory, Neighbours, ReadingState
@@ -68,6 +68,15 @@ class Opinion:
     label: int
 
 
+@dataclass(frozen=True)
+class Outdated:
+    """Rows of a class that are older than a change of the meaning of labels."""
+
+    label: int
+    newest: int
+    """The id of the newest of them."""
+
+
 @runtime_checkable
 class Reading(Protocol):
     """How a memory is read. Made from the learner's configuration and its networks."""
@@ -83,6 +92,23 @@ class Reading(Protocol):
 
     def learn(self, memory: Memory, prediction: Prediction, truth: Int[np.ndarray, "episode query"]) -> None:
         """Learn from the truth of a prediction; what is learnt becomes the memory's state."""
+
+    def finish_batch(
+        self,
+        memory: Memory,
+        embedding: Float[np.ndarray, "query embed"],
+        truth: Int[np.ndarray, " query"],
+        row: Int[np.ndarray, " query"],
+        k: int,
+    ) -> None:
+        """Called when a whole batch was learnt into a single memory; `row`: the row that each example is part of."""
+
+    def outdated(self, memory: Memory, prediction: Prediction, truth: int, newest: int) -> Outdated | None:
+        """Called after an example was learnt into a single memory: rows that labels no longer mean, if their meaning drifts.
+        `newest`: the id of the newest row."""
+
+    def line_of_new(self, memory: Memory, false_alarms: float) -> float:
+        """The probability of "new" that this share of known examples exceeds."""
 
     def opinions(self, prediction: Prediction, classes: int) -> list[Opinion]:
         """What each reader says to a single query, among the first classes. Empty if there is one reader alone."""

@@ -217,12 +217,16 @@ class LocalRegression:
         np.einsum("...ii->...i", both)[...] = True
         return replace(self, kernel=self.kernel * both, near=self.near * some)
 
+    def weights(self) -> Float[np.ndarray, "episode query neighbours"]:
+        """Of each row, in the share of its class."""
+        weights: np.ndarray = np.linalg.solve(self.kernel, self.near[..., None])[..., 0]
+        return weights
+
     def shares(
         self, without: Int[np.ndarray, "episode query"] | None = None
     ) -> Float[np.ndarray, "episode query class"]:
         """Of each class; `without`: as if the rows of one class had not been recalled."""
-        some = self if without is None else self._of_rows(self.slot != without[..., None])
-        weight = np.linalg.solve(some.kernel, some.near[..., None])
+        weight = (self if without is None else self._of_rows(self.slot != without[..., None])).weights()
         shape = (*self.slot.shape[:2], self.way + 1)
         place = _places(self.slot, self.way).ravel()
         return np.bincount(place, weight.ravel(), minlength=math.prod(shape)).reshape(shape)[..., : self.way]

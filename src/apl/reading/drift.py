@@ -1,0 +1,84 @@
+"""Whether labels have changed their meaning, told by surprise.
+
+An example *contradicts* the memory if its class, which was shown often, was given less than an even share: it is not merely
+confused with a similar class, as hard classes are, but found where it never was. On steady streams, also where new classes
+keep coming, this is rare and its rate changes slowly. If the rate over recent examples rises far above the usual one, the
+meaning of labels has drifted, until it falls again. (The thresholds separate steady from drifting streams in docs/log/batch.md.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+RECENT, USUAL = 1 / 20, 1 / 300
+"""How much one example counts in each rate."""
+NOTICED, OVER = 0.25, 0.03
+"""Drift is noticed if the recent rate is this much above the usual one, and over if it is no longer."""
+OFTEN = 16
+"""Examples of a class before its examples can contradict."""
+FIRST, LONGEST = 25, 300
+"""Examples before drift can be noticed, and after which the present is usual."""
+MARK_EVERY = 12
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Of one memory."""
+
+    recent: float = 0.0
+    usual: float = 0.0
+    examples: int = 0
+    """Of classes that were shown often."""
+    began: int = 0
+    """The number of examples when drift was noticed; 0: there is none."""
+    seen: int = 0
+    """Examples since the last mark."""
+    earlier: int = -1
+    """Row ids that were the newest when marked: the last mark, and the one before it."""
+    later: int = -1
+
+    @property
+    def noticed(self) -> bool:
+        return self.began > 0
+
+    def learnt(self, contradicts: bool, before: int, newest: int) -> Drift:
+        """After an example. `before`: examples of its class; `newest`: the newest row, by its id."""
+        drift = self._marked(newest)
+        if before < OFTEN and not self.noticed:
+            return drift
+        examples = self.examples + 1
+        recent = self.recent + max(RECENT, 1 / (examples + 1)) * (contradicts - self.recent)
+        if self.noticed:
+            lasts = examples - self.began > LONGEST
+            over = lasts or recent - self.usual < OVER
+            usual = recent if lasts else self.usual
+            return replace(drift, recent=recent, usual=usual, examples=examples, began=0 if over else self.began)
+        usual = self.usual + max(USUAL, 1 / (examples + 1)) * (contradicts - self.usual)
+        noticed = examples > FIRST and recent - usual > NOTICED
+        return replace(drift, recent=recent, usual=usual, examples=examples, began=examples if noticed else 0)
+
+    def is_old(self, row: int) -> bool:
+        """True if a row was written before the drift."""
+        return row <= self.earlier
+
+    def _marked(self, newest: int) -> Drift:
+        if self.noticed:
+            return self
+        if self.seen + 1 < MARK_EVERY:
+            return replace(self, seen=self.seen + 1)
+        return replace(self, seen=0, earlier=self.later, later=newest)
+
+    @staticmethod
+    def from_dict(kept: Any) -> Drift:
+        empty = Drift()
+        if kept is None:
+            return empty
+        if not isinstance(kept, dict) or set(kept) != set(vars(empty)):
+            raise ValueError("what is known about drift in the memory is damaged: numbers are missing")
+        for name, value in kept.items():
+            whole = isinstance(getattr(empty, name), int)
+            kinds = int if whole else (int, float)
+            if isinstance(value, bool) or not isinstance(value, kinds) or not -1 <= value < 2**63:
+                raise ValueError(f"what is known about drift in the memory is damaged: bad number in {name!r}")
+        return Drift(**kept)
