@@ -42,6 +42,7 @@ class MemoryKeeping(Estimator):
     max_rows_per_class: int | None
     sigma: float | None
     k: int | None
+    ageing: bool
 
     _opened: Opened | None = None
     _ended = False
