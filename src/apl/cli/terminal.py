@@ -19,13 +19,24 @@ def utf8(name: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Columns under their names. The first column is aligned left, the others right."""
+    """Columns under their names; numbers are aligned right, texts left."""
     cells = [list(head), *([one_line(cell) for cell in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return "\n".join(
-        "  ".join([line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True))]).rstrip()
-        for line in cells
-    )
+    columns = [_aligned(column) for column in zip(*cells, strict=True)]
+    return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
+
+
+def _aligned(column: Sequence[str]) -> list[str]:
+    width = max(map(len, column))
+    numbers = all(map(_is_number, column[1:]))
+    return [cell.rjust(width) if numbers else cell.ljust(width) for cell in column]
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell.removesuffix("%"))
+    except ValueError:
+        return False
+    return True
 
 
 def _escaped(character: str) -> str:
