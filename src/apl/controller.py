@@ -48,7 +48,7 @@ class SurpriseController:
         return min(self.ratio * math.log(way), self.most_nats) if self.sigma_nats is None else self.sigma_nats
 
     def decide(self, surprise_nats: Float[np.ndarray, "episode query"], way: int) -> Int[np.ndarray, "episode query"]:
-        return np.where(surprise_nats > self.threshold_nats(way), Action.WRITE, Action.IGNORE)
+        return np.where(surprise_nats > self.threshold_nats(way), int(Action.WRITE), int(Action.IGNORE))
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class ConsolidatingController(SurpriseController):
     """
 
     def decide(self, surprise_nats: Float[np.ndarray, "episode query"], way: int) -> Int[np.ndarray, "episode query"]:
-        return np.where(surprise_nats > self.threshold_nats(way), Action.WRITE, Action.MERGE)
+        return np.where(surprise_nats > self.threshold_nats(way), int(Action.WRITE), int(Action.MERGE))
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class WriteAll:
         return 0.0
 
     def decide(self, surprise_nats: Float[np.ndarray, "episode query"], way: int) -> Int[np.ndarray, "episode query"]:
-        return np.full(surprise_nats.shape, Action.WRITE)
+        return np.full(surprise_nats.shape, int(Action.WRITE))
 
 
 @dataclass(frozen=True)
@@ -81,4 +81,4 @@ class WriteNothing:
         return math.inf
 
     def decide(self, surprise_nats: Float[np.ndarray, "episode query"], way: int) -> Int[np.ndarray, "episode query"]:
-        return np.full(surprise_nats.shape, Action.IGNORE)
+        return np.full(surprise_nats.shape, int(Action.IGNORE))

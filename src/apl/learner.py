@@ -166,14 +166,15 @@ class Learner:
         surprise_nats, truth = self.networks.array(surprise), self.networks.array(y)
         action = self.controller.decide(surprise_nats, among or prediction.way)
         if required is not None:
-            action = np.where(required, Action.WRITE, action)
-        merged = np.where(action == Action.MERGE, prediction.neighbours.nearest_of(truth), -1)
-        chosen = (action != Action.IGNORE) & (merged < 0)
+            action = np.where(required, int(Action.WRITE), action)
         self.reading.learn(memory, prediction, truth)
         rows = self.key_columns(self.networks.array(prediction.embedding))
-        if (merged >= 0).any():
+        row = merged = np.full(action.shape, -1)
+        merging = action == int(Action.MERGE)
+        if merging.any():
+            merged = np.where(merging, prediction.neighbours.nearest_of(truth), -1)
             memory.merge(rows, merged, details)
-        row = np.full(chosen.shape, -1)
+        chosen = (action != int(Action.IGNORE)) & (merged < 0)
         if chosen.any():
             row = memory.write({**rows, LABEL: truth}, chosen, details, surprise_nats)
         return Observation(prediction, surprise, row, merged)

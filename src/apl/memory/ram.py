@@ -149,13 +149,12 @@ class RamMemory:
         self._check_places(at)
         self._check_cells({key: rows[key] for key in self.keys}, at, chosen, "merged")
         for query, episode in zip(*chosen.T.nonzero(), strict=True):
-            place = int(at[episode, query])
-            self._merge_one(
-                int(episode), slice(place, place + 1), {key: rows[key][episode, query] for key in self.keys}
-            )
+            example = {key: rows[key][episode, query] for key in self.keys}
+            self.merge_one(int(episode), int(at[episode, query]), example)
 
-    def _merge_one(self, episode: int, place: slice, example: Mapping[str, Float[np.ndarray, " embed"]]) -> None:
-        """`place`: of a single row."""
+    def merge_one(self, episode: int, row: int, example: Mapping[str, Float[np.ndarray, " embed"]]) -> None:
+        """`merge` of one example, whose row exists and whose keys are known to be finite."""
+        place = slice(row, row + 1)
         counts, label = self._columns[COUNT][episode, place], self._columns[LABEL][episode, place]
         for key, new in example.items():
             mean = self._columns[key][episode, place]

@@ -135,16 +135,15 @@ class StoredMemory:
 
     def merge(self, rows: Rows, at: Int[np.ndarray, "episode query"], details: Sequence[Details] | None = None) -> None:
         for query in (at[0] >= 0).nonzero()[0].tolist():
-            id, key = int(at[0, query]), rows[KEY][:, query : query + 1]
-            self.ram.merge({KEY: key}, np.array([[self._at(id)]]))
+            id, key = int(at[0, query]), rows[KEY][0, query]
+            self.ram.merge_one(0, self._at(id), {KEY: key})
             source = None if details is None else details[query].source
-            share = SourceShare(source, key[0, 0].astype(np.float64), 1)
             if id in self._staged:
-                self._staged[id].shares.append(share)
+                self._staged[id].shares.append(SourceShare(source, key.astype(np.float64), 1))
             else:
                 named = self._changed.setdefault(id, [])
                 if source is not None:
-                    named.append(share)
+                    named.append(SourceShare(source, key.astype(np.float64), 1))
 
     def update(self, rows: Rows, at: Int[np.ndarray, "episode query"]) -> None:
         """Overwrite key, label or count at once, without staging."""
