@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.functional_serializers import PlainSerializer
 
 from apl.classifier import answers
-from apl.classifier.answers import Explanation, Probabilities, ReaderOpinion, RecalledRow
+from apl.classifier.answers import Explanation, Probabilities, ReaderOpinion
 from apl.store import Label
 
 INFINITE_NATS = 1e6
@@ -62,8 +62,20 @@ class Predictions(Answered):
     answers: list[Prediction]
 
 
+class Neighbour(Answered):
+    """One row behind an answer."""
+
+    row: int
+    label: str | int
+    distance: float
+    weight: float = Field(description="The rows of a class share its probability.")
+    source: str | None
+    examples: int = Field(description="Number of examples that the row is the mean of.")
+
+
 class Explained(Prediction):
-    neighbours: list[RecalledRow] = Field(description="The rows behind the answer, nearest first.")
+    why: str = Field(description="One sentence.")
+    neighbours: list[Neighbour] = Field(description="The rows behind the answer, nearest first.")
     readers: list[ReaderOpinion] = Field(description="The readers of an ensemble; empty without one.")
     texts: list[str] | None = Field(description="The neighbours' sentences, where sentences are served.")
 
@@ -71,7 +83,8 @@ class Explained(Prediction):
     def explained(found: Explanation, top: int, texts: list[str] | None) -> Explained:
         return Explained(
             **vars(Prediction.of(found.probabilities, top)),
-            neighbours=list(found.neighbours),
+            why=found.why,
+            neighbours=[Neighbour.model_validate(row.to_dict()) for row in found.neighbours],
             readers=list(found.readers),
             texts=texts,
         )
