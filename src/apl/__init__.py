@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from apl.classifier.answers import Explanation, Probabilities, Receipt
+    from apl.classifier.label_sets import LabelSet
     from apl.classifier.online import OnlineClassifier
     from apl.client import AsyncClient, Client, ServiceError
     from apl.config import LearnerConfig
@@ -41,6 +42,7 @@ _HOME = {
     "Receipt": "apl.classifier.answers",
     "Probabilities": "apl.classifier.answers",
     "Explanation": "apl.classifier.answers",
+    "LabelSet": "apl.classifier.label_sets",
     "Learner": "apl.learner",
     "LearnerConfig": "apl.learner",
     "Memory": "apl.memory",
@@ -52,6 +54,7 @@ __all__ = [
     "AsyncClient",
     "Client",
     "Explanation",
+    "LabelSet",
     "Learner",
     "LearnerConfig",
     "Memory",

@@ -27,6 +27,7 @@ from apl.classifier.estimator import not_fitted
 from apl.classifier.inputs import Examples
 from apl.classifier.interleave import interleaved
 from apl.classifier.keeping import MemoryKeeping
+from apl.classifier.label_sets import LabelSet, check_coverage, label_sets
 from apl.classifier.labels import label_array, plain_labels
 from apl.classifier.opened import Opened
 from apl.learner import Learner
@@ -158,6 +159,23 @@ class OnlineClassifier(MemoryKeeping):
         embedding = opened.embed(example)
         with opened.current(asking=True):
             return opened.probabilities(opened.predict(embedding))[0]
+
+    def predict_set(self, x: Any, coverage: float = 0.9) -> LabelSet:
+        """The labels that contain the true one with this frequency, judged by how past examples were predicted.
+
+        Conformal and adaptive: the frequency holds in the long run, also when the stream changes. Before there are enough
+        examples to tell, the set holds every label and `.new` is True.
+
+        >>> clf = OnlineClassifier()
+        >>> _ = clf.learn_many([[0, 0], [5, 5]], ["low", "high"])
+        >>> clf.predict_set([0.2, 0.4])
+        LabelSet(labels=('low', 'high'), new=True, coverage=0.9, examples=1)
+        """
+        coverage, example = check_coverage(coverage), self._one(x)
+        opened = self._open(example)
+        embedding = opened.embed(example)
+        with opened.current(asking=True):
+            return label_sets(opened, opened.predict(embedding), coverage)[0]
 
     def explain(self, x: Any) -> Explanation:
         """The neighbours that made the answer, and the readers that share it."""

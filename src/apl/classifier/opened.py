@@ -158,11 +158,12 @@ class Opened:
         among = max(2, known + new_label)
         [predicted] = self.best(prediction)
         probability_new = float(self.probability_of_new(prediction)[0])
+        truth = known if number is None else number
         evicted = len(memory.evicted)
         seen = self.learner.learn(
             memory,
             prediction,
-            np.array([[known if number is None else number]]),
+            np.array([[truth]]),
             among=among,
             # The first example of a class is written whatever its surprise.
             required=np.ones((1, 1), bool) if new_label else None,
@@ -173,6 +174,9 @@ class Opened:
             if outdated is not None:
                 memory.outdate(outdated.label, outdated.newest)
         surprise, row, merged_into = float(seen.surprise_nats[0, 0]), int(seen.row[0, 0]), int(seen.merged_into[0, 0])
+        if known:
+            score = -float(self.learner.networks.array(prediction.log_probs)[0, 0, truth])
+            memory.history = memory.history.after(score, surprise, label)
         return Receipt(
             label=label,
             surprise_nats=surprise,

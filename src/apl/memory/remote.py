@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from apl.config import Metric
+from apl.memory.history import History, with_history, without_history
 from apl.memory.names import Budget, ClassNames
 from apl.memory.protocol import COUNT, LABEL, ClassTotals, Neighbours, ReadingState, Rows, merged_mean
 from apl.memory.stored import KEY, LOST, STATE_SETTING, Details, MakeState
@@ -104,6 +105,8 @@ class RemoteMemory:
         self.sources: dict[int, str] = {}
         """Of the rows that were recalled last."""
         self.generation = LOST
+        self.history = History()
+        """How the latest examples were predicted, here or by the process that committed last."""
         self._kept_state: ReadingState | None = None
         self._sample: Snapshot | None = None
         self._new_state = new_state
@@ -267,10 +270,10 @@ class RemoteMemory:
     def commit(self, settings: Mapping[str, Any] | None = None, receipts: Mapping[str, Any] | None = None) -> None:
         """Write what was staged, settings and receipts with it: all of it or nothing."""
         settings = dict(settings or {})
-        if self.state is not None and self.state is not self._kept_state:
-            settings[STATE_SETTING] = self.state.to_dict()
-        if not (self._staged or self.evicted or self._merges or settings or receipts):
+        learnt = self.state is not None and self.state is not self._kept_state
+        if not (self._staged or self.evicted or self._merges or settings or receipts or learnt):
             return
+        settings[STATE_SETTING] = with_history(None if self.state is None else self.state.to_dict(), self.history)
         rows, dropped = [staged.new_row() for staged in self._staged.values()], self.evicted
         merges, seen = list(self._merges.values()), self.generation
         # Whether or not it succeeds: what was not acknowledged has never been.
@@ -330,7 +333,8 @@ class RemoteMemory:
         self.generation = totals.generation
         self.version += 1
         self._sample = None
-        self.state = self._kept_state = self._new_state(self.store.setting(STATE_SETTING))
+        kept, self.history = without_history(self.store.setting(STATE_SETTING))
+        self.state = self._kept_state = self._new_state(kept)
 
     def _number(self, label: Label) -> int:
         number = self.names.add(label)

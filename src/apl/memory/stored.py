@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 
 from apl.config import Metric
 from apl.memory.eviction import Eviction
+from apl.memory.history import History, with_history, without_history
 from apl.memory.names import Budget, ClassNames, position
 from apl.memory.protocol import COUNT, LABEL, ClassTotals, Column, Neighbours, ReadingState, Rows
 from apl.memory.ram import RamMemory
@@ -22,7 +23,7 @@ from apl.store import Forgotten, Label, NewRow, RowUpdate, SourceShare, Store
 from apl.store.sources import by_source, kept_shares
 
 STATE_SETTING = "readers"
-"""Under this name a store keeps what a reading has learnt about the memory."""
+"""Under this name a store keeps what a reading has learnt about the memory, and the memory's history."""
 KEY, ID = "embedding", "id"
 LOST = -1
 """The generation of a copy that could not be filled."""
@@ -72,7 +73,9 @@ class StoredMemory:
         self.budget = budget or Budget()
         self.numbered = numbered
         self.state: ReadingState | None = None
-        self._kept_state: ReadingState | None = None
+        self.history = History()
+        """How the latest examples were predicted."""
+        self._kept: tuple[ReadingState | None, History] = (None, self.history)
         self._new_state = new_state
         self._loads = 0
         self.reload()
@@ -256,10 +259,10 @@ class StoredMemory:
     def commit(self, settings: Mapping[str, Any] | None = None, receipts: Mapping[str, Any] | None = None) -> None:
         """Write what was staged, settings and receipts with it: all of it or nothing."""
         settings = dict(settings or {})
-        if self.keep_state and self.state is not None and self.state is not self._kept_state:
-            settings[STATE_SETTING] = self.state.to_dict()
-        if not (self._staged or self.evicted or self._changed or settings or receipts):
+        if not (self._staged or self.evicted or self._changed or settings or receipts or self._state_changed):
             return
+        if self.keep_state:
+            settings[STATE_SETTING] = self._state_to_keep()
         try:
             add = [self._new_row(id, staged) for id, staged in self._staged.items()]
             update = [self._row_update(id, shares) for id, shares in self._changed.items()]
@@ -269,13 +272,22 @@ class StoredMemory:
             raise
         self._clear_staged()
         if self.keep_state:
-            self._kept_state = self.state
+            self._kept = (self.state, self.history)
 
     def save_state(self) -> None:
-        """Write what the reading has learnt, if that has not been done."""
-        if self.state is not None and self.state is not self._kept_state and not self.store.read_only:
-            self.store.update_settings({STATE_SETTING: self.state.to_dict()})
-            self._kept_state = self.state
+        """Write what the reading has learnt and the history, if that has not been done."""
+        changed = self.state is not self._kept[0] or self.history is not self._kept[1]
+        if changed and not self.store.read_only:
+            self.store.update_settings({STATE_SETTING: self._state_to_keep()})
+            self._kept = (self.state, self.history)
+
+    @property
+    def _state_changed(self) -> bool:
+        """True if the reading has learnt something that has to be written. A history alone waits for the next write."""
+        return self.keep_state and self.state is not None and self.state is not self._kept[0]
+
+    def _state_to_keep(self) -> dict[str, Any]:
+        return with_history(None if self.state is None else self.state.to_dict(), self.history)
 
     # --- forgetting -------------------------------------------------------------------------------
 
@@ -401,4 +413,6 @@ class StoredMemory:
         """Stored rows that `commit` will remove, to make room."""
 
     def _restore_state(self) -> None:
-        self.state = self._kept_state = self._new_state(self.store.setting(STATE_SETTING))
+        kept, self.history = without_history(self.store.setting(STATE_SETTING))
+        self.state = self._new_state(kept)
+        self._kept = (self.state, self.history)

@@ -1,0 +1,130 @@
+"""How the latest examples of a memory were predicted before their labels were known, and what follows for sets of labels.
+
+Sets are conformal: a label belongs to the set if its surprise is at most a quantile of the surprises that the true labels had.
+Examples of a stream are not exchangeable, so the level of the quantile follows the misses (adaptive conformal inference, Gibbs
+and Candès, 2021): it widens after a miss, and narrows a little after a hit. It is followed at several levels at once, so that
+any coverage can be asked for later.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from apl.store import Label
+from apl.store.rows import label_text
+
+KEPT = 500
+"""Examples that a history holds; the oldest go."""
+LEVELS = np.array([0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75])
+"""Shares of misses that are followed."""
+STEP = 0.02
+"""How far one example moves a level."""
+MOST_NATS = 100.0
+"""Larger surprises are recorded as this."""
+HISTORY = "history"
+"""The entry of a memory's state that holds its history."""
+
+
+@dataclass(frozen=True)
+class History:
+    """The latest examples of a memory, oldest first. A value: one more example makes another history."""
+
+    score: Float[np.ndarray, " example"] = field(default_factory=lambda: np.zeros(0, "<f4"))
+    """-ln p(label), where a label never seen before counts as the class of everything new."""
+    surprise_nats: Float[np.ndarray, " example"] = field(default_factory=lambda: np.zeros(0, "<f4"))
+    """The surprise that decided whether the example was written."""
+    label: np.ndarray = field(default_factory=lambda: np.zeros(0, "<u4"))
+    """Checksums of the labels: a name that is forgotten must not stay here."""
+    shift: Float[np.ndarray, " level"] = field(default_factory=lambda: np.zeros(len(LEVELS)))
+    """What each of `LEVELS` has moved by."""
+    seen: int = 0
+    """Examples in all."""
+
+    def __len__(self) -> int:
+        return len(self.score)
+
+    def after(self, score: float, surprise_nats: float, label: Label) -> History:
+        """The history after one more example."""
+        score, surprise_nats = min(float(score), MOST_NATS), min(float(surprise_nats), MOST_NATS)
+        missed = np.float32(score) > self._quantiles(LEVELS + self.shift)
+        # A set of everything says nothing about its level.
+        enough = (len(self) + 1) * LEVELS >= 1
+        return History(
+            np.append(self.score[-KEPT + 1 :], np.float32(score)),
+            np.append(self.surprise_nats[-KEPT + 1 :], np.float32(surprise_nats)),
+            np.append(self.label[-KEPT + 1 :], np.uint32(checksum(label))),
+            self.shift + STEP * enough * (LEVELS - missed),
+            self.seen + 1,
+        )
+
+    def threshold_nats(self, coverage: float) -> float:
+        """The largest score of a label within the set of this coverage. Infinite if there are too few examples to tell."""
+        level = 1 - coverage
+        return float(self._quantiles(np.array([level + np.interp(level, LEVELS, self.shift)]))[0])
+
+    def _quantiles(self, missed: Float[np.ndarray, " level"]) -> Float[np.ndarray, " level"]:
+        """The scores that these shares of new examples exceed."""
+        number = len(self.score)
+        padded = np.empty(number + 2, np.float32)
+        padded[0], padded[-1] = -np.inf, np.inf
+        padded[1:-1] = np.sort(self.score)
+        # Rounding must not turn a rank of 9 into one of 10.
+        rank = np.ceil((number + 1) * (1 - missed) - 1e-9)
+        quantiles: np.ndarray = padded[np.clip(rank, 0, number + 1).astype(np.int64)]
+        return quantiles
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "score": _text(self.score),
+            "surprise": _text(self.surprise_nats),
+            "label": _text(self.label),
+            "shift": self.shift.tolist(),
+            "seen": self.seen,
+        }
+
+    @staticmethod
+    def read(kept: Any) -> History:
+        """As a memory keeps it. A damaged history is no reason to refuse a memory: it starts over."""
+        try:
+            score, surprise = _array(kept["score"], "<f4"), _array(kept["surprise"], "<f4")
+            label, shift = _array(kept["label"], "<u4"), np.array(kept["shift"], np.float64)
+            seen = int(kept["seen"])
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
+            return History()
+        numbers = np.concatenate([score, surprise])
+        usable = len(score) == len(surprise) == len(label) <= min(KEPT, seen) and shift.shape == LEVELS.shape
+        if not usable or not (np.isfinite(numbers).all() and np.isfinite(shift).all()):
+            return History()
+        return History(score, surprise, label, shift, seen)
+
+
+def checksum(label: Label) -> int:
+    return zlib.crc32(label_text(label).encode())
+
+
+def with_history(state: Mapping[str, Any] | None, history: History) -> dict[str, Any]:
+    """What a store keeps: what the reading has learnt, and the history."""
+    return {**(state or {}), HISTORY: history.to_dict()}
+
+
+def without_history(kept: Any) -> tuple[Any, History]:
+    """The two parts of what a store keeps."""
+    if not isinstance(kept, dict) or HISTORY not in kept:
+        return kept, History()
+    rest = {name: value for name, value in kept.items() if name != HISTORY}
+    return rest or None, History.read(kept[HISTORY])
+
+
+def _text(numbers: np.ndarray) -> str:
+    return base64.b64encode(numbers.tobytes()).decode()
+
+
+def _array(text: str, dtype: str) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(text, validate=True), dtype)
