@@ -170,7 +170,7 @@ CELLS = st.one_of(
 )
 
 
-SETTINGS = ["service curve", "classifier", "distance unit", "merged memories", "unknown"]
+SETTINGS = ["service curve", "classifier", "distance unit", "merged memories", "readers", "ensemble", "unknown"]
 SETTING_CELLS = st.one_of(
     CELLS,
     st.just({}),
@@ -201,7 +201,7 @@ def damaged(draw: st.DrawFn, archive: bytes) -> bytes:
             name = draw(st.sampled_from(sorted(arrays)))
             arrays[name] = arrays[name].reshape(-1)[: draw(st.integers(0, 2))].astype(draw(st.sampled_from("fbd")))
         case "setting":
-            name = draw(st.sampled_from(SETTINGS))
+            name = draw(st.sampled_from([*sorted(description["settings"]), *SETTINGS]))
             found = description["settings"].get(name)
             inner = sorted(found) if isinstance(found, dict) and found else None
             if inner and draw(st.booleans()):

@@ -22,6 +22,7 @@ from apl.classifier.opening import open_classifier
 from apl.encoders import FrozenEncoder, open_encoder, plugged_encoder
 from apl.encoders.trained import trained_encoder
 from apl.learner import Learner
+from apl.memory.stored import STATE_SETTING
 from apl.pictures.drawings import from_png
 from apl.store import Label, NewRow, RowUpdate, Store, StoreError, find_memory
 from apl.store.transfer import Copied, Exported, import_memory, save_copy
@@ -143,7 +144,11 @@ class MemoryKeeping(Estimator):
 
     def import_memory(self, exported: Exported) -> Copied:
         """Copy an exported memory (`apl.store.transfer.read_exported`) into this one. Rows it has already are left out."""
-        with self._open().current() as memory:
+        opened = self._open()
+        if (kept := exported.settings.get(STATE_SETTING)) is not None:
+            # Refused before anything is written, if it could not be read back.
+            opened.learner.reading.new_state(1, opened.learner.networks.width, kept)
+        with opened.current() as memory:
             try:
                 return import_memory(exported, memory.store)
             finally:
