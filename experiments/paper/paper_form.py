@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from apl.checkpoint import is_named
+from apl.checkpoint import find_model, is_named, read_description
 from apl.controller import SurpriseController
 from apl.data.mnist import load_mnist
 from apl.encoder import embed_all
@@ -35,7 +35,7 @@ RATIOS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5)
 
 
 def reproduce(quick: bool = False) -> None:
-    rows = load_rows(NAME, quick)
+    rows = [row | origin(row["checkpoint"]) for row in load_rows(NAME, quick)]
     done = {(row["measure"], row["checkpoint"], row["way"]) for row in rows}
     for measure, (function, way, trained_way) in MEASURES.items():
         model = MODELS[trained_way]
@@ -46,12 +46,22 @@ def reproduce(quick: bool = False) -> None:
             for figures in function(learner, data, way, 4 if quick else EPISODES):
                 rows.append(described(measure, model, learner, data, way, figures))
             save_rows(NAME, rows, quick)
+    save_rows(NAME, rows, quick)
 
 
 def place_of(model: str) -> str | None:
     """Its name if it is in the repository, else its directory in runs/; None if it is in neither."""
     trained = Path("runs") / model / "model"
     return model if is_named(model) else str(trained) if (trained / "model.json").is_file() else None
+
+
+def origin(model: str) -> Row:
+    """How weights that are not in the repository were made."""
+    place = place_of(model)
+    if place is None or is_named(model):
+        return {}
+    provenance = read_description(find_model(place))["provenance"]
+    return {"trained": {name: provenance[name] for name in ("trained_as", "steps", "seconds", "commit", "validation")}}
 
 
 def described(measure: str, model: str, learner: Learner, data: Embedded, way: int, figures: Row) -> Row:
@@ -70,6 +80,7 @@ def described(measure: str, model: str, learner: Learner, data: Embedded, way: i
         "k": config.k,
         "way": way,
         "seed": SEED,
+        **origin(model),
         **figures,
     }
 
