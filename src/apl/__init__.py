@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from apl.classifier.answers import Explanation, Probabilities, Receipt
     from apl.classifier.label_sets import LabelSet
     from apl.classifier.online import OnlineClassifier
+    from apl.classifier.review import Suspect
     from apl.client import AsyncClient, Client, ServiceError
     from apl.config import LearnerConfig
     from apl.learner import Learner
@@ -45,6 +46,7 @@ _HOME = {
     "LabelSet": "apl.classifier.label_sets",
     "Learner": "apl.learner",
     "LearnerConfig": "apl.learner",
+    "Suspect": "apl.classifier.review",
     "Memory": "apl.memory",
     "Neighbours": "apl.memory",
     "open_store": "apl.store",
@@ -63,6 +65,7 @@ __all__ = [
     "Probabilities",
     "Receipt",
     "ServiceError",
+    "Suspect",
     "open_store",
 ]
 

@@ -19,6 +19,7 @@ from apl.classifier.inputs import Examples, InputReader, Pictures
 from apl.classifier.labels import plain_labels
 from apl.classifier.opened import Opened
 from apl.classifier.opening import open_classifier
+from apl.classifier.review import Suspect, relabel, review
 from apl.encoders import FrozenEncoder, open_encoder, plugged_encoder
 from apl.encoders.trained import trained_encoder
 from apl.learner import Learner
@@ -89,6 +90,40 @@ class MemoryKeeping(Estimator):
             ids = [int(row)] if row is not None else memory.ids_of(plain_labels([label])[0])
             return Forgotten(memory.forget(ids))
 
+    def review(self, *, everything: bool = False) -> list[Suspect]:
+        """Rows whose label looks wrong, the most suspicious first: the other rows make another label more probable. Of a
+        merged row, one answer per source. With `everything`, all rows but those that are alone in their class.
+
+        >>> from apl import OnlineClassifier
+        >>> clf = OnlineClassifier()
+        >>> _ = clf.learn_many([[n % 2, n / 40] for n in range(40)], ["even", "odd"] * 20)
+        >>> mistake = clf.learn_one([0, 0.51], "odd")
+        >>> suspect = clf.review()[0]
+        >>> suspect.row == mistake.row, suspect.suggested
+        (True, 'even')
+        >>> _ = clf.relabel(suspect.row, suspect.suggested)
+        >>> clf.review()
+        []
+        """
+        opened = self._known()
+        if opened is None:
+            return []
+        with opened.current():
+            return review(opened, everything)
+
+    def relabel(self, row: int, label: Any, *, source: str | None = None) -> int:
+        """Give a row another label, in one transaction. With `source`, only what came from there: if others share the row, they
+        keep it, and the examples of the source become a row of their own. Returns the row that has the label then. A row that
+        has it already stays as it is."""
+        if isinstance(row, bool) or not isinstance(row, Integral):
+            raise TypeError(f"a row is named by its number, got {row!r}")
+        [to] = plain_labels([label])
+        with self._open().current() as memory:
+            memory.save_state()
+            found = relabel(memory.store, int(row), to, source)
+            memory.reload()
+        return found
+
     def rename(self, label: Any, to: Any) -> list[int]:
         """Give a class another name. If there is a class of that name, the two become one. Returns the rows of `label`."""
         label, to = plain_labels([label, to])
@@ -96,6 +131,7 @@ class MemoryKeeping(Estimator):
             ids = memory.ids_of(label)
             if not ids:
                 raise KeyError(f"there is no class {label!r}")
+            memory.save_state()
             memory.store.replace((), (), update=[RowUpdate(id, label=to) for id in ids])
             memory.reload()
         return ids
