@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from apl.classifier.label_sets import LabelSet
     from apl.classifier.online import OnlineClassifier
     from apl.classifier.review import Suspect
+    from apl.classifier.suggest import Suggestion
     from apl.client import AsyncClient, Client, ServiceError
     from apl.config import LearnerConfig
     from apl.learner import Learner
@@ -46,6 +47,7 @@ _HOME = {
     "LabelSet": "apl.classifier.label_sets",
     "Learner": "apl.learner",
     "LearnerConfig": "apl.learner",
+    "Suggestion": "apl.classifier.suggest",
     "Suspect": "apl.classifier.review",
     "Memory": "apl.memory",
     "Neighbours": "apl.memory",
@@ -65,6 +67,7 @@ __all__ = [
     "Probabilities",
     "Receipt",
     "ServiceError",
+    "Suggestion",
     "Suspect",
     "open_store",
 ]

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from apl.classifier.answers import Explanation, Probabilities, Receipt
-from apl.classifier.configuration import Configuration, check_new_above
+from apl.classifier.configuration import Configuration, check_new_above, check_whole
 from apl.classifier.embedded import Embedded
 from apl.classifier.estimator import not_fitted
 from apl.classifier.inputs import Examples
@@ -30,6 +30,7 @@ from apl.classifier.keeping import MemoryKeeping
 from apl.classifier.label_sets import LabelSet, check_coverage, label_sets
 from apl.classifier.labels import label_array, plain_labels
 from apl.classifier.opened import Opened
+from apl.classifier.suggest import Suggestion, suggest
 from apl.learner import Learner
 from apl.pictures.drawings import Ink
 from apl.store import Label, StoreError
@@ -282,6 +283,24 @@ class OnlineClassifier(MemoryKeeping):
         with self._asked(X) as (opened, embeddings):
             new = [opened.probability_of_new(prediction) for prediction in opened.predictions(embeddings)]
             return np.concatenate([np.zeros(0), *new])
+
+    def suggest(self, pool: Any, n: int = 20) -> list[Suggestion]:
+        """The examples of a pool that are most worth a label, best first, each with the reason. Nothing is learnt.
+
+        >>> clf = OnlineClassifier()
+        >>> _ = clf.learn_many([[0, 0], [0, 1], [5, 5], [5, 6]], ["low", "low", "high", "high"])
+        >>> pool = [[0, 0.5], [0.1, 0.5], [50, -50], [5, 5.5]]
+        >>> clf.suggest(pool, 1)[0].index
+        2
+        """
+        check_whole("n", n)
+        if not len(pool):
+            return []
+        examples = self._many(pool)
+        opened = self._open(examples)
+        embeddings = opened.embed(examples)
+        with opened.current(asking=True):
+            return suggest(opened, embeddings, n)
 
     @property
     def classes_(self) -> np.ndarray:
