@@ -48,8 +48,8 @@ $(EXPERIMENTS): .venv/.ready-test
 # One process per core and one thread per process: torch's threads would wait for each other.
 # A Milvus server starves beside the other tests, so those that need one come last and alone.
 test: .venv/.ready-test
-	.venv/bin/ruff check src tests experiments
-	.venv/bin/ruff format --check src tests experiments
+	.venv/bin/ruff check src tests experiments examples
+	.venv/bin/ruff format --check src tests experiments examples
 	.venv/bin/lint-imports
 	.venv/bin/mypy
 	OMP_NUM_THREADS=1 .venv/bin/python -m pytest --numprocesses auto --dist loadgroup -m "not milvus"
