@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from apl.classifier.answers import Explanation, Probabilities, Receipt
+    from apl.classifier.drift import DriftReport
     from apl.classifier.label_sets import LabelSet
     from apl.classifier.online import OnlineClassifier
     from apl.classifier.review import Suspect
@@ -44,6 +45,7 @@ _HOME = {
     "Receipt": "apl.classifier.answers",
     "Probabilities": "apl.classifier.answers",
     "Explanation": "apl.classifier.answers",
+    "DriftReport": "apl.classifier.drift",
     "LabelSet": "apl.classifier.label_sets",
     "Learner": "apl.learner",
     "LearnerConfig": "apl.learner",
@@ -57,6 +59,7 @@ _HOME = {
 __all__ = [
     "AsyncClient",
     "Client",
+    "DriftReport",
     "Explanation",
     "LabelSet",
     "Learner",

@@ -13,6 +13,7 @@ import numpy as np
 
 from apl.classifier.answers import Forgotten
 from apl.classifier.configuration import Configuration, UnknownWidth
+from apl.classifier.drift import DriftReport, drift_report
 from apl.classifier.embedded import Embedded
 from apl.classifier.estimator import Estimator
 from apl.classifier.inputs import Examples, InputReader, Pictures
@@ -23,6 +24,7 @@ from apl.classifier.review import Suspect, relabel, review
 from apl.encoders import FrozenEncoder, open_encoder, plugged_encoder
 from apl.encoders.trained import trained_encoder
 from apl.learner import Learner
+from apl.memory.history import History
 from apl.memory.stored import STATE_SETTING
 from apl.pictures.drawings import from_png
 from apl.store import Label, NewRow, RowUpdate, Store, StoreError, find_memory
@@ -110,6 +112,15 @@ class MemoryKeeping(Estimator):
             return []
         with opened.current():
             return review(opened, everything)
+
+    def drift(self) -> DriftReport:
+        """Whether surprise has risen over the latest examples (500 at most), since when, and with which classes. Needs river:
+        `pip install 'apl-memory[drift]'`."""
+        opened = self._known()
+        if opened is None:
+            return drift_report(History(), [])
+        with opened.current() as memory:
+            return drift_report(memory.history, memory.classes)
 
     def relabel(self, row: int, label: Any, *, source: str | None = None) -> int:
         """Give a row another label, in one transaction. With `source`, only what came from there: if others share the row, they
