@@ -27,7 +27,8 @@ import numpy as np  # noqa: E402
 
 # Now, because a fork that has become nobody may not read the library's files any more.
 import apl.store.sqlite  # noqa: E402, F401
-from apl.store import NewRow, StoreError, open_store  # noqa: E402
+from apl.store import NewRow, StoreError, backup_memories, open_store  # noqa: E402
+from apl.store.transfer import export_memory, import_memory, merge_memories, save_copy  # noqa: E402
 
 WIDTH = 8
 
@@ -57,6 +58,27 @@ def write_forever(path: str, seed: int) -> None:
                 ids = store.append(batch(label, size), settings={"last": label})
                 say("appended", label, ids)
             mine.append((label, ids))
+
+
+def copy_forever(folder: str, seed: int) -> None:
+    """Save, back up, export, import and merge a memory that grows; each copy is acknowledged with its number of rows."""
+    place = Path(folder)
+    options = {"fingerprint": "e", "width": WIDTH, "timeout": 10.0}
+    with open_store(place / "m.apl", **options) as store:
+        for number in range(10**9):
+            store.append(batch(f"{seed}-{number}", 3))
+            rows = store.count()
+            save_copy(store, place / "saved.apl", "default")
+            say("saved.apl", rows)
+            backup_memories(place / "m.apl", place / f"backup-{seed}-{number}.apl")
+            say(f"backup-{seed}-{number}.apl", rows)
+            export_memory(store, place / f"out-{seed}-{number}.zip")
+            with open_store(place / "imported.apl", **options) as imported:
+                import_memory(place / f"out-{seed}-{number}.zip", imported)
+            say("imported.apl", rows)
+            with open_store(place / "merged.apl", **options) as merged:
+                merge_memories(store, merged)
+            say("merged.apl", rows)
 
 
 def hold(path: str) -> None:
@@ -165,7 +187,7 @@ def make_many(folder: str, number: int, rounds: int) -> None:
 SCENARIOS: dict[str, Callable[..., None]] = {
     scenario.__name__: scenario
     for scenario in (
-        *(write_forever, write_two_forever, hold, fill_the_disk, as_nobody, read_as_nobody),
+        *(write_forever, write_two_forever, copy_forever, hold, fill_the_disk, as_nobody, read_as_nobody),
         *(fork_and_close, make_many),
     )
 }

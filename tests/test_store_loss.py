@@ -25,9 +25,10 @@ from apl.store import (
     open_store,
     sqlite_file,
 )
-from apl.store.transfer import verify
+from apl.store.transfer import read_exported, verify
 
 KILLS = int(os.environ.get("APL_KILLS", "100"))
+COPY_KILLS = KILLS // 5
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +71,23 @@ def test_kill_9_under_two_memories_a_lister_and_a_reader_loses_nothing_acknowled
                     assert expected.items() <= labels.items(), f"lost after kill {kill}"
                     assert verify(store) == []
     assert len(acknowledged["one"]) > KILLS
+
+
+def test_kill_9_during_copies_leaves_whole_copies_or_none(tmp_path: Path, victims: Victims) -> None:
+    chance = random.Random(2)
+    acknowledged: dict[str, int] = {}
+    for kill in range(COPY_KILLS):
+        pid = victims.start("copy_forever", str(tmp_path), kill)
+        time.sleep(0.4 * chance.random())
+        os.kill(pid, signal.SIGKILL)
+        acknowledged |= dict(victims.rest())
+        for path in tmp_path.glob("[!.]*.apl"):
+            with open_store(path) as store:
+                assert verify(store) == [] and store.count() % 3 == 0, f"{path.name} is cut after kill {kill}"
+                assert store.count() >= acknowledged.get(path.name, 0), f"{path.name} has lost rows after kill {kill}"
+        for path in tmp_path.glob("*.zip"):
+            assert len(read_exported(path).rows) % 3 == 0
+    assert len(acknowledged) > 3
 
 
 def test_another_memory_of_the_same_file_does_not_drop_the_locks_of_the_first(path: Path, victims: Victims) -> None:

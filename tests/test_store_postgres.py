@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -192,18 +196,57 @@ def test_an_error_of_one_request_is_not_the_server_being_away(postgres_url: str)
         assert len(store.append(rows(1))) == 1
 
 
-def test_a_lesson_takes_few_round_trips(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    trips = []
-    send = psycopg.Pipeline.sync
-    monkeypatch.setattr(psycopg.Pipeline, "sync", lambda self: (trips.append(1), send(self))[1])
-    with open_store(postgres_url, "trips", fingerprint="e", width=8, shared=True) as store:
+class Listener:
+    """Stands between a client and the server's socket, and notes who speaks."""
+
+    def __init__(self, socket_path: str, folder: Path) -> None:
+        self.said: list[str] = []
+        self._path = socket_path
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.bind(str(folder / Path(socket_path).name))
+        self._socket.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            client, server = self._socket.accept()[0], socket.socket(socket.AF_UNIX)
+            server.connect(self._path)
+            for name, source, target in (("client", client, server), ("server", server, client)):
+                threading.Thread(target=self._forward, args=(name, source, target), daemon=True).start()
+
+    def _forward(self, name: str, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while content := source.recv(65536):
+                self.said.append(name)
+                target.sendall(content)
+            target.shutdown(socket.SHUT_WR)
+
+    def trips(self) -> int:
+        """How often the server answered after the client spoke, since the last call."""
+        found = sum(pair == ("client", "server") for pair in itertools.pairwise(self.said))
+        self.said.clear()
+        return found
+
+
+def test_a_lesson_takes_few_round_trips(postgres_url: str, tmp_path: Path) -> None:
+    folder = postgres_url.partition("host=")[2]
+    (path,) = [path for path in Path(folder).glob(".s.PGSQL.*") if path.suffix != ".lock"]
+    listener = Listener(str(path), tmp_path)
+    url = postgres_url.replace(f"host={folder}", f"host={tmp_path}")
+    with open_store(url, "trips", fingerprint="e", width=8, shared=True) as store:
         (id,) = store.append(rows(1))
-        before = store.totals()
-        key = np.ones(8, np.float32)
+        before, key = store.totals(), np.ones(8, np.float32)
+        # Statements are prepared on the server after a few repetitions.
+        for _ in range(8):
+            store.recall(key[None], 4)
+        listener.trips()
         found = store.recall(key[None], 4).rows(0)[0]
+        assert listener.trips() <= 1
         update = RowUpdate(id, key=key, count=2, seen_generation=found.generation)
         store.replace([], [], update=[update], settings={"readers": {"weight": 1}})
+        assert listener.trips() <= 3
         changed = store.totals(before.generation)
+        assert listener.trips() <= 1
         assert changed.state == {"weight": 1} and [total.examples for total in changed.classes] == [2]
 
 

@@ -205,6 +205,15 @@ class PostgresStore(SqlStore):
                 connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                 return ask(PostgresRun(connection))
 
+    def _ask(self, queries: Sequence[tuple[str, Sequence[object]]]) -> list[list[Any]]:
+        with self._session() as connection:
+            if len(queries) == 1:
+                return [connection.execute(*queries[0], binary=True).fetchall()]
+            # Answers are fetched after the pipeline has ended, which is one round trip for all.
+            with connection.pipeline():
+                answers = [connection.execute(*query, binary=True) for query in queries]
+            return [answer.fetchall() for answer in answers]
+
     @contextmanager
     def _writing(self, write: Write | None = None) -> Iterator[Run]:
         with self._session() as connection:
@@ -310,16 +319,15 @@ class PostgresStore(SqlStore):
     def _recall(self, keys: np.ndarray, k: int) -> tuple[list[list[Row]], int | None]:
         query = self._recall_query(k)
 
-        def ask(run: Run) -> tuple[list[list[Row]], int | None]:
-            if self.approximate:
-                run.execute("SELECT set_config('hnsw.ef_search', %s, false)", (str(min(1000, 40 + 2 * k)),))
-            # First: an answer may be newer than the generation it is said to be of, never older.
-            state = run.execute("SELECT generation FROM memories WHERE id = %s", (self._memory,))
-            answers = [run.execute(query, (key,)) for key in keys]
-            (generation,) = self._found(state.fetchone())
-            return [self._as_rows(answer.fetchall()) for answer in answers], generation
-
-        return self._read(ask, snapshot=False)
+        questions: list[tuple[str, Sequence[object]]] = [(query, (key,)) for key in keys]
+        if self.approximate:
+            width = str(min(1000, 40 + 2 * k))
+            questions.append(("SELECT set_config('hnsw.ef_search', %s, false)", (width,)))
+            questions = questions[-1:] + questions[:-1]
+        # The generation first: an answer may be newer than the generation it is said to be of, never older.
+        state, *answers = self._ask([self._state_query(), *questions])
+        generation = self._as_state(state[0] if state else None)[0]
+        return [self._as_rows(answer) for answer in answers[-len(keys) :]], generation
 
     def _has_index(self) -> bool:
         name = "apl." + index_name(self._memory, self.metric)

@@ -93,6 +93,10 @@ class SqlStore(Store):
         """The answer to questions. With `snapshot` they are about one state of the memory."""
 
     @abstractmethod
+    def _ask(self, queries: Sequence[tuple[str, Sequence[object]]]) -> list[list[Any]]:
+        """The answers to queries, asked together in this order; each may be about a later state than the one before."""
+
+    @abstractmethod
     def _writing(self, write: Write | None = None) -> AbstractContextManager[Run]:
         """A transaction that waits for other writers of this memory."""
 
@@ -488,25 +492,16 @@ class SqlStore(Store):
         if self.metric != self._kept_metric:
             return super()._totals(since)
 
-        def ask(run: Run) -> Totals:
-            after = -1 if since is None else since
-            state = run.execute(*self._state_query())
-            gone = run.execute(
-                "SELECT 1 FROM removed WHERE memory = %s AND generation > %s AND id = %s LIMIT 1",
-                (self._memory, after, CLASS_GONE),
-            )
-            changed = run.execute(*self._classes_query(after))
-            generation, known_since, kept = self._as_state(state.fetchone())
-            complete = after < known_since or gone.fetchone() is not None
-            if complete and after >= 0:
-                changed = run.execute(*self._classes_query(-1))
-            classes = [
-                LabelTotal(label_of(label), rows, count, self._sum(cell))
-                for label, rows, count, cell in changed.fetchall()
-            ]
-            return Totals(generation, classes, complete or after < 0, None if kept is None else json.loads(kept))
-
-        return self._read(ask, snapshot=False)
+        after = -1 if since is None else since
+        gone = "SELECT 1 FROM removed WHERE memory = %s AND generation > %s AND id = %s LIMIT 1"
+        queries = [self._state_query(), (gone, (self._memory, after, CLASS_GONE)), self._classes_query(after)]
+        state, lost, changed = self._ask(queries)
+        generation, known_since, kept = self._as_state(state[0] if state else None)
+        complete = after < known_since or bool(lost)
+        if complete and after >= 0:
+            return self._totals(None)
+        classes = [LabelTotal(label_of(label), rows, count, self._sum(cell)) for label, rows, count, cell in changed]
+        return Totals(generation, classes, after < 0, None if kept is None else json.loads(kept))
 
     def _classes_query(self, after: int) -> tuple[str, tuple[object, ...]]:
         query = f"SELECT label, rows, examples, {self.sum_cell} FROM classes WHERE memory = %s AND generation > %s"
@@ -526,21 +521,16 @@ class SqlStore(Store):
         return int(run.execute(query, (self._memory,)).fetchone()[0])
 
     def _settings(self, key: str | None = None) -> dict[str, str]:
-        def ask(run: Run) -> dict[str, str]:
-            query = "SELECT name, value, checksum FROM settings WHERE memory = %s"
-            state = run.execute(*self._state_query())
-            answer = run.execute(
-                query if key is None else f"{query} AND name = %s", (self._memory, key)[: 1 + bool(key)]
-            )
-            kept = self._as_state(state.fetchone())[2]
-            found = {} if kept is None else {STATE_SETTING: kept}
-            for name, value, seal in answer.fetchall():
-                if checksum(name, value) != seal:
-                    raise self._damaged(f"the setting {name!r} is not as it was written")
-                found[name] = value
-            return found
-
-        return self._read(ask, snapshot=False)
+        query = "SELECT name, value, checksum FROM settings WHERE memory = %s"
+        named = (query, (self._memory,)) if key is None else (f"{query} AND name = %s", (self._memory, key))
+        state, found = self._ask([self._state_query(), named])
+        kept = self._as_state(state[0] if state else None)[2]
+        settings = {} if kept is None else {STATE_SETTING: kept}
+        for name, value, seal in found:
+            if checksum(name, value) != seal:
+                raise self._damaged(f"the setting {name!r} is not as it was written")
+            settings[name] = value
+        return settings
 
     def _receipt(self, key: str) -> str | None:
         query = "SELECT value, checksum FROM receipts WHERE memory = %s AND name = %s"
@@ -550,11 +540,12 @@ class SqlStore(Store):
         return None if found is None else found[0]
 
     def _generation(self) -> int:
-        return self._read(lambda run: self._state(run)[0], snapshot=False)
+        [state] = self._ask([self._state_query()])
+        return self._as_state(state[0] if state else None)[0]
 
     def _column(self, query: str, *values: object) -> list[int]:
-        values = (self._memory, *values)
-        return self._read(lambda run: [id for (id,) in run.execute(query, values).fetchall()], snapshot=False)
+        [found] = self._ask([(query, (self._memory, *values))])
+        return [id for (id,) in found]
 
     def _found(self, record: Any) -> Any:
         if record is None:

@@ -191,6 +191,9 @@ class SqliteStore(SqlStore):
     def _read(self, ask: Callable[[Run], Answer], snapshot: bool = True) -> Answer:
         return self._file.read(ask)
 
+    def _ask(self, queries: Sequence[tuple[str, Sequence[object]]]) -> list[list[Any]]:
+        return self._file.read(lambda run: [run.execute(*query).fetchall() for query in queries])
+
     def _state_query(self) -> tuple[str, tuple[object, ...]]:
         return f"SELECT {RECORD}, checksum FROM memories WHERE id = %s", (self._memory,)
 
