@@ -201,15 +201,27 @@ class Listener:
 
     def __init__(self, socket_path: str, folder: Path) -> None:
         self.said: list[str] = []
+        self._open: list[socket.socket] = []
         self._path = socket_path
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.bind(str(folder / Path(socket_path).name))
         self._socket.listen()
         threading.Thread(target=self._accept, daemon=True).start()
 
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        for one in (self._socket, *self._open):
+            one.close()
+
     def _accept(self) -> None:
         while True:
-            client, server = self._socket.accept()[0], socket.socket(socket.AF_UNIX)
+            try:
+                client, server = self._socket.accept()[0], socket.socket(socket.AF_UNIX)
+            except OSError:
+                return
+            self._open += [client, server]
             server.connect(self._path)
             for name, source, target in (("client", client, server), ("server", server, client)):
                 threading.Thread(target=self._forward, args=(name, source, target), daemon=True).start()
@@ -228,25 +240,25 @@ class Listener:
         return found
 
 
-def test_a_lesson_takes_few_round_trips(postgres_url: str, tmp_path: Path) -> None:
+def test_a_lesson_takes_few_round_trips(postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("apl.store.postgres_database.CHECKED_AFTER_SECONDS", 1e9)
     folder = postgres_url.partition("host=")[2]
     (path,) = [path for path in Path(folder).glob(".s.PGSQL.*") if path.suffix != ".lock"]
     listener = Listener(str(path), tmp_path)
     url = postgres_url.replace(f"host={folder}", f"host={tmp_path}")
-    with open_store(url, "trips", fingerprint="e", width=8, shared=True) as store:
+    with listener, open_store(url, "trips", fingerprint="e", width=8, shared=True) as store:
         (id,) = store.append(rows(1))
         before, key = store.totals(), np.ones(8, np.float32)
         # Statements are prepared on the server after a few repetitions.
         for _ in range(8):
             store.recall(key[None], 4)
+            store.totals(before.generation)
         listener.trips()
         found = store.recall(key[None], 4).rows(0)[0]
-        assert listener.trips() <= 1
         update = RowUpdate(id, key=key, count=2, seen_generation=found.generation)
         store.replace([], [], update=[update], settings={"readers": {"weight": 1}})
-        assert listener.trips() <= 3
         changed = store.totals(before.generation)
-        assert listener.trips() <= 1
+        assert 3 <= listener.trips() <= 5
         assert changed.state == {"weight": 1} and [total.examples for total in changed.classes] == [2]
 
 

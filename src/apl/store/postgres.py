@@ -134,6 +134,20 @@ class PostgresRun:
             self.connection.execute(statement, record)
 
 
+@contextmanager
+def pipelined(connection: psycopg.Connection[Any], begin: str = "BEGIN") -> Iterator[None]:
+    """A transaction whose statements are sent without waiting. psycopg's own would wait at its beginning and end."""
+    try:
+        with connection.pipeline():
+            connection.execute(begin)
+            yield
+            connection.execute("COMMIT")
+    except BaseException:
+        with suppress(psycopg.Error):
+            connection.rollback()
+        raise
+
+
 class PostgresStore(SqlStore):
     """One memory on a PostgreSQL server."""
 
@@ -198,11 +212,10 @@ class PostgresStore(SqlStore):
                 raise
 
     def _read(self, ask: Callable[[Run], Answer], snapshot: bool = True) -> Answer:
-        with self._session() as connection, connection.pipeline():
+        with self._session() as connection:
             if not snapshot:
                 return ask(PostgresRun(connection))
-            with connection.transaction():
-                connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            with pipelined(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ"):
                 return ask(PostgresRun(connection))
 
     def _ask(self, queries: Sequence[tuple[str, Sequence[object]]]) -> list[list[Any]]:
@@ -223,7 +236,7 @@ class PostgresStore(SqlStore):
                     self._admit(connection)
                     yield PostgresRun(connection)
             else:
-                with connection.pipeline(), connection.transaction():
+                with pipelined(connection):
                     self._admit(connection)
                     if write is None:
                         # What follows reads first: other writers wait from here on.
