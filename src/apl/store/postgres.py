@@ -119,8 +119,13 @@ def delete_postgres(url: str, name: str) -> None:
 class PostgresRun:
     """A connection within a transaction; in a pipeline, answers are waited for when they are fetched."""
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], pipeline: psycopg.Pipeline | None = None) -> None:
         self.connection = connection
+        self._pipeline = pipeline
+
+    def settle(self) -> None:
+        if self._pipeline is not None:
+            self._pipeline.sync()
 
     def execute(self, statement: str, values: Sequence[object] = ()) -> Result:
         return self.connection.execute(statement, values, binary=True)
@@ -135,12 +140,12 @@ class PostgresRun:
 
 
 @contextmanager
-def pipelined(connection: psycopg.Connection[Any], begin: str = "BEGIN") -> Iterator[None]:
+def pipelined(connection: psycopg.Connection[Any], begin: str = "BEGIN") -> Iterator[PostgresRun]:
     """A transaction whose statements are sent without waiting. psycopg's own would wait at its beginning and end."""
     try:
-        with connection.pipeline():
+        with connection.pipeline() as pipeline:
             connection.execute(begin)
-            yield
+            yield PostgresRun(connection, pipeline)
             connection.execute("COMMIT")
     except BaseException:
         with suppress(psycopg.Error):
@@ -215,8 +220,8 @@ class PostgresStore(SqlStore):
         with self._session() as connection:
             if not snapshot:
                 return ask(PostgresRun(connection))
-            with pipelined(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ"):
-                return ask(PostgresRun(connection))
+            with pipelined(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ") as run:
+                return ask(run)
 
     def _ask(self, queries: Sequence[tuple[str, Sequence[object]]]) -> list[list[Any]]:
         with self._session() as connection:
@@ -236,12 +241,12 @@ class PostgresStore(SqlStore):
                     self._admit(connection)
                     yield PostgresRun(connection)
             else:
-                with pipelined(connection):
+                with pipelined(connection) as run:
                     self._admit(connection)
                     if write is None:
                         # What follows reads first: other writers wait from here on.
                         connection.execute("SELECT id FROM memories WHERE id = %s FOR UPDATE", (self._memory,))
-                    yield PostgresRun(connection)
+                    yield run
 
     def _admit(self, connection: psycopg.Connection[Any]) -> None:
         """Find out whether another process has the memory exclusively."""

@@ -66,6 +66,9 @@ class Run(Protocol):
 
     def executemany(self, statement: str, records: Sequence[Sequence[object]]) -> None: ...
 
+    def settle(self) -> None:
+        """Wait for the answers to everything asked so far."""
+
 
 @dataclass
 class Before:
@@ -183,6 +186,7 @@ class SqlStore(Store):
         if write.receipts:
             query = f"SELECT name FROM receipts WHERE memory = %s AND name {self.one_of}"
             answered = run.execute(query, (self._memory, self._list(list(write.receipts))))
+        run.settle()
         generation()
         if answered is not None and (found := answered.fetchone()):
             raise AlreadyAnswered(found[0])

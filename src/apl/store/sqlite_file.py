@@ -54,6 +54,9 @@ class SqliteRun:
     def executemany(self, statement: str, records: Sequence[Sequence[object]]) -> None:
         self.connection.executemany(statement.replace("%s", "?"), records)
 
+    def settle(self) -> None:
+        pass
+
 
 def add_sums(one: bytes, other: bytes) -> bytes:
     """The sum of two sums of a class, as a function of the database."""
