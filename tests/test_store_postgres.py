@@ -229,21 +229,19 @@ class Listener:
         with suppress(OSError):
             while content := source.recv(65536):
                 if name == "client":
-                    self.said[source.fileno()] = self.said.get(source.fileno(), b"") + content
+                    self.said[id(source)] = self.said.get(id(source), b"") + content
                 target.sendall(content)
             target.shutdown(socket.SHUT_WR)
 
     def waits(self) -> int:
-        """How often clients have asked for everything that was not answered yet: Sync, Flush or a simple query."""
+        """How often clients have asked for everything that was not answered yet: Sync, or a simple query."""
         found = 0
         for content in self.said.values():
             # The first message has no type.
-            at, last = int.from_bytes(content[:4], "big"), b""
+            at = int.from_bytes(content[:4], "big")
             while at < len(content):
-                kind = content[at : at + 1]
-                # A Flush right behind a Sync is sent along with it.
-                found += kind in (b"S", b"Q") or (kind == b"H" and last != b"S")
-                last = kind
+                # A Flush is sent behind a Sync, once or more often.
+                found += content[at : at + 1] in (b"S", b"Q")
                 at += 1 + int.from_bytes(content[at + 1 : at + 5], "big")
         return found
 
