@@ -246,13 +246,12 @@ class Listener:
         return found
 
 
-def test_a_lesson_takes_few_round_trips(postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("apl.store.postgres_database.CHECKED_AFTER_SECONDS", 1e9)
+def test_a_lesson_takes_few_round_trips(postgres_url: str, tmp_path: Path) -> None:
     folder = postgres_url.partition("host=")[2]
     (path,) = [path for path in Path(folder).glob(".s.PGSQL.*") if path.suffix != ".lock"]
     listener = Listener(str(path), tmp_path)
     url = postgres_url.replace(f"host={folder}", f"host={tmp_path}")
-    with listener, open_store(url, "trips", fingerprint="e", width=8, shared=True) as store:
+    with listener, open_store(url, "trips", fingerprint="e", width=8) as store:
         (id,) = store.append(rows(1))
         before, key = store.totals(), np.ones(8, np.float32)
         # Statements are prepared on the server after a few repetitions.
