@@ -13,7 +13,7 @@ import tyro
 
 from apl.checkpoint import FOR_DRAWINGS
 from apl.cli.options import JsonOption, MemoryPlace, NameOption, TrainedModel
-from apl.cli.terminal import one_line
+from apl.cli.terminal import one_line, table
 
 if TYPE_CHECKING:
     from apl.store import Row, Store
@@ -113,6 +113,33 @@ def shown_row(row: Row) -> dict[str, Any]:
         "written": _when(row.written_at),
         "source": row.source,
     }
+
+
+@dataclass
+class Review:
+    """Rows whose label looks wrong, most suspicious first: by the other rows, another label is more probable."""
+
+    memory: MemoryPlace
+    name: NameOption = "default"
+    number: Annotated[int, tyro.conf.arg(metavar="N", aliases=["-n"])] = 20
+    """How many to name."""
+    json: JsonOption = False
+
+    def run(self) -> int:
+        from apl.classifier.online import OnlineClassifier
+
+        if self.number < 1:
+            raise ValueError(f"-n must be at least 1, got {self.number}")
+        with OnlineClassifier.load(self.memory, name=self.name, read_only=True) as classifier:
+            found = classifier.review()[: self.number]
+        if self.json:
+            print(json_format.dumps([suspect.to_dict() for suspect in found], ensure_ascii=False))
+        elif found:
+            rows = [(s.row, s.label, s.suggested, f"{s.surprise_nats:.2f}", s.source or "") for s in found]
+            print(table(("row", "label", "suggested", "surprise", "source"), rows))
+        else:
+            print("no label looks wrong")
+        return 0
 
 
 @dataclass
@@ -292,6 +319,7 @@ class Command:
     what: Annotated[
         Annotated[List, tyro.conf.subcommand("list")]
         | Annotated[Show, tyro.conf.subcommand("show")]
+        | Annotated[Review, tyro.conf.subcommand("review")]
         | Annotated[Export, tyro.conf.subcommand("export")]
         | Annotated[Import, tyro.conf.subcommand("import")]
         | Annotated[Merge, tyro.conf.subcommand("merge")]

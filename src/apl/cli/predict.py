@@ -58,12 +58,8 @@ class Command:
             raise ValueError(f"top must be at least 1, got {self.top}")
         if self.csv and self.json:
             raise ValueError("--csv and --json are two forms of the same output: give one of them")
-        if not self.examples:
-            raise ValueError("name at least one picture, or give a text")
         with open_classifier(self.memory, self.name, self.model, ink=self.ink, read_only=True) as classifier:
-            asked = list(self._texts() if classifier.input_kind == "text" else self._pictures())
-            if not asked:
-                raise ValueError("standard input is empty")
+            asked = asked_examples(self.examples, classifier.input_kind)
             if self.false_alarms is not None:
                 self.new_above = classifier.new_threshold(self.false_alarms)
             return self._answer(classifier, asked)
@@ -109,40 +105,6 @@ class Command:
         else:
             print(f"\n{score}")
 
-    def _pictures(self) -> Iterator[FoundExample]:
-        """Each picture, with the folder that may be its label if it was found in a directory."""
-        from apl.cli.examples import FoundExample
-
-        for name in self._names():
-            if not name:
-                raise ValueError("the name of a picture is empty")
-            if Path(name).is_dir():
-                yield from pictures_below(Path(name))
-            else:
-                yield FoundExample(name, name, None, Path(name))
-
-    def _names(self) -> Iterator[str]:
-        for name in self.examples:
-            if name == "-":
-                yield from filter(None, sys.stdin.read().splitlines())
-            else:
-                yield name
-
-    def _texts(self) -> Iterator[FoundExample]:
-        from apl.cli.examples import FoundExample, table_examples, text_example
-        from apl.cli.text_table import is_text_table, read_texts
-
-        for text in self.examples:
-            if text == "-":
-                for line in read_texts(sys.stdin.buffer.read(), "standard input", ""):
-                    yield text_example(line, "standard input", "-")
-            elif is_text_table(Path(text)):
-                yield from table_examples(Path(text), labelled=False)
-            else:
-                if Path(text).suffix and Path(text).is_file():
-                    print(f"{text} is a file, and this memory takes text: its name is asked about", file=sys.stderr)
-                yield FoundExample(text, text, None, text)
-
     def _tell(self, found: FoundExample, probabilities: Probabilities, known: dict[Label, int], score: Score) -> None:
         label, probability = next(iter(probabilities.items()), (None, 0.0))
         if self.new_above is not None and probabilities.new_class > self.new_above:
@@ -177,6 +139,46 @@ class Command:
 
 def print_csv(values: Iterable[object]) -> None:
     csv_format.writer(sys.stdout, lineterminator="\n").writerow(["" if value is None else value for value in values])
+
+
+def asked_examples(names: list[str], kind: str) -> list[FoundExample]:
+    """What the arguments of a command name, for a memory of texts or of pictures."""
+    if not names:
+        raise ValueError("name at least one picture, or give a text")
+    asked = list(_texts(names) if kind == "text" else _pictures(names))
+    if not asked:
+        raise ValueError("standard input is empty")
+    return asked
+
+
+def _pictures(names: list[str]) -> Iterator[FoundExample]:
+    """Each picture, with the folder that may be its label if it was found in a directory."""
+    from apl.cli.examples import FoundExample
+
+    for given in names:
+        for name in filter(None, sys.stdin.read().splitlines()) if given == "-" else (given,):
+            if not name:
+                raise ValueError("the name of a picture is empty")
+            if Path(name).is_dir():
+                yield from pictures_below(Path(name))
+            else:
+                yield FoundExample(name, name, None, Path(name))
+
+
+def _texts(names: list[str]) -> Iterator[FoundExample]:
+    from apl.cli.examples import FoundExample, table_examples, text_example
+    from apl.cli.text_table import is_text_table, read_texts
+
+    for text in names:
+        if text == "-":
+            for line in read_texts(sys.stdin.buffer.read(), "standard input", ""):
+                yield text_example(line, "standard input", "-")
+        elif is_text_table(Path(text)):
+            yield from table_examples(Path(text), labelled=False)
+        else:
+            if Path(text).suffix and Path(text).is_file():
+                print(f"{text} is a file, and this memory takes text: its name is asked about", file=sys.stderr)
+            yield FoundExample(text, text, None, text)
 
 
 def pictures_below(directory: Path) -> Iterator[FoundExample]:
