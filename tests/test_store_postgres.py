@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,7 @@ from apl.store import (
 )
 
 psycopg = pytest.importorskip("psycopg")
+OPERATIONS = int(os.environ.get("APL_OPERATIONS", "160"))
 pytest_plugins = ["store_servers"]
 
 
@@ -137,7 +139,7 @@ def test_four_writers_that_learn_forget_and_evict_end_as_one_after_the_other(pos
     def work(number: int) -> dict[int, list[np.ndarray]]:
         chance, mine = np.random.default_rng(number), {}
         with open_store(postgres_url, "four", **options) as store:
-            for step in range(40):
+            for step in range(OPERATIONS // 4):
                 id, source = ids[step % 2], f"{number}-{chance.integers(4)}"
                 kept = mine.setdefault((id, source), [])
                 if kept and chance.random() < 0.2:
@@ -180,6 +182,23 @@ def test_four_writers_that_learn_forget_and_evict_end_as_one_after_the_other(pos
         totals = {total.label: total for total in store.totals().classes}
         assert set(totals) == {"a", "b"} and totals["a"].examples == store.row(ids[0]).count
         np.testing.assert_allclose(totals["a"].total, store.row(ids[0]).key * store.row(ids[0]).count, atol=1e-4)
+
+
+def test_rows_that_another_process_deletes_at_the_same_instant_are_ignored(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"fingerprint": "e", "width": 8, "shared": True}
+    with open_store(postgres_url, "race", **options) as store, open_store(postgres_url, "race", **options) as other:
+        ids = store.append(rows(3))
+        find = store._existing
+
+        def overtaken(wanted: list[int]) -> list[int]:
+            found = find(wanted)
+            other.delete(ids[:1])
+            return found
+
+        monkeypatch.setattr(store, "_existing", overtaken)
+        assert store.delete(ids[:2]) == ids[1:2] and store.ids() == ids[2:]
 
 
 def test_an_error_of_one_request_is_not_the_server_being_away(postgres_url: str) -> None:

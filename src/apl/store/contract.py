@@ -470,10 +470,16 @@ class Store(ABC):
                 yield
 
     def _delete(self, ids: list[int], names: tuple[str, ...] | None = None) -> list[int]:
-        if ids:
-            self._write(Write(remove=ids, erase=names))
+        while ids:
+            try:
+                self._write(Write(remove=ids, erase=names))
+            except RowChanged:
+                # Another process has deleted some of them in the meantime.
+                ids = self._existing(ids)
+                continue
             self._erased()
-        return ids
+            return ids
+        return []
 
     def _with_ids(self, rows: list[NewRow]) -> list[NewRow]:
         """Every row with an id of its own."""
