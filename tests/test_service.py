@@ -368,6 +368,19 @@ def test_the_page_needs_nothing_from_elsewhere(service: httpx.Client) -> None:
         assert "http://" not in text.replace("http://www.w3.org", "") and "https://" not in text, name
 
 
+def test_a_wrong_label_is_reviewed_and_put_right(service: httpx.Client, home: str) -> None:
+    for sign in range(3):
+        teach(service, sign, home=home)
+    assert service.get(f"{home}/review").json() == {"suspects": []}, "single rows of a class cannot be judged"
+    assert service.post(f"{home}/relabel", json={"row": 1, "label": "house"}).json() == {"row": 1}
+    assert service.get(f"{home}/rows/1").json()["label"] == "house"
+    assert service.post(f"{home}/relabel", json={"row": 99, "label": "house"}).status_code == 404
+    assert service.post(f"{home}/relabel", json={"row": 1, "label": "x", "source": "none"}).status_code == 404
+    for bad in ({"row": 0, "label": "x"}, {"row": 1, "label": " "}, {"row": 1}, {"label": "x"}):
+        assert service.post(f"{home}/relabel", json=bad).status_code == 422
+    assert service.get(f"{home}/rows/1").json()["label"] == "house"
+
+
 def test_a_class_can_be_renamed_and_joins_one_of_that_name(service: httpx.Client, home: str) -> None:
     for sign in range(3):
         teach(service, sign, home=home)

@@ -94,6 +94,7 @@ def test_random_bytes_never_make_it_fail(service: httpx.Client) -> None:
         "explain",
         "forget",
         "rename",
+        "relabel",
         "share",
         "import",
         "learn/file",

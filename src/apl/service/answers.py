@@ -163,6 +163,22 @@ class Renamed(Answered):
     joined: bool = Field(description="There was a class of that name, which they joined.")
 
 
+class SuspectRecord(Answered):
+    row: int
+    source: str | None
+    label: str | int
+    suggested: str | int = Field(description="The most probable label by the other rows.")
+    surprise_nats: Nats = Field(description="-ln of the probability that the label had by the other rows.")
+
+
+class Review(Answered):
+    suspects: list[SuspectRecord]
+
+
+class Relabelled(Answered):
+    row: int = Field(description="The row that has the label now.")
+
+
 class Shared(Answered):
     links: list[str] = Field(description="For a browser, the likeliest first. The token is behind the #.")
     qr: list[str] = Field(description="The first link as a QR code: rows of 0 and 1.")

@@ -15,7 +15,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from apl.service import learning, routes
+from apl.service import learning, reviewing, routes
 from apl.service.answers import Status
 from apl.service.guard import Activity, Guard
 from apl.service.memories import FIRST, away
@@ -67,6 +67,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.service, app.state.activity, app.state.owner_token = service, activity, owner_token
     app.include_router(routes.router)
     app.include_router(learning.router)
+    app.include_router(reviewing.router)
     _add_health(app, service)
     _add_page(app)
     if settings.allowed_origins:

@@ -95,5 +95,13 @@ class Renaming(Strict):
     to: LabelField
 
 
+class Relabelling(Strict):
+    """A row and its new label. With a source, only what it contributed to the row."""
+
+    row: Annotated[StrictInt, Field(ge=1, lt=2**63)]
+    label: LabelField
+    source: SourceField | None = None
+
+
 class Sharing(Strict):
     scope: Literal["read", "learn"] = Field(default="learn", description="What the guest may do in this memory.")
