@@ -1,7 +1,8 @@
 """Which unlabelled examples to label next: what is probably new, and what several classes compete for, each unlike the others.
 
-An example is worth P(new) + (1 - P(new)) · (1 - margin), where the margin is that between its two most probable classes. Examples
-are chosen one after the other; those like a chosen one are worth less. While nothing is known, typical examples come first.
+An example is worth P(new) + (1 - P(new)) · (1 - margin), where the margin is that between its two most probable classes, times
+the root of the density of the pool around it: outliers teach little. Examples are chosen one after the other; those like a chosen
+one are worth less. While nothing is known, typical examples come first.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Suggestion:
     labels: tuple[Label, ...]
     """The two most probable known labels, as far as there are two."""
     worth: float
-    """From 0, known for certain or like an example chosen before, to 1."""
+    """From 0, known for certain or like an example chosen before, to 1. Comparable within one pool."""
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "labels": list(self.labels)}
@@ -48,7 +49,8 @@ def suggest(opened: Opened, embeddings: Float[np.ndarray, "example embed"], numb
     keys = measured(embeddings, memory.metric, scale)
     sample = keys[:: max(1, len(keys) // SAMPLED)][:SAMPLED]
     unit = _unit(sample, keys)
-    worth = new + (1 - new) * (1 - margin) if names else _likeness(sample, keys, unit).mean(0)
+    density = _likeness(sample, keys, unit).mean(0)
+    worth = (new + (1 - new) * (1 - margin)) * np.sqrt(density) if names else density
     found: list[Suggestion] = []
     chosen = np.zeros(len(keys), bool)
     for _ in range(min(number, len(keys))):
