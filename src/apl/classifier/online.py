@@ -141,14 +141,15 @@ class OnlineClassifier(MemoryKeeping):
 
     def predict_one(self, x: Any, *, new_above: float | None = None, false_alarms: float | None = None) -> Label | None:
         """The most probable known class. None if nothing is known, or if it is called new: see `predict`."""
-        if new_above is not None or false_alarms is not None:
+        may_be_new = new_above is not None or false_alarms is not None
+        if may_be_new:
             check_new_above(new_above, false_alarms)
         example = self._one(x)
         opened = self._open(example)
         embedding = opened.embed(example)
         with opened.current(asking=True):
             prediction = opened.predict(embedding)
-            line = opened.line_of_new(new_above, false_alarms)
+            line = opened.line_of_new(new_above, false_alarms) if may_be_new else None
             if line is not None and opened.probability_of_new(prediction)[0] > line:
                 return None
             return opened.best(prediction)[0]

@@ -207,8 +207,9 @@ class EnsembleReading:
 
     def _inputs(self, memory: Memory, embedding: np.ndarray, neighbours: Neighbours, way: int) -> ReaderInputs:
         space = self._classes(memory, way)
-        query = self._measured(embedding, memory)
-        rows = self._measured(neighbours.columns["embedding"], memory)
+        scale = memory.scale
+        query = measured(embedding, self.metric, scale)
+        rows = measured(neighbours.columns["embedding"], self.metric, None if scale is None else scale[:, None])
         if space.sphere is not None:
             query, rows = space.sphere.place(query), space.sphere.place(rows)
         label, mask = neighbours.columns[LABEL], neighbours.mask
@@ -297,11 +298,6 @@ class EnsembleReading:
         if not isinstance(memory.state, EnsembleState):
             memory.state = self.new_state(memory.episodes, self.networks.width)
         return memory.state
-
-    def _measured(self, keys: np.ndarray, memory: Memory) -> np.ndarray:
-        if memory.scale is None:
-            return measured(keys, self.metric)
-        return measured(keys, self.metric, memory.scale.reshape(len(keys), *[1] * (keys.ndim - 2), -1))
 
     def _classes(self, memory: Memory, way: int) -> _Space:
         """Computed once per version of the memory."""
