@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from apl.classifier.notebook import content, html_table
 from apl.store import Label
 
 CARRIED, MOST_CARRIED = 0.9, 8
@@ -63,6 +64,9 @@ class Receipt:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    def _repr_html_(self) -> str:
+        return html_table({"field": name, "value": value} for name, value in self.to_dict().items())
+
 
 @dataclass(frozen=True)
 class RecalledRow:
@@ -119,6 +123,13 @@ class Explanation:
     @property
     def probability_new(self) -> float:
         return self.probabilities.new_class
+
+    def _repr_html_(self) -> str:
+        shown = [
+            {"kept": content(row.payload), "label": row.label, "weight": row.weight, "examples": row.examples}
+            for row in self.carried
+        ]
+        return html_table(shown, caption=f"{self.predicted!r}: {self.why}")
 
     @property
     def carried(self) -> tuple[RecalledRow, ...]:

@@ -18,6 +18,7 @@ from apl.classifier.embedded import Embedded
 from apl.classifier.estimator import Estimator
 from apl.classifier.inputs import Examples, InputReader, Pictures
 from apl.classifier.labels import plain_labels
+from apl.classifier.notebook import html_table
 from apl.classifier.opened import Opened
 from apl.classifier.opening import open_classifier
 from apl.classifier.review import Suspect, relabel, review
@@ -32,6 +33,8 @@ from apl.store.transfer import Copied, Exported, import_memory, save_copy
 
 _OPENING = threading.RLock()
 """Held while a classifier opens its memory: threads whose first examples come at once must find the same one."""
+CLASSES_SHOWN = 20
+"""In a notebook, those with the most rows first."""
 Self = TypeVar("Self", bound="MemoryKeeping")
 
 
@@ -162,6 +165,21 @@ class MemoryKeeping(Estimator):
 
     def __bool__(self) -> bool:
         return True
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        """Parameters, and what an open memory holds. Nothing is opened for it."""
+        opened, parameters = self._opened, super().__repr__(N_CHAR_MAX)
+        return (
+            parameters
+            if opened is None
+            else (f"<{parameters}: {len(opened.memory)} rows, {len(opened.memory.classes)} classes>")
+        )
+
+    def _repr_html_(self) -> str:
+        opened = self._opened
+        counts = {} if opened is None else opened.memory.rows_of_classes()
+        most = sorted(counts.items(), key=lambda item: -item[1])[:CLASSES_SHOWN]
+        return html_table(({"class": label, "rows": rows} for label, rows in most), caption=repr(self))
 
     @property
     def store(self) -> Store:

@@ -16,6 +16,9 @@ from apl.classifier.online import OnlineClassifier
 from apl.classifier.vectors import NARROW
 from apl.store import NewRow, SourceShare
 
+PASSED_ON = ("max_rows", "max_rows_per_class", "sigma", "k", "ageing", "metric", "consolidate")
+"""Parameters of `OnlineClassifier` that mean the same here."""
+
 
 class RiverClassifier(base.Classifier):
     """Names become places in a vector in the order of their first appearance; a missing name counts as zero."""
@@ -27,12 +30,16 @@ class RiverClassifier(base.Classifier):
         sigma: float | None = None,
         k: int | None = None,
         ageing: bool = True,
+        metric: str | None = None,
+        consolidate: bool = True,
     ) -> None:
         self.max_rows = max_rows
         self.max_rows_per_class = max_rows_per_class
         self.sigma = sigma
         self.k = k
         self.ageing = ageing
+        self.metric = metric
+        self.consolidate = consolidate
         self._names: dict[Hashable, int] = {}
         self._labels: list[Any] = []
         self._numbers: dict[Hashable, int] = {}
@@ -84,8 +91,7 @@ class RiverClassifier(base.Classifier):
 
     def _widened(self, width: int) -> OnlineClassifier:
         """The same memory with more columns, zero in all rows so far."""
-        parameters = {name: getattr(self, name) for name in ("max_rows", "max_rows_per_class", "sigma", "k", "ageing")}
-        wider = OnlineClassifier.for_features(width, **parameters)
+        wider = OnlineClassifier.for_features(width, **{name: getattr(self, name) for name in PASSED_ON})
         if self._inner is not None:
             pad = (0, width - self._width)
             wider.adopt([_padded(row, pad) for row in self._inner.store.new_rows()], {})
