@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import select
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,6 +18,8 @@ import pytest
 from serving import Process, lesson, question, running, save_small_model, settings, small_learner
 
 from apl.service import learning
+from apl.service.guard import ClientLeft
+from apl.service.live import EventStream, Streams
 from apl.service.settings import Limits
 from apl.service.telemetry import FewAlike
 from apl.store import NewRow, open_store
@@ -235,3 +238,25 @@ def test_an_answer_names_the_most_probable_of_many_classes_and_no_more(model: Pa
         assert [p["probability"] for p in most] == sorted((p["probability"] for p in most), reverse=True)
         assert len(client.post(f"{HOME}/explain?top=5", json=question(0)).json()["probabilities"]) == 5
         assert client.post(f"{HOME}/predict?top=100000", json=question(0)).status_code == 422
+
+
+def test_a_stream_that_ends_in_an_error_gives_its_place_back_at_once() -> None:
+    streams, kept = Streams(1), []
+
+    async def events() -> AsyncGenerator[bytes, None]:
+        with streams.one():
+            while True:
+                yield b": still here\n\n"
+
+    async def send(message: dict) -> None:
+        if message["type"] == "http.response.body":
+            raise ClientLeft
+
+    async def one() -> None:
+        stream = events()
+        kept.append(stream)  # as a traceback may keep it
+        with pytest.raises(ClientLeft):
+            await EventStream(stream).stream_response(send)
+        assert streams.open == 0
+
+    asyncio.run(one())

@@ -9,12 +9,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, File, Form, Header, Query, UploadFile
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from apl.classifier.online import OnlineClassifier
 from apl.service.answers import Explained, Prediction, Predictions, Receipt, Receipts, errors
 from apl.service.bodies import Ink, LabelField, Lesson, Lessons, Question, Questions, SourceField
-from apl.service.live import EVENT_STREAM, play
+from apl.service.live import EVENT_STREAM, EventStream, play
 from apl.service.live import episode as episode_events
 from apl.service.refusal import Refused
 from apl.service.routes import DEPENDENCIES, Name
@@ -138,7 +138,7 @@ async def episode(
         lambda: parts.activity.stopping or time.monotonic() > end,
         parts.episodes,
     )
-    return StreamingResponse(stream, media_type=EVENT_STREAM)
+    return EventStream(stream)
 
 
 async def _base64(image: UploadFile) -> str:

@@ -6,12 +6,14 @@ import asyncio
 import base64
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from starlette.responses import StreamingResponse
+from starlette.types import Send
 
 from apl.classifier.online import OnlineClassifier
 from apl.data.glyphs import draw_glyphs
@@ -27,6 +29,20 @@ SHOWN = 8
 """Classes of the posterior that are sent with each step of an episode."""
 SIDE = 56
 """Pixels of an invented character."""
+
+
+class EventStream(StreamingResponse):
+    """Closes its events when it ends, however it ends: they hold a place among the open streams until then."""
+
+    def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
+        super().__init__(events, media_type=EVENT_STREAM)
+        self.events = events
+
+    async def stream_response(self, send: Send) -> None:
+        try:
+            await super().stream_response(send)
+        finally:
+            await self.events.aclose()
 
 
 class Streams:
@@ -52,7 +68,7 @@ def event(name: str, content: dict[str, Any]) -> bytes:
     return f"event: {name}\ndata: {json.dumps(content)}\n\n".encode()
 
 
-async def changes(memory: ServedMemory, streams: Streams, stopping: Callable[[], bool]) -> AsyncIterator[bytes]:
+async def changes(memory: ServedMemory, streams: Streams, stopping: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
     """`changed` at the start and after every change, `deleted` at the end of the memory."""
     with streams.one():
         seen = memory.changes
@@ -115,7 +131,7 @@ async def episode(
     pause_seconds: float,
     over: Callable[[], bool],
     streams: Streams,
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     """One record at a time, so that a client that leaves ends the episode."""
     loop = asyncio.get_running_loop()
     with streams.one():

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query
 from fastapi.security import HTTPBearer
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from apl.classifier.online import OnlineClassifier
 from apl.service.answers import (
@@ -32,7 +32,7 @@ from apl.service.answers import (
 )
 from apl.service.bodies import Forgetting, Renaming, Sharing
 from apl.service.curve import CURVE_SETTING, LearningCurve
-from apl.service.live import EVENT_STREAM, changes
+from apl.service.live import EVENT_STREAM, EventStream, changes
 from apl.service.refusal import Refused, invalid
 from apl.service.service import Service, allow, client_of, memory_of, scope_in, service_of
 from apl.service.sharing import invite
@@ -124,7 +124,7 @@ async def events(request: Request, name: Name) -> Response:
     """Server-sent events: `changed` at the start and after every change, `deleted` when the memory is. Scope: read."""
     memory, parts = await memory_of(request, "read", name), service_of(request)
     parts.streams.check()
-    return StreamingResponse(changes(memory, parts.streams, lambda: parts.activity.stopping), media_type=EVENT_STREAM)
+    return EventStream(changes(memory, parts.streams, lambda: parts.activity.stopping))
 
 
 @router.get(
