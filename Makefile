@@ -25,7 +25,6 @@ setup: .venv/.ready
 demo: setup
 	.venv/bin/apl demo
 
-# The site, in build/site; a broken link or an undocumented name is an error.
 # Lines of the library that the tests reach. Slower than `make test`: every line is counted.
 coverage: .venv/.ready-test
 	OMP_NUM_THREADS=1 .venv/bin/python -m pytest --numprocesses auto --dist loadgroup -m "not milvus" --cov apl --cov-report term:skip-covered
@@ -37,6 +36,7 @@ package: .venv/.ready
 	.venv/bin/python -m build --outdir dist
 	.venv/bin/twine check --strict dist/*
 
+# The site, in build/site; a broken link or an undocumented name is an error.
 docs: .venv/.ready
 	$(INSTALL) --editable '.[docs]'
 	.venv/bin/mkdocs build --strict

@@ -1,7 +1,7 @@
 """A memory on PostgreSQL whose nearest rows are found by a vector engine.
 
 PostgreSQL is the system of record. After a commit the writer brings the engine up to date, if it answers. The table `indexes`
-says up to which generation the engine has been filled; whoever finds it behind fills the rest (ids are replaced, so twice is
+says up to which generation the engine has been filled; a process that finds it behind fills the rest (ids are replaced, so twice is
 harmless) and moves the mark by compare-and-set. `settled` is the generation that a search can no longer miss, given the
 engine's own staleness bound.
 

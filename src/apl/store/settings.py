@@ -1,6 +1,6 @@
 """Checks of the settings that a memory carries: an archive or a file from elsewhere may hold anything.
 
-Whoever owns a setting registers a check for it. Settings without one hold any JSON.
+The module that owns a setting registers a check for it. Settings without one hold any JSON.
 """
 
 from __future__ import annotations

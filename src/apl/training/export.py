@@ -151,7 +151,7 @@ def write_graph(
         tensor.name = renamed[tensor.name]
     for node in model.graph.node:
         node.input[:] = [renamed.get(name, name) for name in node.input]
-        # Where in the source an operation comes from is nobody's business here.
+        # An exported graph must not depend on the source lines of its operations.
         node.ClearField("doc_string")
         del node.metadata_props[:]
     del model.graph.value_info[:]

@@ -348,7 +348,7 @@ def process_group(device: torch.device = CPU) -> Iterator[None]:
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
         yield
-        # Whoever leaves while the first still saves may be taken for failed, and the first be ended for it.
+        # A process that exits while rank 0 still saves may count as failed, and torchrun would then end rank 0.
         dist.barrier()
     finally:
         dist.destroy_process_group()
