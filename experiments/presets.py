@@ -158,6 +158,16 @@ RECIPE_200WAY = TrainConfig(
 
 Release: 200 classes first, its encoder then reused; noise of 0.1 on training images."""
 
+RECIPE_200WAY_FURTHER = replace(
+    RECIPE_200WAY,
+    encoder_from="paper-200way",
+    steps=14_000,
+    learning_rate=6e-4,
+    averaging=0.9995,
+    seed=1,
+)
+"""A second sitting at 200-way: its encoder goes on, the decoder's blocks are again those of the 20-way recipe."""
+
 RECIPE_1000WAY = replace(
     RECIPE_200WAY,
     learner=replace(RECIPE_LEARNER, decoder=DecoderConfig(labels="fixed", way=1000)),
@@ -221,6 +231,7 @@ PRESETS: dict[str, Any] = {
     "paper-recipe": RECIPE,
     "paper-recipe-further": RECIPE_FURTHER,
     "paper-recipe-200way": RECIPE_200WAY,
+    "paper-recipe-200way-further": RECIPE_200WAY_FURTHER,
     "paper-recipe-1000way": RECIPE_1000WAY,
     **{f"paper-{dashed(kind)}-{way}way": from_random(kind, way) for kind in PAPER_DECODERS for way in (20, 423, 1000)},
     # Release: an encoder trained at 200-way first and reused.
