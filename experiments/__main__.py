@@ -13,6 +13,9 @@ PAPER = {
     "report": "results/claims.json, docs/RESULTS.md and the tables of README.md, from the result files",
     "all": "every experiment above, then the report",
 }
+PLAIN = {
+    "analogy-plain": "the analogy task in the paper's form: no hints, no set weights, no curriculum (--train)",
+}
 CLASSIFIER = {
     "classifier-speed": "OnlineClassifier against the bare encoder and a numpy scan",
     "peers": "OnlineClassifier against what a user would take instead, on streams",
@@ -41,17 +44,19 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     if name in PAPER:
         return run_command("python -m experiments", "experiments.paper.command", arguments)
+    if name in PLAIN:
+        return run_command(f"python -m experiments {name}", f"experiments.paper.{name.replace('-', '_')}", rest)
     if name in CLASSIFIER:
         return run_command("python -m experiments", "experiments.bench.command", arguments)
     if name in BENCHES:
         return run_command(f"python -m experiments {name}", f"experiments.bench.{name.replace('-', '_')}", rest)
-    names = ", ".join([*PAPER, *CLASSIFIER, *BENCHES])
+    names = ", ".join([*PAPER, *PLAIN, *CLASSIFIER, *BENCHES])
     print(f"experiments: no experiment {name!r}; there are: {names}", file=sys.stderr)
     return 2
 
 
 def usage() -> str:
-    parts = {"The paper:": PAPER, "The classifier:": CLASSIFIER, "Speed, encoders and servers:": BENCHES}
+    parts = {"The paper:": PAPER | PLAIN, "The classifier:": CLASSIFIER, "Speed, encoders and servers:": BENCHES}
     width = max(len(name) for names in parts.values() for name in names)
     lines = ["usage: python -m experiments NAME [options]"]
     for part, names in parts.items():

@@ -30,6 +30,8 @@ from experiments.data.analogy import (
     symbol_examples,
 )
 from experiments.data.analogy_solver import Differences, solve
+from experiments.paper import analogy_plain
+from experiments.paper.analogy_plain import Cell, cells, over_seeds, preset_of
 from experiments.training.analogy import AnalogyConfig, digits_shown, embedded_sampler, train_analogy
 from experiments.training.analogy_hints import note_times, row_questions
 from experiments.training.decoder_start import start_by_comparing
@@ -456,3 +458,52 @@ def test_other_encoders_than_pairs_are_refused() -> None:
     learner = Learner(LearnerConfig(encoder=IdentityConfig(4), decoder=DEDUCTION))
     with pytest.raises(ValueError, match="encoder of pairs"):
         embedded_sampler(learner, AnalogyTask(), "train", generator())
+
+
+# --- the paper's form -----------------------------------------------------------------------------
+
+
+def test_the_plain_comparison_has_every_cell_and_no_help() -> None:
+    found = list(cells(2))
+    assert len(found) == len(set(found)) == len({cell.directory for cell in found}) == 2 * (12 + 3)
+    for config in (preset_of(cell.preset) for cell in found):
+        decoder = config.learner.decoder
+        assert not (config.comparing or config.row_questions or config.curriculum or config.decoder_from)
+        assert not (decoder.rows_see_query or decoder.key_distances or decoder.compare or config.sigma_ratios)
+        assert config.learner.sigma_ratio == LearnerConfig().sigma_ratio
+    assert len({preset_of(cell.preset).steps for cell in found if cell.level == "shuffled"}) == 1
+
+
+def test_plain_cells_are_trained_once_measured_once_and_kept(
+    made_up: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    some = [Cell("relational", 2), Cell("relational", 2, seed=1), Cell("relational", 2, "fixed")]
+    config = replace(SHORT, learner=replace(SHORT.learner, decoder=PAPERS, k=2, hops=1))
+
+    monkeypatch.setattr(analogy_plain, "cells", lambda seeds: iter(some))
+    monkeypatch.setattr(analogy_plain, "preset_of", lambda name: config)
+    monkeypatch.setattr(
+        analogy_plain,
+        "embedded_sampler",
+        lambda learner, task, part, chance: AnalogySampler(
+            task, noisy_digits(width=learner.key_widths["digit"]), one_hot_symbols(), chance
+        ),
+    )
+    analogy_plain.train(some[0], steps=4)
+    assert some[0].trained and not some[1].trained
+    analogy_plain.Command(train=True, seeds=2, quick=True).run()
+    rows = analogy_plain.load_rows("analogy-plain", quick=True)
+    assert [(r["checkpoint"], r["rule"]) for r in rows] == [
+        ("analogy-plain-relational-k2", "surprise"),
+        ("analogy-plain-relational-k2", "everything"),
+        ("analogy-plain-relational-k2-seed1", "surprise"),
+        ("analogy-plain-relational-k2-seed1", "everything"),
+        ("analogy-plain-fixed-relational", "one of each symbol"),
+    ]
+    assert rows[1]["stored"] == 100 and len(rows[0]["curve"]) == len(analogy_plain.SEEN)
+    monkeypatch.setattr(analogy_plain, "measured", lambda cell, episodes: pytest.fail("measured twice"))
+    analogy_plain.reproduce(quick=True)
+    together = over_seeds(rows)
+    assert [r["trained_seeds"] for r in together] == [2, 2, 1]
+    assert together[0]["accuracy"] == pytest.approx((rows[0]["accuracy"] + rows[2]["accuracy"]) / 2)
