@@ -15,6 +15,7 @@ PAPER = {
 }
 PLAIN = {
     "analogy-plain": "the analogy task in the paper's form: no hints, no set weights, no curriculum (--train)",
+    "imagenet-plain": "ImageNet in the paper's form: 8 blocks × 1024, fixed labels (--train)",
 }
 CLASSIFIER = {
     "classifier-speed": "OnlineClassifier against the bare encoder and a numpy scan",

@@ -9,9 +9,9 @@ import torch
 from apl.config import DecoderConfig, IdentityConfig, LearnerConfig
 from apl.encoders.photo import PhotoEncoder
 from apl.learner import Learner
-from experiments.paper import imagenet
+from experiments.paper import imagenet, imagenet_plain
 from experiments.paper.imagenet import any_n_learner, chosen_weight, row, watch_episodes
-from experiments.paper.imagenet_decoders import DecoderTraining, train, trained_decoders
+from experiments.paper.imagenet_plain import DecoderTraining, train
 from experiments.paper.photo_features import PhotoFeatures
 from experiments.paper.verdicts import FINDINGS
 from experiments.training.decoder_start import start_by_copying
@@ -53,27 +53,28 @@ def test_the_verdict_is_by_the_share_of_the_encoder_s_own_accuracy():
     assert finding.reproduced == "partly" and "1000-way 0.60" in finding.ours
 
 
-def test_one_model_for_any_number_of_labels_is_compared_with_those_of_fixed_labels():
-    told = {"encoder": "e", "ci95": 0.01, "share_of_encoder": 1.0}
-    rows = [{**told, "method": "ours, any N, activations", "way": way, "accuracy": 0.5} for way in (20, 100)]
-    assert len(FINDINGS["imagenet"](rows)) == 1
-    rows += [
-        {**told, "method": "fixed labels, 1024 wide", "way": way, "accuracy": a} for way, a in ((20, 0.4), (100, 0.6))
-    ]
-    *_, finding = FINDINGS["imagenet"](rows)
-    assert finding.reproduced == "partly" and "20-way 50.0 ± 1.0 % against 40.0" in finding.ours
-
-
-def test_decoders_of_fixed_labels_are_trained_in_pieces_saved_and_found_again(tmp_path, monkeypatch):
+def test_decoders_of_fixed_labels_are_trained_in_pieces_measured_once_and_kept(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    data, config = _made(classes=6), DecoderTraining(5, hidden=16, blocks=1, parallel=2, steps=8)
-    monkeypatch.setattr("experiments.paper.imagenet_decoders.trainings", lambda encoder: (config,))
+    data, config = _made(classes=1000), DecoderTraining(5, hidden=16, blocks=1, parallel=2, steps=8)
+    monkeypatch.setattr(imagenet_plain, "TRAININGS", (config,))
+    monkeypatch.setattr(imagenet_plain, "EPISODES", {5: 10})
+    monkeypatch.setattr(imagenet_plain, "photo_features", lambda encoder, part: data)
     keys, labels = torch.from_numpy(data.features), torch.from_numpy(data.labels)
-    assert not train(config, keys, labels, minutes=0.0) and list(trained_decoders("lite0")) == []
-    assert train(config, keys, labels)
-    ((way, learner, told),) = trained_decoders("lite0")
-    assert way == 5 and told["steps"] == 8
-    assert watch_episodes(learner, keys, data, 5, episodes=1).result.correct.shape == (1, 45)
+    assert not train(config, keys, labels, minutes=0.0) and not config.trained
+    imagenet_plain.Command(train=True, quick=True).run()
+    rows = imagenet_plain.load_rows("imagenet-plain", quick=True)
+    assert [(r["method"], r["way"], r["rule"]) for r in rows] == [
+        ("the paper's form", 5, "plain"),
+        ("nearest neighbour", 5, "plain"),
+    ]
+    assert rows[0]["trained"]["steps"] == 8 and 0 <= rows[0]["trained"]["validation"]["val_accuracy"] <= 1
+    assert rows[1]["accuracy"] > 0.9, "classes far apart"
+    monkeypatch.setattr(imagenet_plain, "watch_episodes", lambda *given: pytest.fail("measured twice"))
+    imagenet_plain.reproduce(quick=True)
+
+
+def test_classes_to_validate_on_are_not_trained_on_where_some_can_be_spared():
+    assert [imagenet_plain.shown_classes(way) for way in (20, 100, 1000)] == [900, 900, 1000]
 
 
 @pytest.mark.parametrize("kind", ["relational", "working_memory", "lstm"])

@@ -1,7 +1,7 @@
 """Section 4.2: ImageNet with shuffled labels behind a frozen encoder, 20-, 100- and 1000-way.
 
 An episode draws its classes, numbers them at random, and shows every validation photograph of theirs once: predict, score,
-then learn. Memory and questions come from `val`, which the encoder was not trained on; decoders are trained on `train`.
+then learn. Memory and questions come from `val`, which the encoder was not trained on. The paper's form is in `imagenet_plain.py`.
 Beside each accuracy stands the encoder's own on the same photographs: how often it names their true ImageNet class, with
 the fixed labels it was trained on.
 
@@ -31,9 +31,8 @@ from apl.episode import EpisodeSampler
 from apl.evaluate import Estimate, OnlineResult, watch
 from apl.learner import Learner
 from apl.reading.ensemble import EnsembleReading
-from experiments.paper.imagenet_decoders import train, trained_decoders, trainings
 from experiments.paper.photo_features import PhotoFeatures, photo_encoder, photo_features
-from experiments.paper.plot import OTHER, OURS, QUIET, THIRD, figure, smooth
+from experiments.paper.plot import OURS, QUIET, THIRD, figure, smooth
 from experiments.paper.results import Row, figure_path, load_whole, save_rows
 
 SEED = 0
@@ -43,7 +42,7 @@ BATCH = {20: 16, 100: 16, 1000: 64}
 WEIGHTS = (0.0, 0.35, 0.5, 0.7, 1.0)
 """Of what the encoder would call a photograph, beside its activations at unit length."""
 CURVE_POINTS = 60
-ACTIVATIONS, NAMED, FIXED = "ours, any N, activations", "ours, any N, activations and named", "fixed labels, 1024 wide"
+ACTIVATIONS, NAMED = "ours, any N, activations", "ours, any N, activations and named"
 ENCODERS = {"lite0": "EfficientNet-Lite0", "lite2": "EfficientNet-Lite2"}
 
 
@@ -132,7 +131,6 @@ def reproduce(quick: bool = False) -> None:
     found = Measured(quick)
     for encoder in ("lite0",) if quick else ENCODERS:
         measure_any_n(encoder, found)
-    measure_fixed_labels("lite0", found)
     draw([row for row in found.rows if row["encoder"] == ENCODERS["lite0"]], quick)
 
 
@@ -163,11 +161,6 @@ class Measured:
             self.rows.append(row(method, encoder, data, watched, **more))
         self.save()
 
-    def keep(self, encoder: str, method: str) -> None:
-        """What was measured before, where it cannot be measured now."""
-        self.rows += [row for row in self._before if (row["encoder"], row["method"]) == (ENCODERS[encoder], method)]
-        self.save()
-
     def save(self) -> None:
         save_rows("imagenet", self.rows, self.quick, key_weight=self.key_weight)
 
@@ -183,25 +176,6 @@ def measure_any_n(encoder: str, found: Measured) -> None:
         found.add(encoder, way, ACTIVATIONS, any_n_learner(features.shape[1]), torch.from_numpy(features))
 
 
-def measure_fixed_labels(encoder: str, found: Measured) -> None:
-    """The paper's form, trained here unless only a quick look is wanted. With one encoder: minutes of one core each."""
-    keys = torch.from_numpy(photo_features(encoder, "val").features)
-    if found.quick:
-        found.keep(encoder, FIXED)
-        return
-    train_decoders(encoder)
-    for way, learner, provenance in trained_decoders(encoder):
-        found.add(encoder, way, FIXED, learner, keys, trained=provenance)
-
-
-def train_decoders(encoder: str) -> None:
-    """Those that are not under runs/ yet."""
-    if missing := [config for config in trainings(encoder) if not (config.model / "model.json").is_file()]:
-        data = photo_features(encoder, "train")
-        for config in missing:
-            train(config, torch.from_numpy(data.features), torch.from_numpy(data.labels))
-
-
 def draw(rows: list[Row], quick: bool) -> None:
     """Accuracy, and the share of photographs written, over an episode."""
     with figure(figure_path("imagenet", quick), columns=3, width=3.6) as panels:
@@ -215,7 +189,7 @@ def draw(rows: list[Row], quick: bool) -> None:
 
 
 def draw_episode(axes: plt.Axes, found: Row) -> None:
-    colour, shown = {NAMED: OURS, ACTIVATIONS: THIRD, FIXED: OTHER}[found["method"]], found["curve"]
+    colour, shown = {NAMED: OURS, ACTIVATIONS: THIRD}[found["method"]], found["curve"]
     axes.plot(shown["photographs"], shown["accuracy"], color=colour, label=found["method"])
     axes.plot(
         shown["photographs"], [stored / found["photographs"] for stored in shown["written"]], color=colour, ls=":"

@@ -211,20 +211,7 @@ def _imagenet(rows: list[Row]) -> list[Finding]:
             ]
             said = f"{encoder}, {method}: {', '.join(shares)}"
             findings.append(Finding(IMAGENET_CLAIM, said, _judged(sum(reached), len(reached))))
-    return findings + _any_number_of_labels(rows)
-
-
-def _any_number_of_labels(rows: list[Row]) -> list[Finding]:
-    """One model for every number of classes beside the models of fixed labels, with the same keys of the same encoder."""
-    any_n = {(row["encoder"], row["way"]): row for row in rows if row["method"] == "ours, any N, activations"}
-    fixed = [row for row in rows if row["method"].startswith("fixed labels") and (row["encoder"], row["way"]) in any_n]
-    if not fixed:
-        return []
-    pairs = [(any_n[row["encoder"], row["way"]], row) for row in fixed]
-    said = ", ".join(f"{one['way']}-way {percent(one)} against {percent(other)}" for one, other in pairs)
-    held = sum(one["accuracy"] >= other["accuracy"] for one, other in pairs)
-    claim = "not in the paper: one model for any number of labels is at least as good as one for each"
-    return [Finding(claim, f"{fixed[0]['encoder']}, activations: {said}", _judged(held, len(pairs)))]
+    return findings
 
 
 IMAGENET_CLAIM = (
