@@ -253,5 +253,6 @@ def test_a_decoder_that_cannot_change_the_answer_is_not_asked_and_the_answer_sta
         assert alone == best.tolist()
         assert 20 < len(times) < 85
         without = whole.without_decoder.scores[0].swapaxes(0, 1)
-        weights = (memory.state.pool.weight / memory.state.pool.units_when_taught)[0, :-1]
+        pool = memory.state.pool
+        weights = pool.weight[0, :-1] / pool.units(whole.without_decoder)[0, 0]
         assert (np.tensordot(weights, without, 1).argmax(1) != best).any()

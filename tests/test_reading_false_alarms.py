@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from apl.memory import COUNT, LABEL, Neighbours
-from apl.reading.false_alarms import MOST_KEPT, checked, line, with_recent, without_itself
+from apl.reading.false_alarms import MOST_KEPT, from_text, line, to_text, without_itself
 
 
 def test_the_line_is_exceeded_by_the_asked_share():
@@ -16,11 +16,10 @@ def test_the_line_is_exceeded_by_the_asked_share():
     assert line(np.zeros(0), 0.05) == np.inf
 
 
-def test_the_most_recent_are_kept():
-    kept = np.zeros((0, 2))
-    for number in range(MOST_KEPT + 5):
-        kept = with_recent(kept, (float(number), 0.123456))
-    assert len(kept) == MOST_KEPT and kept[0, 0] == 5 and kept[-1].tolist() == [MOST_KEPT + 4, 0.1235]
+def test_what_is_kept_comes_back():
+    kept = np.random.default_rng(0).random((5, 2))
+    assert from_text(to_text(kept)) == pytest.approx(kept, abs=1e-6)
+    assert from_text(None).shape == (0, 2)
 
 
 def test_an_example_is_taken_out_of_the_mean_of_its_row():
@@ -39,8 +38,8 @@ def test_an_example_is_taken_out_of_the_mean_of_its_row():
 
 
 @pytest.mark.parametrize(
-    "damage", [5, "x", [[1.0]], [[0.5, float("inf")]], [[None, 0.5]], [[0.5, 0.5]] * (MOST_KEPT + 1)]
+    "damage", [5, "x", "AAAA", [[0.5, 0.5]], to_text(np.array([[0.5, np.inf]])), to_text(np.zeros((MOST_KEPT + 1, 2)))]
 )
 def test_damaged_numbers_are_one_clear_error(damage):
     with pytest.raises(ValueError, match="damaged"):
-        checked(damage)
+        from_text(damage)

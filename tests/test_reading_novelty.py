@@ -11,8 +11,9 @@ from apl.reading.novelty import Novelty, log_odds_of_share
 from apl.reading.readers import FLOOR, LOCAL_REGRESSION, LocalRegression, ReaderInputs, Readings, read
 
 
-def statistics_of(total: np.ndarray, examples: np.ndarray) -> ClassStatistics:
-    return ClassStatistics.of(ClassTotals(total, examples, total.sum(1), np.vecdot(total, total)))
+def statistics_of(total: np.ndarray, examples: np.ndarray, everything: np.ndarray | None = None) -> ClassStatistics:
+    everything = total.sum(1) if everything is None else everything
+    return ClassStatistics.of(ClassTotals(total, examples, everything, np.vecdot(total, total)))
 
 
 def readings(mean: list[float], share: list[float], examples: list[int] | None = None) -> Readings:
@@ -22,7 +23,7 @@ def readings(mean: list[float], share: list[float], examples: list[int] | None =
     scores[0, 0, LOCAL_REGRESSION] = np.log(np.array(share) + FLOOR)
     regression = LocalRegression(np.eye(way)[None, None], np.array([[share]]), np.arange(way)[None, None], way)
     classes = statistics_of(np.zeros((1, way, 2)), np.array([examples or [2] * way], float))
-    return Readings(scores, classes, np.array([[mean]]), regression)
+    return Readings(scores, classes, np.array([[mean]]), regression, np.array([[share]]))
 
 
 def test_leaving_a_class_out_leaves_what_a_memory_without_it_would_say():
@@ -32,10 +33,10 @@ def test_leaving_a_class_out_leaves_what_a_memory_without_it_would_say():
 
     def of(some: np.ndarray, centre: ClassStatistics | None = None) -> tuple[Readings, ClassStatistics]:
         total = np.stack([rows[some & (label == c)].sum(0) for c in range(4)])[None].astype(np.float64)
-        classes = statistics_of(total, np.array([[(some & (label == c)).sum() for c in range(4)]], np.float32))
-        if centre is not None:
-            # Only the centre remembers the class.
-            classes.__dict__["centre"] = centre.centre
+        examples = np.array([[(some & (label == c)).sum() for c in range(4)]], np.float32)
+        # Only the centre remembers the class.
+        everything = None if centre is None else centre.centre.astype(np.float64) * (examples.sum() + 1)
+        classes = statistics_of(total, examples, everything)
         shape = (1, 1, int(some.sum()))
         found = rows[some][None, None], label[some][None, None], np.ones(shape, bool), np.ones(shape)
         return read(ReaderInputs(query, *found, classes)), classes

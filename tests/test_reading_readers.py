@@ -25,7 +25,8 @@ def scored(scores: np.ndarray, examples: np.ndarray) -> Readings:
     classes = statistics_of(np.zeros((episodes, way, WIDTH)), examples)
     nothing = np.zeros((episodes, queries, 1))
     regression = LocalRegression(np.ones((episodes, queries, 1, 1)), nothing, nothing.astype(int), way)
-    return Readings(scores, classes, np.zeros((episodes, queries, way)), regression)
+    nowhere = np.zeros((episodes, queries, way))
+    return Readings(scores, classes, nowhere, regression, nowhere)
 
 
 def after(pool: Pool, readings: Readings, truth: np.ndarray) -> Pool:

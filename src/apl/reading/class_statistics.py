@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -16,61 +15,48 @@ LEAST_SPREAD = 0.5
 
 @dataclass(frozen=True)
 class ClassStatistics:
-    """Sums over the examples of each class, in the space in which keys are compared."""
+    """Sums over the examples of each class, in the space in which keys are compared, and what follows from them."""
 
     total: Float[np.ndarray, "episode class embed"]
     examples: Float[np.ndarray, "episode class"]
-    everything: Float[np.ndarray, "episode embed"]
-    """The sum of all totals."""
+    at_least_one: Float[np.ndarray, "episode 1 class"]
+    """The number of examples of each class, 1 where there are none."""
+    known: Bool[np.ndarray, "episode class"]
+    number: Int[np.ndarray, " episode"]
+    """Number of known classes."""
     square: Float[np.ndarray, "episode class"]
     """The square of the length of each total."""
+    centre: Float[np.ndarray, "episode embed"]
+    """The mean of everything, drawn a little towards zero, so that a single example is not its own centre."""
+    centre_square: Float[np.ndarray, " episode"]
+    along_centre: Float[np.ndarray, "episode 1 class"]
+    """The product of each total with the centre."""
+    length: Float[np.ndarray, "episode 1 class"]
+    """The distance of each class mean from the centre."""
 
     @staticmethod
     def of(totals: ClassTotals) -> ClassStatistics:
         # Totals change in place when the memory does; a prediction keeps the examples it was made from.
-        return ClassStatistics(totals.total, totals.examples.copy(), totals.everything, totals.square)
-
-    @cached_property
-    def known(self) -> Bool[np.ndarray, "episode class"]:
-        known: np.ndarray = self.examples > 0
-        return known
-
-    @cached_property
-    def number(self) -> Int[np.ndarray, " episode"]:
-        """Number of known classes."""
-        number: np.ndarray = np.count_nonzero(self.known, axis=1)
-        return number
-
-    @cached_property
-    def at_least_one(self) -> Float[np.ndarray, "episode 1 class"]:
-        """The number of examples of each class, 1 where there are none."""
-        examples: np.ndarray = np.maximum(self.examples, 1)[:, None]
-        return examples
-
-    @cached_property
-    def centre(self) -> Float[np.ndarray, "episode embed"]:
-        """The mean of everything, drawn a little towards zero, so that a single example is not its own centre."""
-        centre: np.ndarray = (self.everything / (self.examples.sum(1)[:, None] + 1)).astype(np.float32)
-        return centre
-
-    @cached_property
-    def centre_square(self) -> Float[np.ndarray, " episode"]:
-        square: np.ndarray = np.vecdot(self.centre, self.centre).astype(np.float64)
-        return square
-
-    @cached_property
-    def along_centre(self) -> Float[np.ndarray, "episode 1 class"]:
-        """The product of each total with the centre."""
-        along: np.ndarray = (self.total @ self.centre[..., None].astype(np.float64))[:, None, :, 0]
-        return along
-
-    @cached_property
-    def length(self) -> Float[np.ndarray, "episode 1 class"]:
-        """The distance of each class mean from the centre."""
-        number = self.at_least_one
-        square = self.square[:, None] / np.square(number) - 2 * self.along_centre / number
-        length: np.ndarray = np.sqrt(np.maximum(square + self.centre_square[:, None, None], 1e-12))
-        return length
+        examples = totals.examples.copy()
+        known, at_least_one = examples > 0, np.maximum(examples, 1)[:, None]
+        centre = (totals.everything / (examples.sum(1)[:, None] + 1)).astype(np.float32)
+        centre_square = np.vecdot(centre, centre).astype(np.float64)
+        along_centre = (totals.total @ centre[..., None].astype(np.float64))[:, None, :, 0]
+        square = totals.square[:, None] / np.square(at_least_one) - 2 * along_centre / at_least_one
+        length = np.sqrt(np.maximum(square + centre_square[:, None, None], 1e-12))
+        number = np.count_nonzero(known, axis=1)
+        return ClassStatistics(
+            totals.total,
+            examples,
+            at_least_one,
+            known,
+            number,
+            totals.square,
+            centre,
+            centre_square,
+            along_centre,
+            length,
+        )
 
 
 @dataclass(frozen=True)
@@ -86,13 +72,13 @@ class Sphere:
     spread: Float[np.ndarray, " episode"]
 
     @staticmethod
-    def around(classes: ClassStatistics, within: float, usual_away: Float[np.ndarray, " episode"]) -> Sphere:
+    def around(classes: ClassTotals, within: float, usual_away: Float[np.ndarray, " episode"]) -> Sphere:
         """`usual_away`: the squared distance at which examples usually lay from the mean of everything."""
         examples = np.maximum(classes.examples.sum(1), 1)
         centre = classes.everything / examples[:, None]
         # The class means show the spread between classes; all of it is larger by what is within them.
         apart = classes.total - classes.examples[..., None] * centre[:, None]
-        squares = np.vecdot(apart, apart) / classes.at_least_one[:, 0]
+        squares = np.vecdot(apart, apart) / np.maximum(classes.examples, 1)
         between = squares.sum(1) / examples / (1 - within)
         # Classes around one another have means that coincide: then the distance of examples counts.
         # Where all is one point, rounding is no spread.
@@ -106,10 +92,10 @@ class Sphere:
         placed[..., :-1] /= self.spread.reshape(*between, 1)
         return placed
 
-    def place_classes(self, classes: ClassStatistics) -> ClassStatistics:
+    def place_classes(self, classes: ClassTotals) -> ClassTotals:
         """Their centre is the origin."""
         total = np.empty((*classes.total.shape[:2], classes.total.shape[2] + 1))
         total[..., :-1] = classes.total - classes.examples[..., None] * self.centre[:, None]
         total[..., :-1] /= self.spread[:, None, None]
         total[..., -1] = classes.examples
-        return ClassStatistics(total, classes.examples, np.zeros_like(total[:, 0]), np.vecdot(total, total))
+        return ClassTotals(total, classes.examples, np.zeros_like(total[:, 0]), np.vecdot(total, total))

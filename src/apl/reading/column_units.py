@@ -67,11 +67,12 @@ class ColumnUnits:
         away = np.square(key - centre[:, None]) * taught
         if self.away.shape[1] < key.shape[-1]:
             within, away = within.sum(-1, keepdims=True), away.sum(-1, keepdims=True)
-        return replace(
-            self,
-            within=kept[:, None] * self.within + within.sum(1),
-            away=kept[:, None] * self.away + away.sum(1),
-            lessons=kept * self.lessons + number,
+        return ColumnUnits(
+            kept[:, None] * self.away + away.sum(1),
+            kept[:, None] * self.within + within.sum(1),
+            kept * self.lessons + number,
+            self.scale,
+            self.examples,
         )
 
     def usual_away(self, scale: Float[np.ndarray, "episode 1 column"] | None) -> Float[np.ndarray, " episode"]:

@@ -7,15 +7,14 @@ put into the list of all classes. Shares may be numpy's or torch's arrays.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from apl.config import LearnerConfig
-from apl.memory import LABEL, Memory, Neighbours, ReadingState
+from apl.memory import LABEL, Memory, Neighbours
 from apl.posterior import IMPOSSIBLE, Array, Posterior
-from apl.reading.protocol import Networks, Opinion, Outdated, Prediction
+from apl.reading.protocol import Networks, Prediction, Reading
 
 OVERLOOKED = 0.02
 """The part of "none of these" that goes to classes that have rows, none of which was recalled: a class with rows would
@@ -78,18 +77,12 @@ def place(log_class: Array, log_none: Array, part: Array, neighbours: Neighbours
     return log_probs
 
 
-class DecoderReading:
+class DecoderReading(Reading):
     """The networks' decoder answers. It learns nothing within an episode."""
 
     def __init__(self, config: LearnerConfig, networks: Networks) -> None:
         self.networks = networks
         self.fixed_way = config.decoder.way if config.decoder.labels == "fixed" else None
-
-    def new_state(self, episodes: int, width: int, kept: Any = None) -> ReadingState | None:
-        return None
-
-    def prepare(self, memory: Memory) -> None:
-        pass
 
     def read(self, memory: Memory, embedding: Array, neighbours: Neighbours, way: int) -> DecoderPrediction:
         highest = int(neighbours.columns[LABEL].max(initial=0))
@@ -115,27 +108,3 @@ class DecoderReading:
     def decode(self, memory: Memory, query: Array, neighbours: Neighbours, log_elsewhere: np.ndarray) -> Posterior:
         """What the neighbours say; queries of all episodes in a row."""
         return self.networks.decode(query, neighbours, log_elsewhere)
-
-    def learn(self, memory: Memory, prediction: Prediction, truth: Int[np.ndarray, "episode query"]) -> None:
-        pass
-
-    def finish_batch(
-        self,
-        memory: Memory,
-        embedding: Float[np.ndarray, "query embed"],
-        truth: Int[np.ndarray, " query"],
-        row: Int[np.ndarray, " query"],
-        k: int,
-    ) -> None:
-        pass
-
-    def outdated(self, memory: Memory, prediction: Prediction, truth: int, newest: int) -> Outdated | None:
-        return None
-
-    def line_of_new(self, memory: Memory, false_alarms: float) -> float:
-        raise ValueError(
-            "false_alarms= needs consolidate=True: the paper's rule does not measure how familiar examples are"
-        )
-
-    def opinions(self, prediction: Prediction, classes: int) -> list[Opinion]:
-        return []

@@ -8,7 +8,7 @@ meaning of labels has drifted, until it falls again. (The thresholds separate st
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 RECENT, USUAL = 1 / 20, 1 / 300
@@ -38,36 +38,25 @@ class Drift:
     """Row ids that were the newest when marked: the last mark, and the one before it."""
     later: int = -1
 
-    @property
-    def noticed(self) -> bool:
-        return self.began > 0
-
     def learnt(self, contradicts: bool, before: int, newest: int) -> Drift:
         """After an example. `before`: examples of its class; `newest`: the newest row, by its id."""
-        drift = self._marked(newest)
-        if before < OFTEN and not self.noticed:
-            return drift
-        examples = self.examples + 1
-        recent = self.recent + max(RECENT, 1 / (examples + 1)) * (contradicts - self.recent)
-        if self.noticed:
-            lasts = examples - self.began > LONGEST
-            over = lasts or recent - self.usual < OVER
-            usual = recent if lasts else self.usual
-            return replace(drift, recent=recent, usual=usual, examples=examples, began=0 if over else self.began)
-        usual = self.usual + max(USUAL, 1 / (examples + 1)) * (contradicts - self.usual)
-        noticed = examples > FIRST and recent - usual > NOTICED
-        return replace(drift, recent=recent, usual=usual, examples=examples, began=examples if noticed else 0)
-
-    def is_old(self, row: int) -> bool:
-        """True if a row was written before the drift."""
-        return row <= self.earlier
-
-    def _marked(self, newest: int) -> Drift:
-        if self.noticed:
-            return self
-        if self.seen + 1 < MARK_EVERY:
-            return replace(self, seen=self.seen + 1)
-        return replace(self, seen=0, earlier=self.later, later=newest)
+        recent, usual, examples, began = self.recent, self.usual, self.examples, self.began
+        seen, earlier, later = self.seen, self.earlier, self.later
+        if not began:
+            seen += 1
+            if seen == MARK_EVERY:
+                seen, earlier, later = 0, later, newest
+        if began or before >= OFTEN:
+            examples += 1
+            recent += max(RECENT, 1 / (examples + 1)) * (contradicts - recent)
+            if began:
+                lasts = examples - began > LONGEST
+                began = 0 if lasts or recent - usual < OVER else began
+                usual = recent if lasts else usual
+            else:
+                usual += max(USUAL, 1 / (examples + 1)) * (contradicts - usual)
+                began = examples if examples > FIRST and recent - usual > NOTICED else 0
+        return Drift(recent, usual, examples, began, seen, earlier, later)
 
     @staticmethod
     def from_dict(kept: Any) -> Drift:

@@ -7,6 +7,7 @@ without training (`apl.reading.readers`) and the decoder, and a rule of its own 
 
 from __future__ import annotations
 
+import math
 import weakref
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,25 +17,17 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from apl.config import WITHOUT_WEIGHTS, LearnerConfig
-from apl.memory import COUNT, LABEL, Memory, Neighbours
+from apl.memory import COUNT, LABEL, ClassTotals, Memory, Neighbours
 from apl.metric import measured
 from apl.posterior import Array
 from apl.reading.class_statistics import ClassStatistics, Sphere
 from apl.reading.column_units import MOST_COLUMNS
 from apl.reading.decoder import DecoderPrediction, DecoderReading
 from apl.reading.ensemble_state import EnsembleState
-from apl.reading.false_alarms import (
-    DIGITS,
-    LEAST_EXAMPLES,
-    MOST_KEPT,
-    line,
-    readings_without_itself,
-    with_recent,
-    without_itself,
-)
+from apl.reading.false_alarms import LEAST_EXAMPLES, MOST_KEPT, line, readings_without_itself, without_itself
 from apl.reading.novelty import log_odds_of_share
 from apl.reading.pool import prior_of
-from apl.reading.protocol import Networks, Opinion, Outdated, Prediction
+from apl.reading.protocol import Networks, Opinion, Outdated, Prediction, Reading
 from apl.reading.readers import DECODER, READERS, ReaderInputs, Readings, read
 from apl.reading.whole_regression import MOST_ROWS, WholeRegression, sharpened
 
@@ -149,17 +142,21 @@ class _Space:
     classes: ClassStatistics
     sphere: Sphere | None
 
+    def is_of(self, memory: Memory, way: int) -> bool:
+        same = self.way == way and self.version == memory.version
+        return same and self.state is memory.state and self.memory() is memory
+
     @cached_property
     def regression(self) -> WholeRegression | None:
         """On all rows, if they were learnt as a whole batch."""
         memory = self.memory()
-        if memory is None or not self.state.batch or not memory.local or not 0 < len(memory) <= MOST_ROWS:
+        if memory is None or not memory.local or not 0 < len(memory) <= MOST_ROWS:
             return None
         keys = measured(memory.column(memory.keys[0])[0], memory.metric)
         return WholeRegression.of(keys, memory.column(LABEL)[0], memory.column(COUNT)[0], self.classes)
 
 
-class EnsembleReading:
+class EnsembleReading(Reading):
     """Readers without training and, if its weights were trained, the decoder."""
 
     def __init__(self, config: LearnerConfig, networks: Networks) -> None:
@@ -194,19 +191,19 @@ class EnsembleReading:
         totals = memory.class_totals()
         if units.is_due(totals.examples.sum(1)).any():
             units = units.taken(totals)
-            memory.state = state.with_units(units)
+            memory.state = replace(state, units=units)
         if memory.scale is None or not np.array_equal(memory.scale[:, 0], units.scale):
             memory.rescale(units.scale[:, None])
 
     def read(self, memory: Memory, embedding: Array, neighbours: Neighbours, way: int) -> EnsemblePrediction:
-        given, space = self._inputs(memory, self.networks.array(embedding), neighbours, way), self._classes(memory, way)
+        space = self._classes(memory, way)
+        given = self._inputs(memory, space, self.networks.array(embedding), neighbours)
         shares = None
-        if self.regresses and (regression := space.regression) is not None:
+        if self.regresses and space.state.batch and (regression := space.regression) is not None:
             shares = regression.shares(given.query[0])[None]
         return EnsemblePrediction(self, memory, space.state, embedding, neighbours, read(given), shares)
 
-    def _inputs(self, memory: Memory, embedding: np.ndarray, neighbours: Neighbours, way: int) -> ReaderInputs:
-        space = self._classes(memory, way)
+    def _inputs(self, memory: Memory, space: _Space, embedding: np.ndarray, neighbours: Neighbours) -> ReaderInputs:
         scale = memory.scale
         query = measured(embedding, self.metric, scale)
         rows = measured(neighbours.columns["embedding"], self.metric, None if scale is None else scale[:, None])
@@ -215,44 +212,33 @@ class EnsembleReading:
         label, mask = neighbours.columns[LABEL], neighbours.mask
         return ReaderInputs(query, rows, label, mask, neighbours.columns[COUNT], space.classes, self.within)
 
-    def learn(self, memory: Memory, prediction: Prediction, truth: Int[np.ndarray, "episode query"]) -> None:
-        if not isinstance(prediction, EnsemblePrediction):
-            raise TypeError("an ensemble learns from predictions of its own")
-        state, units = prediction.state, prediction.state.units
+    def learn(self, memory: Memory, prediction: EnsemblePrediction, truth: Int[np.ndarray, "episode query"]) -> None:
+        state, readings = prediction.state, prediction.without_decoder
+        units, known = state.units, state.known
         if units is not None:
             units = units.learnt(self.networks.array(prediction.embedding), truth, memory.class_totals(prediction.way))
         # Examples sorted by class would teach that what is near is wrong: in few dimensions classes lie close together.
         pool = state.pool.learnt(prediction.readings, prediction.pooled, truth, nonnegative=self.table)
-        novelty = state.novelty.learnt(prediction.without_decoder, truth)
-        learnt = replace(state, pool=pool, novelty=novelty, units=units, batch=False)
+        novelty = state.novelty.learnt(readings, truth)
         if memory.episodes == 1:
-            learnt = self._with_known(learnt, prediction, truth[0])
-        memory.state = learnt
+            counted = readings.classes.examples[0, truth[0]] >= LEAST_EXAMPLES
+            nearness = np.stack([part[0] for part in readings.nearness], 1)
+            known = np.concatenate([known, nearness[counted]])[-MOST_KEPT:]
+        memory.state = EnsembleState(pool, novelty, units, state.drift, known)
 
-    def _with_known(
-        self, state: EnsembleState, prediction: EnsemblePrediction, truth: Int[np.ndarray, " query"]
-    ) -> EnsembleState:
-        """With how near classes came to examples of known classes."""
-        before = prediction.without_decoder.classes.examples[0, truth]
-        cosine, share = prediction.without_decoder.nearness
-        known = state.known
-        for query in (before >= LEAST_EXAMPLES).nonzero()[0].tolist():
-            known = with_recent(known, (float(cosine[0, query]), float(share[0, query])))
-        return replace(state, known=known)
-
-    def outdated(self, memory: Memory, prediction: Prediction, truth: int, newest: int) -> Outdated | None:
-        if not isinstance(prediction, EnsemblePrediction):
-            raise TypeError("an ensemble learns from predictions of its own")
+    def outdated(self, memory: Memory, prediction: EnsemblePrediction, truth: int, newest: int) -> Outdated | None:
         classes, log_probs = prediction.without_decoder.classes, prediction.log_probs_of_known[0, 0]
         number = int(classes.number[0])
         if number < 2 or truth >= len(log_probs) or not classes.known[0, truth]:
             return None
-        contradicts = bool(log_probs[truth] < -np.log(number))
         state = self._state(memory)
+        contradicts = bool(log_probs[truth] < -math.log(number))
         drift = state.drift.learnt(contradicts, int(classes.examples[0, truth]), newest)
         memory.state = replace(state, drift=drift)
+        if not drift.began:
+            return None
         predicted = int(log_probs.argmax())
-        return Outdated(predicted, drift.earlier) if drift.noticed and predicted != truth else None
+        return None if predicted == truth else Outdated(predicted, drift.earlier)
 
     def line_of_new(self, memory: Memory, false_alarms: float) -> float:
         state = self._state(memory)
@@ -267,28 +253,23 @@ class EnsembleReading:
         row: Int[np.ndarray, " query"],
         k: int,
     ) -> None:
-        """Called when a whole batch was learnt; `row`: the row that each example is part of."""
-        state = replace(self._state(memory), batch=True)
+        """Examples of the batch, each left out of the memory once, show how near classes come to known examples."""
+        state = self._state(memory)
+        known = state.known
         if memory.local:
-            state = replace(state, known=self._left_out(memory, embedding, truth, row, k))
-        memory.state = state
+            totals = memory.class_totals()
+            counted = (totals.examples[0, truth] > LEAST_EXAMPLES).nonzero()[0]
+            some = counted[np.linspace(0, len(counted) - 1, min(len(counted), MOST_KEPT)).round().astype(int)]
+            known = np.zeros((0, 2))
+            if len(some):
+                asked, space = embedding[None, some], self._classes(memory, totals.examples.shape[1])
+                found = without_itself(memory.nearest(memory.keys[0], asked, k + 1), asked, row[some])
+                readings = readings_without_itself(self._inputs(memory, space, asked, found), truth[some])
+                known = np.stack([part[0] for part in readings.nearness], 1)
+        memory.state = replace(state, known=known, batch=True)
 
-    def _left_out(
-        self, memory: Memory, embedding: np.ndarray, truth: np.ndarray, row: np.ndarray, k: int
-    ) -> Float[np.ndarray, "example 2"]:
-        """How near classes come to examples of the memory, each left out."""
-        totals = memory.class_totals()
-        way, counted = totals.examples.shape[1], (totals.examples[0, truth] > LEAST_EXAMPLES).nonzero()[0]
-        some = counted[np.linspace(0, len(counted) - 1, min(len(counted), MOST_KEPT)).round().astype(int)]
-        if not len(some):
-            return np.zeros((0, 2))
-        asked = embedding[None, some]
-        found = without_itself(memory.nearest(memory.keys[0], asked, k + 1), asked, row[some])
-        readings = readings_without_itself(self._inputs(memory, asked, found, way), truth[some])
-        return np.stack([part[0] for part in readings.nearness], 1).round(DIGITS)
-
-    def opinions(self, prediction: Prediction, classes: int) -> list[Opinion]:
-        if not isinstance(prediction, EnsemblePrediction) or not classes:
+    def opinions(self, prediction: EnsemblePrediction, classes: int) -> list[Opinion]:
+        if not classes:
             return []
         favourite = prediction.readings.scores[0, 0, :, :classes].argmax(1).tolist()
         weights = prediction.state.pool.weight[0].tolist()
@@ -301,25 +282,16 @@ class EnsembleReading:
 
     def _classes(self, memory: Memory, way: int) -> _Space:
         """Computed once per version of the memory."""
-        space = self._space
-        if (
-            space is not None
-            and (space.memory() is memory and space.version == memory.version)
-            and (space.way == way and space.state is memory.state)
-        ):
-            return space
-        state, sphere = self._state(memory), None
-        classes = ClassStatistics.of(memory.class_totals(way))
+        if self._space is not None and self._space.is_of(memory, way):
+            return self._space
+        state, totals, sphere, scale = self._state(memory), memory.class_totals(way), None, memory.scale
         if self.positions:
-            if memory.scale is not None:
-                classes = ClassStatistics(
-                    classes.total * memory.scale,
-                    classes.examples,
-                    classes.everything * memory.scale[:, 0],
-                    classes.square,
-                )
-            away = state.units.usual_away(memory.scale) if state.units is not None else np.zeros(memory.episodes)
-            sphere = Sphere.around(classes, self.within, away)
-            classes = sphere.place_classes(classes)
-        self._space = space = _Space(weakref.ref(memory), memory.version, way, state, classes, sphere)
-        return space
+            if scale is not None:
+                everything = totals.everything * scale[:, 0]
+                totals = ClassTotals(totals.total * scale, totals.examples, everything, totals.square)
+            away = state.units.usual_away(scale) if state.units is not None else np.zeros(memory.episodes)
+            sphere = Sphere.around(totals, self.within, away)
+            totals = sphere.place_classes(totals)
+        classes = ClassStatistics.of(totals)
+        self._space = _Space(weakref.ref(memory), memory.version, way, state, classes, sphere)
+        return self._space

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float
 
-from apl.reading import false_alarms
 from apl.reading.column_units import ColumnUnits
 from apl.reading.drift import Drift
+from apl.reading.false_alarms import from_text, to_text
 from apl.reading.novelty import Novelty
 from apl.reading.pool import Pool
 
@@ -37,13 +37,10 @@ class EnsembleState:
         units = None if columns is None else ColumnUnits.new(columns, episodes)
         return EnsembleState(Pool.new(readers, episodes), Novelty.new(episodes), units)
 
-    def with_units(self, units: ColumnUnits) -> EnsembleState:
-        return replace(self, units=units)
-
     def to_dict(self) -> dict[str, Any]:
         """Of a single memory."""
         kept: dict[str, Any] = {"pool": _kept(self.pool), "novelty": _kept(self.novelty)}
-        kept |= {"drift": asdict(self.drift), "known": self.known.tolist(), "batch": self.batch}
+        kept |= {"drift": dict(vars(self.drift)), "known": to_text(self.known), "batch": self.batch}
         return kept if self.units is None else {**kept, "units": _kept(self.units)}
 
     @staticmethod
@@ -63,7 +60,7 @@ class EnsembleState:
                 )
         if not isinstance(kept.get("batch", False), bool):
             raise ValueError("what the readers have learnt about the memory is damaged: 'batch' is true or false")
-        drift, known = Drift.from_dict(kept.get("drift")), false_alarms.checked(kept.get("known"))
+        drift, known = Drift.from_dict(kept.get("drift")), from_text(kept.get("known"))
         return EnsembleState(pool, novelty, units, drift, known, kept.get("batch", False))
 
 

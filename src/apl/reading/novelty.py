@@ -17,7 +17,7 @@ weighed by the share of those not seen yet (`log_odds_of_share`).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -66,41 +66,43 @@ class Novelty:
         self, cosine: Float[np.ndarray, "episode case"], share: Float[np.ndarray, "episode case"]
     ) -> Float[np.ndarray, "episode case"]:
         """The same, of the two numbers that tell (`Readings.nearness`)."""
-        mean, spread = (np.array(numbers)[:, None] for numbers in zip(*map(_usual, *self._cases), strict=True))
-        odds: np.ndarray = self.weight[:, :1] + self.weight[:, 1:] * _sum(cosine, share, mean, spread)
+        usual = np.array(list(map(_usual, self.total.tolist(), self.square.tolist(), self.cases.tolist())))
+        odds: np.ndarray = self.weight[:, :1] + self.weight[:, 1:] * _sum(cosine, share, usual[:, :1], usual[:, 1:])
         return odds
 
     def learnt(self, readings: Readings, truth: Int[np.ndarray, "episode query"]) -> Novelty:
         """After these examples, one after the other."""
+        seen, without = readings.nearness, readings.nearness_without(truth)
         before = readings.classes.examples[np.arange(len(truth))[:, None], truth].tolist()
-        number = readings.classes.number.tolist()
-        cosine, share = (part.tolist() for part in readings.nearness)
-        left_cosine, left_share = cosine, share
-        if any(known > 1 and any(row) for known, row in zip(number, before, strict=True)):
-            left_cosine, left_share = (part.tolist() for part in readings.nearness_without(truth))
-        weight, precision = self.weight.copy(), self.precision.copy()
-        total, square, cases = (numbers.copy() for numbers in (self.total, self.square, self.cases))
-        for episode, known in enumerate(number):
-            for query, examples in enumerate(before[episode]):
-                left_out = examples > 0 and known > 1
-                nearest = left_cosine[episode][query] if examples else cosine[episode][query]
-                if left_out and examples > 1:
-                    mean, spread = _usual(float(total[episode]), float(square[episode]), float(cases[episode]))
-                    weight[episode], precision[episode] = _step(
-                        weight[episode].tolist(),
-                        precision[episode].tolist(),
-                        _sum(cosine[episode][query], share[episode][query], mean, spread),
-                        _sum(nearest, left_share[episode][query], mean, spread),
-                    )
-                if left_out or (not examples and known):
-                    total[episode] = FORGETTING * total[episode] + nearest
-                    square[episode] = FORGETTING * square[episode] + nearest**2
-                    cases[episode] = FORGETTING * cases[episode] + 1
-        return Novelty(weight, precision, total, square, cases)
+        cases = [part.tolist() for part in (*seen, *without)]
+        rules = zip(*(getattr(self, name).tolist() for name in FIELDS), strict=True)
+        learnt = []
+        for episode, (rule, known) in enumerate(zip(rules, readings.classes.number.tolist(), strict=True)):
+            for examples, *case in zip(before[episode], *(part[episode] for part in cases), strict=True):
+                rule = _after(rule, known, examples, *case)
+            learnt.append(rule)
+        return Novelty(*map(np.array, zip(*learnt, strict=True)))
 
-    @property
-    def _cases(self) -> tuple[list[float], list[float], list[float]]:
-        return self.total.tolist(), self.square.tolist(), self.cases.tolist()
+
+FIELDS = tuple(field.name for field in fields(Novelty))
+Rule = tuple[list[float], list[list[float]], float, float, float]
+"""The numbers of one memory: few, so no arrays."""
+
+
+def _after(
+    rule: Rule, known: int, examples: float, cosine: float, share: float, other_cosine: float, other_share: float
+) -> Rule:
+    """After an example of a class that had `examples`, one of `known` classes. `other_…`: nearness without its class."""
+    weight, precision, total, square, cases = rule
+    if known < 1 + (examples > 0):
+        return rule
+    nearest = other_cosine if examples else cosine
+    if examples > 1:
+        usual = _usual(total, square, cases)
+        weight, precision = _step(
+            weight, precision, _sum(cosine, share, *usual), _sum(other_cosine, other_share, *usual)
+        )
+    return weight, precision, FORGETTING * total + nearest, FORGETTING * square + nearest**2, FORGETTING * cases + 1
 
 
 def _usual(total: float, square: float, cases: float) -> tuple[float, float]:
@@ -118,7 +120,7 @@ def _sum(cosine: Any, share: Any, mean: Any, spread: Any) -> Any:
 def _step(
     weight: list[float], precision: list[list[float]], seen: float, left_out: float
 ) -> tuple[list[float], list[list[float]]]:
-    """One Newton step of the logistic regression for a case of "known" and one of "new": few numbers, so no arrays.
+    """One Newton step of the logistic regression for a case of "known" and one of "new".
 
     What was known before counts `FORGETTING`, and the rest fades towards the prior.
     """

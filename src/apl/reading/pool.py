@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -101,20 +101,12 @@ class Pool:
         Some encoders spread their vectors wider than others. How sure to be follows neither from a cosine itself nor from one
         in units of how much cosines vary here, but lies between: the unit is the geometric mean of both.
         """
-        units = self.units_when_taught[:, None]
+        variance = (self.variance / np.maximum(self.lessons, 1e-9))[:, None]
         if not self.lessons.all():
-            units = np.where(self.lessons[:, None, None] > 0, units, self._units(readings.variance))
-        return units[..., : readings.scores.shape[2]]
-
-    @cached_property
-    def units_when_taught(self) -> Float[np.ndarray, "episode reader"]:
-        """The same for every query; undefined before the first example."""
-        return self._units(self.variance / np.maximum(self.lessons, 1e-9))
-
-    def _units(self, variance: Float[np.ndarray, "*any"]) -> Float[np.ndarray, "*any reader"]:
+            variance = np.where(self.lessons[:, None] > 0, variance, readings.variance())
         unit, power = _unit_numbers(self.readers)
-        scaled: np.ndarray = unit * (COSINE * np.sqrt(np.maximum(variance, 1e-12))[..., None]) ** power
-        return scaled
+        units: np.ndarray = unit * (COSINE * np.sqrt(np.maximum(variance, 1e-12))[..., None]) ** power
+        return units[..., : readings.scores.shape[2]]
 
     def log_probs(self, readings: Readings) -> Float[np.ndarray, "episode query class"]:
         """Among the known classes; -inf elsewhere."""
@@ -162,23 +154,22 @@ class Pool:
         curvature = ((scores * share[:, :, None]) @ scores.swapaxes(-1, -2)).sum(1) - mean.swapaxes(1, 2) @ mean
         lessons = taught.sum(1)
         kept = np.power(FORGETTING, lessons)
-        if more := len(self.readers) - scores.shape[2]:
-            # A reader that was not asked is last: it neither gains nor loses by this example.
-            curvature = np.pad(curvature, ((0, 0), (0, more), (0, more)))
-            missed = np.pad(missed, ((0, 0), (0, more)))
         prior_weight, prior_precision = _prior_numbers(self.readers)
-        # The share `kept` of what was known before stays, the rest fades towards the prior.
-        faded = 1 - kept
-        known = kept[:, None, None] * self.precision + curvature
-        target = (known @ self.weight[..., None])[..., 0] + missed + faded[:, None] * (prior_precision @ prior_weight)
-        precision = known + faded[:, None, None] * prior_precision
+        # The share `kept` of what was known before stays, the rest fades towards the prior. A reader that was not asked is last:
+        # it neither gains nor loses by this example.
+        faded, asked = 1 - kept, scores.shape[2]
+        precision = kept[:, None, None] * self.precision
+        precision[:, :asked, :asked] += curvature
+        target = (precision @ self.weight[..., None])[..., 0] + faded[:, None] * (prior_precision @ prior_weight)
+        target[:, :asked] += missed
+        precision += faded[:, None, None] * prior_precision
         weight = np.linalg.solve(precision, target[..., None])[..., 0]
         step = weight - self.weight
         weight = self.weight + step * np.minimum(1, LARGEST_STEP / np.abs(step).max(1, keepdims=True, initial=1e-12))
-        return replace(
-            self,
-            weight=np.maximum(weight, 0) if nonnegative else weight,
-            precision=precision,
-            variance=kept * self.variance + (readings.variance * taught).sum(1),
-            lessons=kept * self.lessons + lessons,
+        return Pool(
+            self.readers,
+            np.maximum(weight, 0) if nonnegative else weight,
+            precision,
+            kept * self.variance + (readings.variance() * taught).sum(1),
+            kept * self.lessons + lessons,
         )

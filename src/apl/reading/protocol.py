@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -77,21 +77,22 @@ class Outdated:
     """The id of the newest of them."""
 
 
-@runtime_checkable
-class Reading(Protocol):
-    """How a memory is read. Made from the learner's configuration and its networks."""
+class Reading:
+    """How a memory is read. A reading that learns nothing within an episode only has to `read`."""
 
     def new_state(self, episodes: int, width: int, kept: Any = None) -> ReadingState | None:
         """What there is to know about a memory before any example; or as it was kept (`ReadingState.to_dict`)."""
+        return None
 
     def prepare(self, memory: Memory) -> None:
         """Called before rows are recalled."""
 
     def read(self, memory: Memory, embedding: Array, neighbours: Neighbours, way: int) -> Prediction:
         """The posterior over `way` classes. The memory is only read."""
+        raise NotImplementedError
 
-    def learn(self, memory: Memory, prediction: Prediction, truth: Int[np.ndarray, "episode query"]) -> None:
-        """Learn from the truth of a prediction; what is learnt becomes the memory's state."""
+    def learn(self, memory: Memory, prediction: Any, truth: Int[np.ndarray, "episode query"]) -> None:
+        """Learn from the truth of a prediction of this reading; what is learnt becomes the memory's state."""
 
     def finish_batch(
         self,
@@ -103,19 +104,21 @@ class Reading(Protocol):
     ) -> None:
         """Called when a whole batch was learnt into a single memory; `row`: the row that each example is part of."""
 
-    def outdated(self, memory: Memory, prediction: Prediction, truth: int, newest: int) -> Outdated | None:
+    def outdated(self, memory: Memory, prediction: Any, truth: int, newest: int) -> Outdated | None:
         """Called after an example was learnt into a single memory: rows that labels no longer mean, if their meaning drifts.
         `newest`: the id of the newest row."""
+        return None
 
     def line_of_new(self, memory: Memory, false_alarms: float) -> float:
         """The probability of "new" that this share of known examples exceeds."""
+        raise ValueError(
+            "false_alarms= needs consolidate=True: the paper's rule does not measure how familiar examples are"
+        )
 
-    def opinions(self, prediction: Prediction, classes: int) -> list[Opinion]:
+    def opinions(self, prediction: Any, classes: int) -> list[Opinion]:
         """What each reader says to a single query, among the first classes. Empty if there is one reader alone."""
+        return []
 
 
-@runtime_checkable
-class MakeReading(Protocol):
-    """A reading's class."""
-
-    def __call__(self, config: LearnerConfig, networks: Networks) -> Reading: ...
+MakeReading = Callable[[LearnerConfig, Networks], Reading]
+"""A reading's class."""

@@ -57,13 +57,14 @@ class Readings:
     plain: Float[np.ndarray, "episode query class"]
     """The cosine with the mean of each class, not seen from the centre."""
     regression: LocalRegression
+    shares: Float[np.ndarray, "episode query class"]
+    """Of the regression."""
 
     def with_decoder(self, log_probs: Float[np.ndarray, "episode query class"]) -> Readings:
         """The same with what a trained decoder says."""
         said = np.maximum(log_probs, LEAST_LOG)[:, :, None]
         return replace(self, scores=np.concatenate([self.scores, said], 2, dtype=np.float64))
 
-    @cached_property
     def variance(self) -> Float[np.ndarray, "episode query"]:
         """The variance, over the known classes, of the cosines with the class means."""
         cosine, number = self.scores[:, :, CLASS_MEAN], np.maximum(self.classes.number, 1)[:, None]
@@ -77,7 +78,7 @@ class Readings:
         """The largest plain cosine with a class mean, and the largest share of the local regression. -1 and 0 where no class
         is known."""
         cosine = self.plain.max(-1, initial=-1, where=self.classes.known[:, None])
-        return cosine, np.exp(self.scores[:, :, LOCAL_REGRESSION].max(-1, initial=np.log(FLOOR))) - FLOOR
+        return cosine, self.shares.max(-1, initial=0)
 
     def nearness_without(
         self, truth: Int[np.ndarray, "episode query"]
@@ -85,7 +86,7 @@ class Readings:
         """The same as it would be without this class of each query."""
         others = self.classes.known[:, None] & (np.arange(self.plain.shape[-1]) != truth[..., None])
         cosine = self.plain.max(-1, initial=-1, where=others)
-        return cosine, self.regression.shares(truth).max(-1, initial=0)
+        return cosine, self.regression.shares(without=truth).max(-1, initial=0)
 
 
 def unit(vectors: Float[np.ndarray, "*any embed"]) -> Float[np.ndarray, "*any embed"]:
@@ -95,43 +96,35 @@ def unit(vectors: Float[np.ndarray, "*any embed"]) -> Float[np.ndarray, "*any em
 
 def read(given: ReaderInputs) -> Readings:
     """All readers but a trained decoder. They share the directions seen from the centre."""
-    mask, classes, way = given.mask, given.classes, given.classes.examples.shape[1]
+    classes, label = given.classes, given.label
+    way = classes.examples.shape[1]
     away = given.query - classes.centre[:, None]
     asked, recalled = unit(away), unit(given.rows - classes.centre[:, None, None])
-    similarity, slot = (recalled @ asked[..., None])[..., 0], given.label
-    if not mask.all():
+    similarity = (recalled @ asked[..., None])[..., 0]
+    mask = None if given.mask.all() else given.mask
+    if mask is not None:
         # What was not recalled goes to a place of its own behind the classes.
-        similarity, slot = np.where(mask, similarity, -1), np.where(mask, slot, way)
-    scores = np.empty((*mask.shape[:2], len(READERS), way))
-    scores[:, :, NEAREST_ROW] = nearest_row(similarity, slot, mask, way)
+        similarity, label = np.where(mask, similarity, 1), np.where(mask, label, way)
+    regression = LocalRegression.of(recalled, similarity, label, mask, given.examples, way)
+    shares = regression.shares()
+    scores = np.empty((*label.shape[:2], len(READERS), way))
+    scores[:, :, NEAREST_ROW] = nearest_row(similarity, regression.place, way)
     scores[:, :, CLASS_MEAN], plain = class_mean(given.query, asked, classes)
-    regression = LocalRegression.of(recalled, similarity, slot, mask, given.examples, way)
-    scores[:, :, LOCAL_REGRESSION] = np.log(np.maximum(regression.shares(), 0) + FLOOR)
+    scores[:, :, LOCAL_REGRESSION] = np.log(np.maximum(shares, 0) + FLOOR)
     scores[:, :, CLASS_DENSITY] = class_density(given.query, away, scores[:, :, CLASS_MEAN], classes, given.within)
-    return Readings(scores, classes, plain, regression)
+    return Readings(scores, classes, plain, regression, shares)
 
 
 def nearest_row(
     similarity: Float[np.ndarray, "episode query neighbours"],
-    slot: Int[np.ndarray, "episode query neighbours"],
-    mask: Bool[np.ndarray, "episode query neighbours"],
+    place: Int[np.ndarray, "episode query neighbours"],
     way: int,
 ) -> Float[np.ndarray, "episode query class"]:
     """A class is as near as its nearest row; one that was not recalled, as the farthest row that was."""
-    farthest = similarity.min(-1, initial=1, where=mask)
-    nearest = np.empty((*slot.shape[:2], way + 1))
-    nearest[:] = np.where(mask.any(-1), farthest, 0)[..., None]
-    np.maximum.at(nearest.reshape(-1), _places(slot, way), similarity)
+    nearest = np.empty((*place.shape[:2], way + 1))
+    nearest[:] = similarity.min(-1, keepdims=True)
+    np.maximum.at(nearest.reshape(-1), place, similarity)
     return nearest[..., :way]
-
-
-def _places(slot: Int[np.ndarray, "episode query neighbours"], way: int) -> Int[np.ndarray, "episode query neighbours"]:
-    """The place of each neighbour's class in a flat array of all queries and `way + 1` classes."""
-    queries = slot.shape[0] * slot.shape[1]
-    if queries == 1:
-        return slot
-    place: np.ndarray = slot + ((way + 1) * np.arange(queries)).reshape(*slot.shape[:2], 1)
-    return place
 
 
 def class_mean(
@@ -193,29 +186,32 @@ class LocalRegression:
     kernel: Float[np.ndarray, "episode query neighbours neighbours"]
     near: Float[np.ndarray, "episode query neighbours"]
     """The kernel between the query and each row; 0 for what was not recalled."""
-    slot: Int[np.ndarray, "episode query neighbours"]
+    label: Int[np.ndarray, "episode query neighbours"]
+    """`way` for what was not recalled."""
     way: int
 
     @staticmethod
     def of(
         recalled: Float[np.ndarray, "episode query neighbours embed"],
         similarity: Float[np.ndarray, "episode query neighbours"],
-        slot: Int[np.ndarray, "episode query neighbours"],
-        mask: Bool[np.ndarray, "episode query neighbours"],
+        label: Int[np.ndarray, "episode query neighbours"],
+        mask: Bool[np.ndarray, "episode query neighbours"] | None,
         examples: Float[np.ndarray, "episode query neighbours"],
         way: int,
     ) -> LocalRegression:
         kernel = np.exp((recalled @ recalled.swapaxes(-1, -2) - 1) / KERNEL_WIDTH)
         near = np.exp((similarity - 1) / KERNEL_WIDTH)
         np.einsum("...ii->...i", kernel)[...] += NOISE / np.maximum(examples, 1)
-        regression = LocalRegression(kernel, near, slot, way)
-        return regression if mask.all() else regression._of_rows(mask)
+        if mask is not None:
+            kernel, near = _of_rows(mask, kernel, near)
+        return LocalRegression(kernel, near, label, way)
 
-    def _of_rows(self, some: Bool[np.ndarray, "episode query neighbours"]) -> LocalRegression:
-        """As if the others were not there."""
-        both = some[..., None] & some[..., None, :]
-        np.einsum("...ii->...i", both)[...] = True
-        return replace(self, kernel=self.kernel * both, near=self.near * some)
+    @cached_property
+    def place(self) -> Int[np.ndarray, "episode query neighbours"]:
+        """Of each neighbour's class in a flat array of all queries and `way + 1` classes."""
+        shape = self.label.shape[:2]
+        place: np.ndarray = self.label + ((self.way + 1) * np.arange(math.prod(shape))).reshape(*shape, 1)
+        return place
 
     def weights(self) -> Float[np.ndarray, "episode query neighbours"]:
         """Of each row, in the share of its class."""
@@ -226,7 +222,18 @@ class LocalRegression:
         self, without: Int[np.ndarray, "episode query"] | None = None
     ) -> Float[np.ndarray, "episode query class"]:
         """Of each class; `without`: as if the rows of one class had not been recalled."""
-        weight = (self if without is None else self._of_rows(self.slot != without[..., None])).weights()
-        shape = (*self.slot.shape[:2], self.way + 1)
-        place = _places(self.slot, self.way).ravel()
-        return np.bincount(place, weight.ravel(), minlength=math.prod(shape)).reshape(shape)[..., : self.way]
+        kernel, near = self.kernel, self.near
+        if without is not None:
+            kernel, near = _of_rows(self.label != without[..., None], kernel, near)
+        weight = np.linalg.solve(kernel, near[..., None])
+        shape = (*self.label.shape[:2], self.way + 1)
+        shares = np.bincount(self.place.ravel(), weight.ravel(), minlength=math.prod(shape))
+        return shares.reshape(shape)[..., : self.way]
+
+
+def _of_rows(
+    some: Bool[np.ndarray, "episode query neighbours"], kernel: np.ndarray, near: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """A regression as if the other rows were not there."""
+    both = some[..., None] & some[..., None, :]
+    return np.where(both, kernel, np.eye(some.shape[-1], dtype=kernel.dtype)), near * some
