@@ -3,7 +3,7 @@ PYTHON ?= python3
 PIP := .venv/bin/python -m pip
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 
-EXPERIMENTS := table1 fixed-labels paper-form online posterior per-class thousand-way mnist pens decoders sigma continual lake imagenet analogy \
+EXPERIMENTS := table1 fixed-labels paper-form ablations online posterior per-class thousand-way mnist pens decoders sigma continual lake imagenet analogy \
   baselines report all classifier-speed peers calibration eviction order training-step features batch service soak engine
 
 .PHONY: setup demo test coverage docs package clean $(EXPERIMENTS)

@@ -171,8 +171,8 @@ RECIPE_200WAY_FURTHER = replace(
 RECIPE_1000WAY = replace(
     RECIPE_200WAY,
     learner=replace(RECIPE_LEARNER, decoder=DecoderConfig(labels="fixed", way=1000)),
-    encoder_from="runs/paper-recipe-200way/model",
-    decoder_from="runs/paper-recipe-200way/model",
+    encoder_from="runs/paper-recipe-200way-further/model",
+    decoder_from="runs/paper-recipe-200way-further/model",
     freeze_encoder=True,
     ways=(1000,),
     steps=1500,
@@ -182,6 +182,16 @@ RECIPE_1000WAY = replace(
 """The decoder of 1000 labels on the frozen encoder of 200: its blocks go on from there, its label weights are made anew.
 
 Release: the encoder of 200 classes is reused."""
+
+RECIPE_20WAY = replace(
+    RECIPE_1000WAY,
+    learner=replace(RECIPE_LEARNER, decoder=DecoderConfig(labels="fixed", way=20)),
+    ways=(20,),
+    longest_episode=20,
+    steps=1200,
+    learning_rate=3e-4,
+)
+"""The same for 20 labels: the first of the 200."""
 
 
 def from_random(kind: DecoderKind, way: int) -> TrainConfig:
@@ -233,6 +243,7 @@ PRESETS: dict[str, Any] = {
     "paper-recipe-200way": RECIPE_200WAY,
     "paper-recipe-200way-further": RECIPE_200WAY_FURTHER,
     "paper-recipe-1000way": RECIPE_1000WAY,
+    "paper-recipe-20way": RECIPE_20WAY,
     **{f"paper-{dashed(kind)}-{way}way": from_random(kind, way) for kind in PAPER_DECODERS for way in (20, 423, 1000)},
     # Release: an encoder trained at 200-way first and reused.
     "fixed-200way": replace(

@@ -24,6 +24,7 @@ EXPERIMENTS = {
     "table1": Experiment("table1", "Omniglot, fixed context"),
     "fixed-labels": Experiment("fixed_labels", "Omniglot, the paper's labels and decoder"),
     "paper-form": Experiment("paper_form", "The paper's system alone", needs="paper-recipe"),
+    "ablations": Experiment("ablations", "What each choice of the training is worth", needs="paper-recipe"),
     "online": Experiment("online", "5-way online episode"),
     "posterior": Experiment("posterior", "Posterior of three inputs over a 20-way episode"),
     "per-class": Experiment("online", "Stored items per class, 20-way", "reproduce_per_class"),

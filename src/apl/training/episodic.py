@@ -68,6 +68,8 @@ class TrainConfig:
     """Upper bound of an episode, in examples per class (at most what the data has). Within it episodes get shorter as the
     learner gets better. Release: the rule, three times the examples it took to get a batch fully right, else twice
     the last bound."""
+    shrinking: bool = True
+    """False: every episode has the upper bound's length (an ablation)."""
     steps: int = 6000
     learning_rate: float = 1e-4
     decay: float = 0.9
@@ -146,7 +148,7 @@ def train(config: TrainConfig, options: RunOptions, start: Callable[[Learner], N
         # Processes take as many steps per episode as one another, or they would wait for each other for ever.
         way = run.as_first(config.ways[int(torch.randint(len(config.ways), (1,), generator=run.generator))])
         length = way * config.longest_episode
-        if len(config.ways) == 1:
+        if config.shrinking and len(config.ways) == 1:
             length = min(length, run.state["episode_cap"])
         episodes = sampler.online(way, int(length), config.parallel)
         memory = trained.new_memory(config.parallel)
@@ -166,7 +168,8 @@ def train(config: TrainConfig, options: RunOptions, start: Callable[[Learner], N
                 surprise_nats=loss,
                 stored_per_class=float(memory.counts.sum()) / config.parallel / way,
             )
-            if (mastered_after and step.seen + config.batch >= 3 * mastered_after) or run.state["step"] >= config.steps:
+            mastered = config.shrinking and mastered_after and step.seen + config.batch >= 3 * mastered_after
+            if mastered or run.state["step"] >= config.steps:
                 break
         run.state["episode_cap"] = next_episode_cap(run.state["episode_cap"], mastered_after, episodes.example.shape[1])
         if time.monotonic() - validated > VALIDATE_EVERY_SECONDS and run.rank == 0:
