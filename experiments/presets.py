@@ -7,22 +7,24 @@ from typing import Any
 
 from apl.config import ConvConfig, DecoderConfig, DecoderKind, LearnerConfig
 from apl.data.source import DataSource
-from apl.training.distil import DistilConfig
 from apl.training.episodic import TrainConfig
-from apl.training.join import JoinConfig
-from apl.training.presets import (
+from apl.training.presets import OMNIGLOT_ENCODER
+from apl.training.pretrain import PretrainConfig
+from experiments.data.compose import ComposedCharacters
+from experiments.presets_analogy import ANALOGY_PRESETS, PAPER_DECODERS, dashed
+from experiments.presets_drawings import (
     ALL_CHARACTERS,
+    DRAWINGS_PRESETS,
     FINER_ENCODER,
     FROM_SCRATCH,
     MILD,
-    OMNIGLOT_ENCODER,
     ONE_NETWORK,
     TEACHER,
     on_all_characters,
 )
-from apl.training.pretrain import PretrainConfig
-from experiments.presets_analogy import ANALOGY_PRESETS, PAPER_DECODERS, dashed
 from experiments.training.copying import CopyingConfig
+from experiments.training.distil import DistilConfig
+from experiments.training.join import JoinConfig
 
 LAKE = replace(FROM_SCRATCH, data=DataSource(split="lake"))
 """Trained on the 964 background characters alone, 126 of which are held out for validation."""
@@ -66,11 +68,10 @@ FIXED_LABELS = CopyingConfig(
         sigma_ratio=0.2,
         distance_gradient=True,
     ),
-    data=ALL_CHARACTERS,
+    data=ComposedCharacters(with_validation=True),
     encoder_from="runs/paper-200way/model",
     freeze_encoder=True,
     mirrored="for_decoder",
-    composed=1000,
     ways=(1000,),
     longest_episode=6,
     steps=350,
@@ -110,7 +111,7 @@ def together(way: int) -> CopyingConfig:
         decoder_from=f"runs/{fixed_name(way)}/model",
         freeze_encoder=False,
         mirrored="for_encoder",
-        composed=0,
+        data=ALL_CHARACTERS,
         jitter=MILD,
         steps=200 if way > 20 else 400,
     )
@@ -209,6 +210,7 @@ def from_random(kind: DecoderKind, way: int) -> TrainConfig:
 
 
 PRESETS: dict[str, Any] = {
+    **DRAWINGS_PRESETS,
     "omniglot-encoder-one-all": replace(
         ONE_NETWORK, teacher=TEACHER, student_from="runs/omniglot-encoder-one/encoder", data=ALL_CHARACTERS
     ),

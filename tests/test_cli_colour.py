@@ -120,7 +120,7 @@ def test_without_colour_it_is_said_that_colours_are_left_out_and_drawings_are_pr
         ("train glyphs --colour", "name their directory with --data"),
         (
             "train omniglot-encoder-distilled --data own --colour",
-            "--colour is not valid with preset omniglot-encoder-distilled",
+            "--data is not valid with preset omniglot-encoder-distilled",
         ),
         ("train glyphs --data own --colour --encoder omniglot", "the encoder omniglot sees grey"),
     ],

@@ -22,10 +22,10 @@ from apl.config import (
     PairConfig,
 )
 from apl.data.jitter import JitterConfig, jitter
-from apl.data.pens import PenConfig, cropped, thickened, through_grid
 from apl.decoder.inputs import Neighbourhood
 from apl.device import find_device
 from apl.networks import TorchNetworks
+from experiments.data.pens import THICKEST, cropped, thickened, through_grid
 
 
 def test_auto_is_a_device_that_is_there() -> None:
@@ -52,7 +52,7 @@ def test_drawings_are_deformed_where_they_are() -> None:
         assert jitter(images, JitterConfig(), generator).device.type == "meta"
         lots = torch.empty(6, 4, device="meta")
         assert cropped(images, lots, lots[:, 0] < 0.5).device.type == "meta"
-        assert thickened(images, lots[:, 0], PenConfig().thickest).device.type == "meta"
+        assert thickened(images, lots[:, 0], THICKEST).device.type == "meta"
         assert through_grid(images, 9, "bicubic").device.type == "meta"
 
 

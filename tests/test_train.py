@@ -21,7 +21,7 @@ from apl.data.jitter import JitterConfig
 from apl.data.source import DataSource
 from apl.evaluate import fixed_context
 from apl.learner import Learner
-from apl.training.episodic import TrainConfig, load_decoder, next_episode_cap, train, with_encoder_of
+from apl.training.episodic import TrainConfig, next_episode_cap, train, with_encoder_of
 from apl.training.pretrain import PretrainConfig, pretrain
 from apl.training.run import RunOptions
 from apl.training.saved_encoder import read_encoder
@@ -133,31 +133,6 @@ def test_a_run_is_never_overwritten_or_resumed_under_another_configuration(tmp_p
     with pytest.raises(CheckpointError, match="was started with another 'batch': 8, now 16"):
         pretrain(replace(PRETRAIN, batch=16), RunOptions(tmp_path / "run", resume=True))
     assert {p.name: p.read_bytes() for p in (tmp_path / "run").iterdir() if p.is_file()} == before
-
-
-def test_a_run_begun_before_a_setting_existed_goes_on_with_its_default(tmp_path: Path) -> None:
-    pretrain(PRETRAIN, RunOptions(tmp_path, minutes=0.0))
-    older = read_json(tmp_path / "config.json")
-    del older["composed"]
-    (tmp_path / "config.json").write_text(json.dumps(older))
-    with pytest.raises(CheckpointError, match="was started with another 'composed': 0, now 3"):
-        pretrain(replace(PRETRAIN, composed=3), RunOptions(tmp_path, resume=True, minutes=0.0))
-    pretrain(PRETRAIN, RunOptions(tmp_path, resume=True, minutes=0.0))
-    assert read_json(tmp_path / "state.json")["state"]["step"] == 2
-
-
-def test_composed_characters_are_classes_of_the_encoder_s_training(tmp_path: Path) -> None:
-    pretrain(replace(PRETRAIN, composed=3), RunOptions(tmp_path / "more", minutes=0.0))
-    pretrain(PRETRAIN, RunOptions(tmp_path / "plain", minutes=0.0))
-    more, plain = (len(final_state(tmp_path / name)["module.directions"]) for name in ("more", "plain"))
-    assert more == plain + 3
-
-
-def test_composed_characters_are_classes_of_the_decoder_s_training(tmp_path: Path) -> None:
-    more = replace(TRAIN, ways=(20,), steps=1)  # of 12 training characters
-    with pytest.raises(ValueError, match="way must lie between 2 and the 12 classes"):
-        train(more, RunOptions(tmp_path / "too few"))
-    train(replace(more, composed=10), RunOptions(tmp_path / "enough"))
 
 
 def test_a_run_may_be_lengthened_when_resumed(tmp_path: Path) -> None:
@@ -310,19 +285,6 @@ def test_training_starts_from_a_saved_encoder_and_freezes_it_if_asked(tmp_path: 
     torch.testing.assert_close(again.encoder.stem.weight, start["stem.weight"], atol=1e-3, rtol=1e-3)
     on = replace(PRETRAIN, steps=1, learning_rate=0.0, encoder_from=str(tmp_path / "frozen" / "model"))
     assert torch.equal(pretrain(on, RunOptions(tmp_path / "on")).stem.weight, again.encoder.stem.weight)
-
-
-def test_a_decoder_may_be_trained_on_memories_that_consolidate_and_start_from_one_that_was_not(tmp_path: Path) -> None:
-    plain = train(TRAIN, RunOptions(tmp_path / "plain"))
-    counting = replace(TRAIN.learner, decoder=replace(TRAIN.learner.decoder, counts=True), sigma_ratio=0.9)
-    start = Learner(counting)
-    load_decoder(start, str(tmp_path / "plain" / "model"))
-    weight = start.decoder.inputs.project.weight
-    torch.testing.assert_close(weight[:, :-1], plain.decoder.inputs.project.weight, atol=1e-3, rtol=1e-3)
-    assert not weight[:, -1].any()
-    config = replace(TRAIN, learner=counting, consolidate=True, decoder_from=str(tmp_path / "plain" / "model"), seed=1)
-    trained = train(config, RunOptions(tmp_path / "consolidated"))
-    assert trained.decoder.inputs.project.weight[:, -1].any(), "the count never differed, or carried no gradient"
 
 
 def test_the_curve_of_a_model_trained_on_goes_on_from_the_one_before(tmp_path: Path) -> None:

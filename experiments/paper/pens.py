@@ -8,22 +8,28 @@ signs were looked at, without labels of theirs being learnt, when it was chosen.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
+from apl.data.labelled import LabelledImages
 from apl.data.mnist import load_mnist
 from apl.encoder import embed_all
 from apl.evaluate import fixed_context
 from apl.learner import Learner
 from apl.pictures.drawings import fit, read_images
-from apl.training.digits import small_digits, typed_signs
+from experiments.data.fonts import print_characters
 from experiments.paper.results import Row, save_rows
 from experiments.paper.subjects import Embedded, Subject, characters, encoder_of, image_size
 
 MODELS = ("omniglot", "omniglot-one", "drawings")
 SEED, QUERIES = 1, 5
+TYPED = "abdefghijkmnpqrtuyABDEFGHJLMNQRTY&@#$%?+=*<!"
+"""Letters whose capitals are other shapes, and signs."""
+TYPED_IN = ("DejaVu*.ttf", "STIXGeneral*.ttf", "cmr10.ttf", "cmss10.ttf", "cmtt10.ttf", "cmb10.ttf")
 
 
 def reproduce(quick: bool = False) -> None:
@@ -55,3 +61,19 @@ def drawings_of(model: str, quick: bool) -> Iterator[tuple[str, int, Embedded]]:
     yield "typed signs", 20, Embedded(embed_all(encoder, signs.images), signs.labels, "signs in matplotlib's fonts", "")
     for way in (20,) if quick else (20, 423):
         yield "Omniglot", way, characters(False, model=model, quick=quick)
+
+
+def small_digits() -> tuple[Tensor, Tensor]:
+    """The first 1,500 of scikit-learn's 8×8 digits."""
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    images = torch.from_numpy(data.images).float()[:, None] / 16
+    return images[:1500], torch.from_numpy(data.target).long()[:1500]
+
+
+def typed_signs(size: int) -> LabelledImages:
+    import matplotlib
+
+    fonts = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    return print_characters(TYPED, sorted(path for name in TYPED_IN for path in fonts.glob(name)), size)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from apl.cli.options import JsonOption, arg
-from apl.config import ConvConfig, DecoderKind, DeviceName, LearnerConfig
+from apl.config import ConvConfig, DecoderKind, DeviceName
 
 if TYPE_CHECKING:
     from apl.training.run import RunOptions
@@ -71,11 +71,7 @@ class Command:
 
         from apl.checkpoint import read_json
         from apl.device import find_device
-        from apl.training.distil import DistilConfig, distil
-        from apl.training.episodic import train
-        from apl.training.join import JoinConfig, join
         from apl.training.presets import preset
-        from apl.training.pretrain import PretrainConfig, pretrain
         from apl.training.run import RunOptions, process_group
 
         if self.steps is not None and self.steps < 1:
@@ -85,60 +81,45 @@ class Command:
         device = find_device(self.device)
         if self.threads:
             torch.set_num_threads(self.threads)
-        config: Any = preset(self.preset)
-        changes = {"steps": self.steps, "seed": self.seed}
-        config = replace(config, **{n: v for n, v in changes.items() if v is not None and hasattr(config, n)})
-        config = self._on_own_pictures(config)
+        config = self._on_own_pictures(self._changed(preset(self.preset), "steps", "seed"))
         directory = self.directory or Path("runs") / self.preset
         options = RunOptions(directory, self.resume, self.minutes, self.tensorboard, device, self.precision)
         with process_group(device):
-            match config:
-                case PretrainConfig():
-                    self._refuse("decoder")
-                    pretrain(config if self.encoder is None else replace(config, encoder_from=self.encoder), options)
-                    saved = directory / "encoder"
-                case DistilConfig():
-                    self._refuse("decoder", "encoder")
-                    distil(config, options)
-                    saved = directory / "encoder"
-                case JoinConfig():
-                    self._refuse("decoder", "encoder", "steps")
-                    join(config, options)
-                    saved = directory / "encoder"
-                case _ if hasattr(config, "train"):
-                    # A preset of the experiments, which knows how it is trained.
-                    self._refuse("decoder", "encoder")
-                    config.train(options)
-                    saved = directory / "model"
-                case _:
-                    train(self._learner(config, directory, options), options)
-                    saved = directory / "model"
+            self._with_networks(config, options).train(options)
         if _is_first_process():
+            saved = directory / ("model" if (directory / "model").is_dir() else "encoder")
             provenance = read_json(saved / "model.json")["provenance"]
             result = {"saved": str(saved), **{n: provenance[n] for n in ("steps", "seconds", "split", "validation")}}
-            if self.json:
-                print(json_format.dumps(result))
-            else:
-                for name, value in result.items():
-                    print(f"{name}: {value}")
+            print(json_format.dumps(result) if self.json else "\n".join(f"{n}: {v}" for n, v in result.items()))
 
-    def _refuse(self, *options: str) -> None:
-        for option in options:
-            if getattr(self, option):
-                raise ValueError(f"--{option} is not valid with preset {self.preset}")
+    def _changed(self, config: Any, *options: str) -> Any:
+        """The configuration with these options, where they were given."""
+        given = {name: value for name in options if (value := getattr(self, name)) is not None}
+        for name in given:
+            self._check(hasattr(config, name), name)
+        return replace(config, **given)
 
-    def _learner(self, config: Any, directory: Path, options: RunOptions) -> Any:
-        """A learner's training, with the decoder and the encoder that were asked for."""
-        from apl.training.episodic import with_encoder_of
+    def _check(self, valid: bool, option: str) -> None:
+        if not valid:
+            raise ValueError(f"--{option} is not valid with preset {self.preset}")
+
+    def _with_networks(self, config: Any, options: RunOptions) -> Any:
+        """The configuration with the decoder and the encoder that were asked for, or that are made first."""
+        from apl.training.episodic import TrainConfig, with_encoder_of
+        from apl.training.pretrain import PretrainConfig
 
         if self.decoder:
+            self._check(isinstance(config, TrainConfig), "decoder")
             decoder = replace(config.learner.decoder, kind=self.decoder)
             config = replace(config, learner=replace(config.learner, decoder=decoder))
         if self.encoder:
+            self._check(isinstance(config, PretrainConfig | TrainConfig), "encoder")
+            if isinstance(config, PretrainConfig):
+                return replace(config, encoder_from=self.encoder)
             return with_encoder_of(config, self.encoder)
         if self.preset in MADE_FIRST:
-            return with_encoder_of(config, self._made_first(directory, options))
-        if config.freeze_encoder and config.encoder_from is None:
+            return with_encoder_of(config, self._made_first(options))
+        if isinstance(config, TrainConfig) and config.freeze_encoder and config.encoder_from is None:
             raise ValueError(f"{self.preset} trains the decoder alone: name a trained encoder with --encoder")
         return config
 
@@ -153,48 +134,43 @@ class Command:
             if self.colour:
                 raise ValueError("--colour is for your own pictures: name their directory with --data")
             return config
-        if not hasattr(config, "data") or not hasattr(config, "steps"):
-            raise ValueError(f"--data is not valid with preset {self.preset}")
+        self._check(isinstance(config, PretrainConfig | TrainConfig), "data")
         folder = str(self.data.resolve())
         classes = len(split_folder(folder).train)
-        config = replace(config, data=DataSource(name="folder", folder=folder, rotations=False, colour=self.colour))
-        if self.colour:
-            match config:
-                case PretrainConfig(encoder=ConvConfig() as encoder):
-                    config = replace(config, encoder=replace(encoder, channels=3))
-                case TrainConfig(learner=LearnerConfig(encoder=ConvConfig() as encoder) as learner):
-                    config = replace(config, learner=replace(learner, encoder=replace(encoder, channels=3)))
-                case _:
-                    raise ValueError(
-                        f"--colour is not valid with preset {self.preset}: it learns from a model of drawings"
-                    )
-        elif _is_first_process() and has_colours(folder):
+        if not self.colour and _is_first_process() and has_colours(folder):
             print("most of these pictures have colours, which are ignored: --colour uses them", file=sys.stderr)
-        if hasattr(config, "ways"):
-            config = replace(config, ways=tuple(sorted({min(way, classes) for way in config.ways})))
-        return config
+        config = replace(config, data=DataSource(name="folder", folder=folder, rotations=False, colour=self.colour))
+        if isinstance(config, PretrainConfig):
+            return replace(config, encoder=self._seeing(config.encoder))
+        learner = replace(config.learner, encoder=self._seeing(config.learner.encoder))
+        return replace(config, learner=learner, ways=tuple(sorted({min(way, classes) for way in config.ways})))
 
-    def _made_first(self, directory: Path, options: RunOptions) -> str:
+    def _seeing(self, encoder: Any) -> Any:
+        """The encoder with as many channels as the pictures have."""
+        if not self.colour:
+            return encoder
+        self._check(isinstance(encoder, ConvConfig), "colour")
+        return replace(encoder, channels=3)
+
+    def _made_first(self, options: RunOptions) -> str:
         """The encoder this preset builds on: that of an earlier run, or one trained now, beside the run itself."""
-        from apl.checkpoint import CheckpointError, from_json, read_json
+        from apl.checkpoint import CheckpointError, read_json, to_json
         from apl.training.presets import preset
-        from apl.training.pretrain import pretrain
         from apl.training.run import check_resumable
 
         if options.resume:
-            check_resumable(directory)
+            check_resumable(options.directory)
         name = MADE_FIRST[self.preset]
-        place = directory.with_name(name) if self.directory is None else directory / name
-        config = self._on_own_pictures(preset(name))
-        config = config if self.seed is None else replace(config, seed=self.seed)
+        place = options.directory.with_name(name) if self.directory is None else options.directory / name
+        config = self._changed(self._on_own_pictures(preset(name)), "seed")
         if not (place / "encoder").is_dir():
             if _is_first_process():
                 print(f"first {name}, into {place}", file=sys.stderr)
-            pretrain(config, replace(options, directory=place, resume=(place / "state.json").exists()))
+            config.train(replace(options, directory=place, resume=(place / "state.json").exists()))
         elif (place / "config.json").exists():
-            before = from_json(type(config), read_json(place / "config.json"))
+            before, now = read_json(place / "config.json"), to_json(config)
             for what in ("data", "encoder", "seed"):
-                if getattr(before, what) != getattr(config, what):
+                if before.get(what) != now[what]:
                     raise CheckpointError(
                         f"{place} holds an encoder of another training (its {what} differs): move it away, "
                         "or name a new --directory for this one"

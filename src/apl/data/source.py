@@ -9,7 +9,6 @@ from typing import Literal
 import numpy as np
 
 from apl.data.folder import load_folder, split_folder
-from apl.data.fonts import load_printed, taken
 from apl.data.glyphs import draw_glyphs
 from apl.data.labelled import LabelledImages
 from apl.data.mnist import mnist_part
@@ -26,7 +25,7 @@ fifth is kept from it, so that the decoder can be trained on classes the encoder
 class DataSource:
     """A data set with its split into training, validation and test classes."""
 
-    name: Literal["omniglot", "glyphs", "mnist", "folder", "fonts"] = "omniglot"
+    name: Literal["omniglot", "glyphs", "mnist", "folder"] = "omniglot"
     split: Split = "paper"
     """Which characters of Omniglot are held out (ignored for generated glyphs)."""
     rotations: bool = True
@@ -34,7 +33,7 @@ class DataSource:
     glyph_classes: int = 400
     """How many classes of generated glyphs to draw for each part."""
     folder: str = ""
-    """The directory of your own pictures, one folder per class (name "folder"), or of font files (name "fonts")."""
+    """The directory of your own pictures, one folder per class (name "folder")."""
     colour: bool = False
     """Take your own pictures as photographs, in colour, instead of drawings."""
     with_validation: bool = False
@@ -48,11 +47,6 @@ class DataSource:
         if self.name == "folder":
             pictures = load_folder(self.folder, part, size, self.colour)
             return pictures.with_rotations() if self.rotations else pictures
-        if self.name == "fonts":
-            if part != "train":
-                raise ValueError("printed characters are for training alone: there are no others to choose or test by")
-            printed = load_printed(self.folder, size)
-            return printed.with_rotations() if self.rotations else printed
         # Each part is drawn from a seed of its own: no class of one can be in another.
         seed = {"train": 1, "validation": 2, "test": 3}[part]
         drawn = draw_glyphs(self.glyph_classes, DRAWINGS_PER_GLYPH, np.random.default_rng(seed), size)
@@ -77,8 +71,6 @@ class DataSource:
             return hashlib.sha256(b"mnist 45000 10000 5000 10000").hexdigest()[:16]
         if self.name == "folder":
             return split_folder(self.folder).hash
-        if self.name == "fonts":
-            return hashlib.sha256("".join(taken()).encode()).hexdigest()[:16]
         return hashlib.sha256(f"glyphs {self.glyph_classes}".encode()).hexdigest()[:16]
 
 

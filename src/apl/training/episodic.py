@@ -15,12 +15,10 @@ from pathlib import Path
 from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from apl.checkpoint import find_model, is_named, read_json
 from apl.config import LearnerConfig
-from apl.controller import ConsolidatingController
-from apl.data.compose import compose
 from apl.data.jitter import JitterConfig, jitter
 from apl.data.source import DataSource, Mirrored
 from apl.encoder import embed_all, scale_bytes
@@ -51,13 +49,9 @@ class TrainConfig:
     """Train the decoder alone, on embeddings computed once."""
     decoder_from: str | None = None
     """A saved learner whose decoder to start from; of fixed labels, it may have more than are needed."""
-    consolidate: bool = False
-    """On memories that merge what does not surprise, as those are that the model will read."""
     mirrored: Mirrored = "none"
     """`for_decoder`: train on mirror images the encoder was not trained on, so that neighbourhoods are as unclean
     as those of new classes will be."""
-    composed: int = 0
-    """How many characters composed of two training characters are classes too."""
     ways: tuple[int, ...] = (20,)
     """Numbers of classes; one is drawn for each round of episodes."""
     parallel: int = 8
@@ -88,12 +82,14 @@ class TrainConfig:
     """Deviation: keep a running mean of the weights with this decay; it is what is validated and saved."""
     seed: int = 0
 
+    def train(self, options: RunOptions) -> Learner:
+        return train(self, options)
+
 
 def train(config: TrainConfig, options: RunOptions, start: Callable[[Learner], None] | None = None) -> Learner:
     """Train, save the learner under `options.directory/model`, and return it. `start` may set the first weights."""
     torch.manual_seed(config.seed)
-    merging = ConsolidatingController(config.learner.sigma_ratio)
-    learner = Learner(config.learner, merging if config.consolidate else None)
+    learner = Learner(config.learner)
     if config.encoder_from is not None:
         read_encoder(config.encoder_from).load_into(learner.encoder)
     if start is not None:
@@ -105,9 +101,6 @@ def train(config: TrainConfig, options: RunOptions, start: Callable[[Learner], N
     if size is None:
         raise ValueError("training needs an encoder of images")
     shown = config.data.load_training(size, config.mirrored)
-    if config.composed:
-        parts = config.data.load("train", size)
-        shown = shown.joined(compose(parts, config.composed, torch.Generator().manual_seed(config.seed)))
     inputs, trained = shown.images, learner
     through_distance = config.learner.distance_gradient and not config.freeze_encoder
     if config.learner.decoder.kind == "nearest" or (config.learner.decoder.kind == "kernel" and not through_distance):
@@ -206,12 +199,6 @@ def load_decoder(learner: Learner, name_or_dir: str) -> None:
             tensors[name] = tensors[name][: len(wanted)]
         if name.startswith(LABEL_WEIGHTS) and name in tensors and len(tensors[name]) < len(wanted):
             tensors[name] = wanted
-        if (
-            name == "inputs.project.weight"
-            and tensors[name].shape[1] == wanted.shape[1] - learner.config.decoder.counts
-        ):
-            # One that was not told of counts does not mind them at first.
-            tensors[name] = nn.functional.pad(tensors[name], (0, int(learner.config.decoder.counts)))
     load_weights(learner.decoder, tensors, str(directory))
 
 

@@ -15,7 +15,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from apl.config import ConvConfig, ImageConfig
-from apl.data.compose import compose
 from apl.data.jitter import JitterConfig, jitter
 from apl.data.labelled import LabelledImages
 from apl.data.source import DataSource, Mirrored
@@ -36,8 +35,6 @@ class PretrainConfig:
     data: DataSource = field(default_factory=DataSource)
     mirrored: Mirrored = "none"
     """Whether mirror images of the training characters are classes too."""
-    composed: int = 0
-    """How many characters composed of two training characters are classes too."""
     encoder_from: str | None = None
     """Directory of a saved encoder to go on from; the directions of the classes start at their means."""
     steps: int = 9000
@@ -52,6 +49,9 @@ class PretrainConfig:
     """Inverse temperature of the cosine softmax."""
     jitter: JitterConfig = field(default_factory=JitterConfig)
     seed: int = 0
+
+    def train(self, options: RunOptions) -> Encoder:
+        return pretrain(self, options)
 
 
 class CosineClassifier(nn.Module):
@@ -71,8 +71,6 @@ def pretrain(config: PretrainConfig, options: RunOptions) -> Encoder:
     """Train, save the encoder under `options.directory`, and return it."""
     torch.manual_seed(config.seed)
     train = config.data.load_training(config.encoder.image_size, config.mirrored)
-    if config.composed:
-        train = train.joined(compose(train, config.composed, torch.Generator().manual_seed(config.seed)))
     validation = config.data.load("validation", config.encoder.image_size)
     model = CosineClassifier(config, len(train.class_names)).to(options.device)
     if config.encoder_from is not None:

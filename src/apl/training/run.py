@@ -23,7 +23,7 @@ import torch.distributed as dist
 from rich.progress import MofNCompleteColumn, Progress, TextColumn
 from torch import Tensor, nn
 
-from apl.checkpoint import CheckpointError, current_commit, from_json, read_json, to_json, write_json
+from apl.checkpoint import CheckpointError, current_commit, read_json, to_json, write_json
 from apl.data.source import DataSource
 from apl.device import CPU
 from apl.progress import progress_bar
@@ -240,13 +240,12 @@ class Run:
         check_resumable(directory)
         saved = read_json(directory / "state.json")
         now = to_json(self.config)
-        # Read as a configuration, so that settings which did not exist then have their defaults.
-        before = to_json(from_json(type(self.config), read_json(directory / "config.json")))
-        changed = [name for name in now if name != "steps" and now[name] != before.get(name)]
-        if changed:
-            raise CheckpointError(
-                f"{directory} was started with another {changed[0]!r}: {before.get(changed[0])!r}, now {now[changed[0]]!r}"
-            )
+        before = read_json(directory / "config.json")
+        for name in set(now) & set(before) - {"steps"}:
+            if now[name] != before[name]:
+                raise CheckpointError(
+                    f"{directory} was started with another {name!r}: {before[name]!r}, now {now[name]!r}"
+                )
         if saved["world"] != self.world:
             raise CheckpointError(f"{directory} was started with {saved['world']} processes, now {self.world}")
         tensors = read_tensors(directory / saved["tensors"])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import UInt8
 from torch import Tensor
 
 from apl.data.labelled import LabelledImages
+from apl.data.source import DataSource, Mirrored
 
 LAYOUTS = {
     "beside": ((0.6, 0.9), (0.33, 0.0)),
@@ -17,6 +20,19 @@ LAYOUTS = {
 """How much width and height of each of the two are left, and how far (in halves of the sheet's side) the first is
 moved towards the left or the top, the second the other way."""
 CLASSES_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class ComposedCharacters(DataSource):
+    """The training classes, and others composed of two of them."""
+
+    composed: int = 1000
+    """How many composed classes there are."""
+
+    def load_training(self, size: int, mirrored: Mirrored) -> LabelledImages:
+        shown = super().load_training(size, mirrored)
+        parts = shown if mirrored == "for_encoder" else self.load("train", size)
+        return shown.joined(compose(parts, self.composed, torch.Generator().manual_seed(0)))
 
 
 def compose(data: LabelledImages, classes: int, generator: torch.Generator) -> LabelledImages:

@@ -36,6 +36,9 @@ class JoinConfig:
     """Training drawings that are looked at."""
     seed: int = 0
 
+    def train(self, options: RunOptions) -> JointEncoder:
+        return join(self, options)
+
 
 def join(config: JoinConfig, options: RunOptions) -> JointEncoder:
     """Make the encoder, save it under `options.directory/encoder`, and return it."""

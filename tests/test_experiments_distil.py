@@ -15,18 +15,13 @@ from apl.data.jitter import JitterConfig
 from apl.data.source import DataSource, Mirrored
 from apl.encoder import ConvEncoder, JointEncoder, build_encoder, embed_all
 from apl.learner import Learner
-from apl.training.distil import DistilConfig, distil, laid_over, resized
 from apl.training.episodic import TrainConfig, load_decoder
 from apl.training.run import RunOptions
 from apl.weights_file import read_tensors, save_model
+from experiments.training.distil import DistilConfig, distil, laid_over, resized
 
 PART = ConvConfig(image_size=16, stem_channels=8, stem_stride=2, groups=(Group(16, 1), Group(8, 1)))
 GLYPHS = DataSource("glyphs", rotations=False, glyph_classes=20)
-
-
-@pytest.fixture(autouse=True)
-def without_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("apl.training.distil.digit_accuracy", lambda encoder: {})
 
 
 @pytest.fixture
@@ -84,11 +79,14 @@ def test_a_student_with_weights_keeps_its_own_space(config: DistilConfig, tmp_pa
     assert alike(later, shuffled.eval()) > 0.9
 
 
-def test_classes_from_elsewhere_are_learnt_beside_the_taught_ones(config: DistilConfig, tmp_path: Path) -> None:
+def test_printed_characters_are_learnt_beside_the_taught_ones(
+    config: DistilConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     distil(replace(config, steps=1), RunOptions(tmp_path / "first"))
     more = DataSource("glyphs", rotations=False, glyph_classes=12)
     images = more.load("train", 16)
-    on = replace(config, student_from=str(tmp_path / "first" / "encoder"), elsewhere=(more,), other_hand=JitterConfig())
+    monkeypatch.setattr("experiments.training.distil.load_printed", lambda size: images)
+    on = replace(config, student_from=str(tmp_path / "first" / "encoder"), printed_share=0.5, thinnest=1)
 
     def recognised(steps: int) -> float:
         place = tmp_path / str(steps)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from apl.data.compose import compose
 from apl.data.glyphs import draw_glyphs
 from apl.data.labelled import LabelledImages
+from experiments.data.compose import ComposedCharacters, compose
 
 
 @pytest.fixture(scope="module")
@@ -62,3 +62,11 @@ def test_too_few_classes_are_an_error(glyphs: LabelledImages) -> None:
         compose(glyphs.only(glyphs.class_names[:1]), 1, torch.Generator())
     with pytest.raises(ValueError, match="of 2 classes 6 others can be composed, not 7"):
         compose(glyphs.only(glyphs.class_names[:2]), 7, torch.Generator())
+
+
+def test_composed_characters_are_training_classes_and_no_others() -> None:
+    source = ComposedCharacters("glyphs", rotations=False, glyph_classes=6, composed=3)
+    plain = source.load("train", 16)
+    shown = source.load_training(16, "none")
+    assert shown.class_names[:6] == plain.class_names and len(shown.class_names) == 9
+    assert len(source.load("validation", 16).class_names) == 6

@@ -94,9 +94,9 @@ def taken() -> tuple[str, ...]:
     return tuple(character for code in range(0x370, 0x10000) if is_taken(character := chr(code)))
 
 
-def font_files(folder: str = "") -> list[Path]:
-    """The font files below a folder, or below the one that APL_FONTS names."""
-    where = folder or os.environ.get(FOLDER, "")
+def font_files() -> list[Path]:
+    """The font files below the folder that APL_FONTS names."""
+    where = os.environ.get(FOLDER, "")
     if not where:
         raise DataError(f"no fonts: set {FOLDER} to a folder with font files (on Debian /usr/share/fonts)")
     files = sorted(path for path in Path(where).rglob("*") if path.suffix.lower() in (".ttf", ".otf", ".ttc"))
@@ -105,9 +105,9 @@ def font_files(folder: str = "") -> list[Path]:
     return files
 
 
-def load_printed(folder: str = "", size: int = 56) -> LabelledImages:
+def load_printed(size: int) -> LabelledImages:
     """Every character that may be learnt from and that enough fonts have."""
-    files = font_files(folder)
+    files = font_files()
     return parsed_once(f"printed-{size}", files, lambda: print_characters(taken(), files, size))
 
 

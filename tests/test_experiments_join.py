@@ -13,11 +13,11 @@ from apl.cli import main
 from apl.config import ConvConfig, Group
 from apl.data.source import DataSource
 from apl.encoder import ConvEncoder, JointEncoder, build_encoder
-from apl.training.join import JoinConfig, join, main_directions
 from apl.training.presets import PRESETS
 from apl.training.run import RunOptions
 from apl.training.saved_encoder import read_encoder
 from apl.weights_file import save_model
+from experiments.training.join import JoinConfig, join, main_directions
 
 FIRST = ConvConfig(image_size=14, stem_channels=8, stem_stride=2, groups=(Group(8, 1), Group(8, 1)))
 SECOND = replace(FIRST, stem_channels=4, groups=(Group(6, 2), Group(4, 1)))

@@ -1,10 +1,9 @@
-"""One encoder that has learnt from another, larger one, and to see through other pens.
+"""One encoder taught by several that were joined, and taught to read other pens.
 
-The teacher (a saved encoder of images, the bundled ensemble for one) looks at a drawing as it is; the student sees
-it deformed, half of the time by another pen, and must give the teacher's representation. Beside the training classes
-there are figures laid over one another at random: nobody was trained on those, so there the teacher shows how it
-sees what is new. The student's class directions start at the teacher's class means. Classes from elsewhere (printed
-characters of other scripts, invented ones) have no teacher: the student learns to tell them apart.
+The teacher sees a drawing as it is. The student sees it deformed, sometimes as another pen would have left it, and must give
+the teacher's representation. Beside the training classes there are figures laid over one another at random: neither was
+trained on those, so the student learns how the teacher sees what is new. Printed characters have no teacher: the student
+learns to tell them apart.
 """
 
 from __future__ import annotations
@@ -20,67 +19,65 @@ from torch import Tensor, nn
 from apl.config import ConvConfig, JointConfig
 from apl.data.jitter import JitterConfig, jitter
 from apl.data.labelled import LabelledImages
-from apl.data.pens import PenConfig, other_pen
 from apl.data.source import DataSource, Mirrored
 from apl.encoder import ConvEncoder, ImageEncoder, JointEncoder, scale_bytes
-from apl.training.digits import digit_accuracy
 from apl.training.pretrain import VALIDATE_EVERY_STEPS, one_shot_accuracy
 from apl.training.run import Run, RunOptions
 from apl.training.saved_encoder import read_encoder
 from apl.training.schedule import plateau
 from apl.weights_file import save_model
+from experiments.data.fonts import load_printed
+from experiments.data.pens import other_pen
 
 FIT_ON = 10_000
 """Drawings on which the student's first map into the teacher's space is fitted."""
-
 LAID_OVER = JitterConfig(rotation_degrees=30.0, scale=0.4, shear=0.3, shift=0.35, elastic=0.08, thickness=0.0)
+OTHER_HAND = JitterConfig(rotation_degrees=8.0, scale=0.2, shear=0.25, shift=0.05, elastic=0.05, thickness=0.0)
+NEW_SHARE = 0.25
+"""Share of the taught drawings that is figures laid over one another."""
+SCALE = 16.0
+"""Inverse temperature of the cosine softmax over the classes."""
+IMITATION = 8.0
+"""Weight of the cosine distance to the teacher's representation."""
+SOFT = 0.5
+"""Share of the classification loss that follows the teacher's own posterior instead of the label."""
+WEIGHT_DECAY = 5e-2
 
 
 @dataclass(frozen=True)
 class DistilConfig:
-    """Who teaches whom, and what the student sees."""
+    """The teacher, the student, and what the student sees."""
 
     teacher: str = "omniglot"
     """A bundled model's name, or the directory of a saved encoder or model whose encoder is several joined ones."""
-    part: int = 0
-    """Which of the teacher's networks the student starts from (and is shaped like) ..."""
     student: ConvConfig | None = None
-    """... unless it is this one; it may look at smaller images, and gives as many numbers as the teacher."""
+    """The student's network; by default the first of the teacher's. It may take smaller images."""
     student_from: str | None = None
-    """Weights that the student starts from. The teacher's space is turned to its own, so what reads it still can."""
+    """Weights that the student starts from. The teacher's space is rotated to the student's."""
     data: DataSource = field(default_factory=DataSource)
     mirrored: Mirrored = "for_encoder"
-    elsewhere: tuple[DataSource, ...] = ()
-    """Further classes, which the teacher was not trained on and does not teach."""
-    elsewhere_share: float = 0.5
-    """Share of a batch that is of those classes, if there are any."""
+    printed_share: float = 0.0
+    """Share of a batch that is printed characters of other scripts."""
     jitter: JitterConfig = field(
         default_factory=lambda: JitterConfig(rotation_degrees=15.0, scale=0.2, shear=0.25, elastic=0.06, thickness=0.4)
     )
-    pens: PenConfig = field(default_factory=PenConfig)
     pen_share: float = 0.4
     """Share of a batch that the student sees as another pen's."""
-    other_hand: JitterConfig | None = None
-    """How much further those are deformed."""
-    new_share: float = 0.25
-    """Share of a batch that is figures laid over one another."""
+    thinnest: int = 0
+    """Pixels by which such a pen may be thinner; if any, the drawing is also deformed once more."""
     steps: int = 8000
     batch: int = 96
     learning_rate: float = 1.5e-3
     warmup_steps: int = 100
     decay_share: float = 0.8
-    weight_decay: float = 5e-2
-    scale: float = 16.0
-    """Inverse temperature of the cosine softmax over the training classes."""
-    imitation: float = 8.0
-    """Weight of the cosine distance to the teacher's representation."""
-    soft: float = 0.5
-    """Share of the classification loss that follows the teacher's own posterior instead of the label."""
     seed: int = 0
+
+    def train(self, options: RunOptions) -> ImageEncoder:
+        return distil(self, options)
 
 
 class Student(nn.Module):
-    """The encoder to be, with one direction per training class."""
+    """The encoder, with one direction per training class."""
 
     def __init__(self, encoder: ImageEncoder, directions: Float[Tensor, "way embed"]) -> None:
         super().__init__()
@@ -97,64 +94,57 @@ def distil(config: DistilConfig, options: RunOptions) -> ImageEncoder:
     teacher = JointEncoder(saved.config)
     teacher.eval().requires_grad_(False)
     saved.load_into(teacher)
-    size = saved.config.image_size
+    size, here = saved.config.image_size, options.device
     train = config.data.load_training(size, config.mirrored)
     validation = config.data.load("validation", (config.student or saved.config).image_size)
 
-    here = options.device
-    teacher.to(here)
-    taught = _embeddings(teacher, train.images, options)
+    taught = _embeddings(teacher.to(here), train.images, options)
     encoder = _student(config, teacher, train.images, taught, options)
     turn = _turn(config, encoder, train.images, taught, options)
     taught = taught @ turn
-    means = torch.zeros(len(train.class_names), teacher.width, device=here)
-    directions = F.normalize(means.index_add_(0, train.labels.to(here), F.normalize(taught, dim=1)), dim=1)
-    elsewhere = _elsewhere(config, size)
-    untaught = [_directions(encoder, source, options) for source in elsewhere]
-    model = Student(encoder.train(), torch.cat([directions, *untaught]))
-    optimiser = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=config.weight_decay, fused=True)
+    directions = _means(taught, train)
+    printed = load_printed(size) if config.printed_share else None
+    starts = [directions] if printed is None else [directions, _first_directions(encoder, printed, options)]
+    model = Student(encoder.train(), torch.cat(starts))
+    optimiser = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=WEIGHT_DECAY, fused=True)
     run = Run(config, options, model, optimiser, config.seed)
 
     def drawings(source: LabelledImages, count: int) -> Int[Tensor, " drawing"]:
         return torch.randint(len(source), (count,), generator=run.generator)
 
-    untold = round(config.batch * config.elsewhere_share / len(elsewhere)) if elsewhere else 0
-    taught_count = config.batch - untold * len(elsewhere)
-    new = round(taught_count * config.new_share)
+    untaught = round(config.batch * config.printed_share)
+    new = round((config.batch - untaught) * NEW_SHARE)
     for _ in run.rounds(config.steps):
-        chosen = drawings(train, taught_count - new)
+        chosen = drawings(train, config.batch - untaught - new)
         over = laid_over(scale_bytes(train.images[drawings(train, 2 * new)].to(here)), run.generator)
         with torch.no_grad(), run.autocast():
             of_new = teacher(over).float() @ turn
         goal = F.normalize(torch.cat([taught[chosen.to(here)], of_new]), dim=1)
-        images, labels, before = [train.images[chosen]], [train.labels[chosen]], len(train.class_names)
-        for source in elsewhere:
-            picked = drawings(source, untold)
-            images.append(source.images[picked])
-            labels.append(source.labels[picked] + before)
-            before += len(source.class_names)
-        truth = torch.cat(labels).to(here)
-        shown = torch.cat([over, scale_bytes(torch.cat(images).to(here))])
-        shown = as_seen(shown, config, run.generator)
+        images, truth = train.images[chosen], train.labels[chosen]
+        if printed is not None:
+            picked = drawings(printed, untaught)
+            images = torch.cat([images, printed.images[picked]])
+            truth = torch.cat([truth, printed.labels[picked] + len(train.class_names)])
+        truth = truth.to(here)
+        shown = as_seen(torch.cat([over, scale_bytes(images.to(here))]), config, run.generator)
 
         with run.autocast():
             found = F.normalize(model.encoder(resized(shown, encoder.config.image_size)).float(), dim=1)
         of_new, found = found.tensor_split([new])
         apart = 1 - (torch.cat([found[: len(chosen)], of_new]) * goal).sum(1).mean()
-        logits = config.scale * found @ F.normalize(model.directions, dim=1).T
-        foreseen = (config.scale * goal[: len(chosen)] @ directions.T).softmax(1)
+        logits = SCALE * found @ F.normalize(model.directions, dim=1).T
+        foreseen = (SCALE * goal[: len(chosen)] @ directions.T).softmax(1)
         wrong = F.cross_entropy(logits, truth, reduction="none")
         guided = -(foreseen * logits[: len(chosen)].log_softmax(1)[:, : len(directions)]).sum(1)
-        told = (1 - config.soft) * wrong[: len(chosen)] + config.soft * guided
-        loss = config.imitation * apart + torch.cat([told, wrong[len(chosen) :]]).mean()
+        told = (1 - SOFT) * wrong[: len(chosen)] + SOFT * guided
+        loss = IMITATION * apart + torch.cat([told, wrong[len(chosen) :]]).mean()
         run.descend(loss, plateau(config, run.state["step"]))
         right = (logits.argmax(1) == truth).float()
-        of_others = {"elsewhere": right[len(chosen) :].mean()} if elsewhere else {}
-        run.record(config.batch, {}, apart=apart, loss=wrong.mean(), accuracy=right[: len(chosen)].mean(), **of_others)
+        run.record(config.batch, apart=apart, loss=wrong.mean(), accuracy=right[: len(chosen)].mean())
         if run.state["step"] % VALIDATE_EVERY_STEPS == 0 and run.rank == 0:
-            run.log(**_validate(model.encoder, validation))
+            run.log(**one_shot_accuracy(model.encoder, validation))
     if run.rank == 0:
-        validated = {} if config.data.with_validation else _validate(model.encoder, validation)
+        validated = {} if config.data.with_validation else one_shot_accuracy(model.encoder, validation)
         started = {"started_from": read_encoder(config.student_from).provenance} if config.student_from else {}
         provenance = run.provenance(
             "student of a larger encoder", config.data, validated, teacher=saved.provenance, **started
@@ -166,7 +156,7 @@ def distil(config: DistilConfig, options: RunOptions) -> ImageEncoder:
 def _student(
     config: DistilConfig, teacher: JointEncoder, images: Tensor, taught: Tensor, options: RunOptions
 ) -> ImageEncoder:
-    """A network of its own, or one of the teacher's with a first map into the teacher's space."""
+    """A network of its own, or the teacher's first with a first map into the teacher's space."""
     if config.student is not None:
         own_network = ConvEncoder(config.student).to(options.device)
         if own_network.width != teacher.width:
@@ -176,12 +166,12 @@ def _student(
         return own_network
     if config.student_from is not None:
         return read_encoder(config.student_from).build_for_images().to(options.device)
-    encoder = JointEncoder(JointConfig((teacher.config.parts[config.part],), teacher.width)).to(options.device)
-    encoder.parts[0].load_state_dict(teacher.parts[config.part].state_dict())
+    encoder = JointEncoder(JointConfig(teacher.config.parts[:1], teacher.width)).to(options.device)
+    encoder.parts[0].load_state_dict(teacher.parts[0].state_dict())
     fitted = torch.randperm(len(images), generator=torch.Generator().manual_seed(config.seed))[:FIT_ON]
     encoder.eval()
     own = _embeddings(encoder.side_by_side, images[fitted], options)
-    encoder.project.weight.data.copy_(fitted_map(own, taught[fitted.to(taught.device)]))
+    encoder.project.weight.data.copy_(_fitted_map(own, taught[fitted.to(taught.device)]))
     return encoder
 
 
@@ -192,27 +182,28 @@ def _turn(
     if config.student_from is None:
         return torch.eye(taught.shape[1], device=taught.device)
     fitted = torch.randperm(len(images), generator=torch.Generator().manual_seed(config.seed))[:FIT_ON]
-    size = student.config.image_size
-    own = _embeddings(lambda shown: student.eval()(resized(shown, size)), images[fitted], options)
+    own = _embeddings(_at_own_size(student), images[fitted], options)
     goal = taught[fitted.to(taught.device)]
     left, _, right = torch.linalg.svd(F.normalize(goal, dim=1).T.double() @ F.normalize(own, dim=1).double())
     turn: Tensor = (left @ right).float()
     return turn
 
 
-def _elsewhere(config: DistilConfig, size: int) -> list[LabelledImages]:
-    return [source.load_training(size, "none") for source in config.elsewhere]
-
-
-def _directions(
+def _first_directions(
     encoder: ImageEncoder, source: LabelledImages, options: RunOptions, drawings: int = 3
 ) -> Float[Tensor, "way embed"]:
-    """Classes that nobody teaches start where the student sees the first of their drawings."""
+    """Classes without a teacher start where the student sees the first of their drawings."""
     few = source.first_of_each(drawings)
-    size = encoder.config.image_size
-    own = _embeddings(lambda shown: encoder.eval()(resized(shown, size)), few.images, options)
-    sums = torch.zeros(len(source.class_names), own.shape[1], device=own.device)
-    return F.normalize(sums.index_add_(0, few.labels.to(own.device), F.normalize(own, dim=1)), dim=1)
+    return _means(_embeddings(_at_own_size(encoder), few.images, options), few)
+
+
+def _means(vectors: Float[Tensor, "image embed"], data: LabelledImages) -> Float[Tensor, "way embed"]:
+    sums = torch.zeros(len(data.class_names), vectors.shape[1], device=vectors.device)
+    return F.normalize(sums.index_add_(0, data.labels.to(vectors.device), F.normalize(vectors, dim=1)), dim=1)
+
+
+def _at_own_size(encoder: ImageEncoder) -> Callable[[Tensor], Tensor]:
+    return lambda shown: encoder.eval()(resized(shown, encoder.config.image_size))
 
 
 def as_seen(
@@ -222,13 +213,13 @@ def as_seen(
     shown = jitter(images, config.jitter, generator)
     by_other = torch.rand(len(images), generator=generator) < config.pen_share
     others = shown[by_other]
-    if config.other_hand is not None and len(others):
-        others = jitter(others, config.other_hand, generator)
-    shown[by_other] = other_pen(others, config.pens, generator)
+    if config.thinnest and len(others):
+        others = jitter(others, OTHER_HAND, generator)
+    shown[by_other] = other_pen(others, generator, config.thinnest)
     return shown
 
 
-def fitted_map(own: Float[Tensor, "image own"], goal: Float[Tensor, "image embed"]) -> Float[Tensor, "embed own"]:
+def _fitted_map(own: Float[Tensor, "image own"], goal: Float[Tensor, "image embed"]) -> Float[Tensor, "embed own"]:
     """Least squares with a little ridge: layer-normalised numbers sum to zero, so one direction is empty."""
     own, goal = own.double().cpu(), goal.double().cpu()
     products = own.T @ own
@@ -247,16 +238,10 @@ def resized(images: Float[Tensor, "image 1 height width"], size: int) -> Float[T
 def laid_over(
     images: Float[Tensor, "twice 1 height width"], generator: torch.Generator
 ) -> Float[Tensor, "image 1 height width"]:
-    """Figures nobody has seen: two drawings, each strongly deformed, on one sheet; a third of them alone."""
-    if not len(images):
-        return images
+    """New figures: two drawings, each strongly deformed, on one canvas; a third of them alone."""
     first, second = jitter(images, LAID_OVER, generator).chunk(2)
     alone = torch.rand(len(first), 1, 1, 1, generator=generator).to(images.device) < 1 / 3
     return torch.where(alone, first, torch.maximum(first, second))
-
-
-def _validate(encoder: ImageEncoder, validation: LabelledImages) -> dict[str, float]:
-    return {**one_shot_accuracy(encoder, validation), **digit_accuracy(encoder)}
 
 
 @torch.no_grad()

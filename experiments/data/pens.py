@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -16,57 +15,47 @@ GROUPS = 6
 """Resolution and blur are drawn for each of this many groups of a batch: each is one call for many images."""
 
 
-@dataclass(frozen=True)
-class PenConfig:
-    """How far from the original pen a drawing may be taken; 0 switches a change off."""
-
-    thickest: int = 3
-    """Pixels by which strokes and dots may grow on each side."""
-    thinnest: int = 0
-    """Pixels by which half of the drawings may shrink on each side first, where enough ink is left."""
-    cropped: float = 0.5
-    """Share of the drawings cut out along their ink, with small random margins."""
-    coarse: float = 0.6
-    """Share of the drawings that pass through a grid of `coarsest` to 28 points a side."""
-    coarsest: int = 8
-    blur: float = 1.5
-    """Largest standard deviation of a Gaussian blur, in pixels."""
-    contrast: float = 0.5
-    """Ink is raised to the power exp(±contrast); a fifth of the drawings becomes plain black and white."""
-    noise: float = 0.05
+THICKEST = 3
+"""Pixels by which strokes and dots may grow on each side."""
+CROPPED = 0.5
+"""Share of the drawings cut out along their ink, with small random margins."""
+COARSE, COARSEST = 0.6, 8
+"""Share of the drawings that pass through a grid, of `COARSEST` to 28 points a side."""
+BLUR = 1.5
+"""Largest standard deviation of a Gaussian blur, in pixels."""
+CONTRAST = 0.5
+"""Ink is raised to the power exp(±CONTRAST); a fifth of the drawings becomes plain black and white."""
+NOISE = 0.05
 
 
-def other_pen(images: Images, config: PenConfig, generator: torch.Generator) -> Images:
-    """Each drawing as another pen would have left it; values stay within 0..1."""
+def other_pen(images: Images, generator: torch.Generator, thinnest: int = 0) -> Images:
+    """Each drawing as another pen would have left it; values stay within 0..1. With `thinnest`, half of the drawings may
+    first shrink by so many pixels on each side, where enough ink is left."""
 
     def lot(*shape: int) -> Tensor:
         return torch.rand(*shape, generator=generator).to(images.device)
 
     if not len(images):
         return images
-    if config.cropped:
-        cut = cropped(images, lot(len(images), 4) * 0.25, lot(len(images)) < 0.7)
-        images = torch.where((lot(len(images)) < config.cropped)[:, None, None, None], cut, images)
-    if config.thinnest:
-        images = thinned(images, (2 * lot(len(images)) - 1) * config.thinnest, config.thinnest)
-    if config.thickest:
-        images = thickened(images, lot(len(images)) * config.thickest, config.thickest)
+    cut = cropped(images, lot(len(images), 4) * 0.25, lot(len(images)) < 0.7)
+    images = torch.where((lot(len(images)) < CROPPED)[:, None, None, None], cut, images)
+    if thinnest:
+        images = thinned(images, (2 * lot(len(images)) - 1) * thinnest, thinnest)
+    images = thickened(images, lot(len(images)) * THICKEST, THICKEST)
     groups = []
     for group in images.tensor_split(min(GROUPS, len(images))):
         coarse, side, smooth, blur = (float(x) for x in lot(4))
-        if coarse < config.coarse:
-            side = config.coarsest + int(side * (29 - config.coarsest))
-            group = through_grid(group, side, "nearest" if smooth < 0.2 else "bilinear" if smooth < 0.6 else "bicubic")
-        groups.append(blurred(group, max(0.0, 2 * blur - 1) * config.blur))
+        if coarse < COARSE:
+            points = COARSEST + int(side * (29 - COARSEST))
+            back = "nearest" if smooth < 0.2 else "bilinear" if smooth < 0.6 else "bicubic"
+            group = through_grid(group, points, back)
+        groups.append(blurred(group, max(0.0, 2 * blur - 1) * BLUR))
     images = torch.cat(groups).clamp(0, 1)
     each = (len(images), 1, 1, 1)
-    if config.contrast:
-        images = images ** torch.exp((2 * lot(*each) - 1) * config.contrast)
-        images = torch.where(lot(*each) < 0.2, (images > 0.3 + 0.3 * lot(*each)).float(), images)
-    if config.noise:
-        grain = torch.randn(images.shape, generator=generator).to(images.device)
-        images = images + grain * config.noise * (2 * lot(*each) - 1).clamp(min=0)
-    return images.clamp(0, 1)
+    images = images ** torch.exp((2 * lot(*each) - 1) * CONTRAST)
+    images = torch.where(lot(*each) < 0.2, (images > 0.3 + 0.3 * lot(*each)).float(), images)
+    grain = torch.randn(images.shape, generator=generator).to(images.device)
+    return (images + grain * NOISE * (2 * lot(*each) - 1).clamp(min=0)).clamp(0, 1)
 
 
 def cropped(images: Images, margins: Float[Tensor, "image 4"], keep_aspect: Tensor) -> Images:
