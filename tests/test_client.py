@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import dataclasses
 import io
 import json
 import subprocess
@@ -17,7 +18,8 @@ from serving import Process, drawing, encoded, png, running, save_small_model, s
 
 import apl
 from apl import AsyncClient, Client, OnlineClassifier, ServiceError
-from apl.client import calls
+from apl.client import client as calls
+from apl.client import examples
 
 pytest.importorskip("granian")
 
@@ -74,6 +76,63 @@ def test_the_client_answers_as_the_classifier_does(url, memory, model):
         assert client.predict_one(asked[0], new_above=0.0) is None
 
 
+def test_every_verb_of_the_loop_agrees_with_python_over_http_and_in_both_clients(url, memory, model):
+    own, count = OnlineClassifier(model=model), 24
+    images = [drawing(number % 3, number % 12) for number in range(count)]
+    labels = [f"sign {number % 3}" for number in range(count - 1)] + ["sign 0"]
+    sources = [f"source {number}" for number in range(count)]
+    pool = [drawing(sign, number) for sign in range(6) for number in (3, 8)]
+    own.learn_many(images, labels, sources=sources)
+
+    def verbs(of):
+        for coverage in (0.5, 0.9):
+            yield from (of.predict_set(image, coverage) for image in pool[:6])
+        yield of.predict_set(pool[0])
+        yield of.suggest(pool, 5)
+        yield of.drift()
+        yield of.predict(pool, false_alarms=0.3)
+        yield of.predict(pool, new_above=0.4)
+        yield of.predict_one(pool[-1], false_alarms=0.5)
+        yield of.review()
+        yield of.relabel(1, "sign 5", source=own.store.some_rows([1])[0].source)
+        yield of.relabel(2, "sign 5")
+        yield of.counts()
+
+    def alike(found, expected):
+        if isinstance(expected, np.ndarray):
+            return found.tolist() == expected.tolist()
+        if isinstance(expected, list):
+            return len(found) == len(expected) and all(map(alike, found, expected))
+        if dataclasses.is_dataclass(expected):
+            return all(alike(getattr(found, f.name), getattr(expected, f.name)) for f in dataclasses.fields(expected))
+        return found == pytest.approx(expected, abs=1e-3) if isinstance(expected, float) else found == expected
+
+    async def awaited():
+        async with AsyncClient(url, memory=f"{memory}-too") as client:
+            await client.learn_many(images, labels, sources=sources)
+            return [await found for found in verbs(client)]
+
+    httpx.put(f"{url}/v1/memories/{memory}-too", trust_env=False).raise_for_status()
+    with Client(url, memory=memory) as client:
+        client.learn_many(images, labels, sources=sources)
+        over_http = list(verbs(client))
+    in_async = asyncio.run(awaited())
+    for number, (expected, *others) in enumerate(zip(verbs(own), over_http, in_async, strict=True)):
+        assert all(alike(other, expected) for other in others), (number, expected, others)
+
+
+def test_a_pool_may_be_empty_and_is_bounded(url, memory):
+    with Client(url, memory=memory) as client:
+        assert client.suggest([]) == []
+        assert [one.index for one in client.suggest([png(0)] * 3, 9)] == [0, 1, 2], "nothing is known: all are worth it"
+        with pytest.raises(ServiceError, match="at most 500"):
+            client.suggest([png(0)] * 501)
+        assert client.counts() == {}
+        with pytest.raises(ServiceError) as error:
+            client.predict_set(png(0), coverage=1.0)
+        assert error.value.status == 422
+
+
 def test_a_picture_may_be_a_path_bytes_an_image_or_an_array(url, memory, tmp_path):
     (tmp_path / "a.png").write_bytes(png(0))
     with Client(url, memory=memory) as client:
@@ -95,7 +154,7 @@ def test_labels_keep_their_type_and_classes_are_renamed_and_forgotten(url, memor
 
 
 def test_more_examples_than_a_request_takes_are_sent_in_parts(url, memory, monkeypatch):
-    monkeypatch.setattr(calls, "AT_ONCE", 4)
+    monkeypatch.setattr(examples, "AT_ONCE", 4)
     sent = []
 
     class Counting(httpx.HTTPTransport):
@@ -113,10 +172,10 @@ def test_more_examples_than_a_request_takes_are_sent_in_parts(url, memory, monke
 def test_large_pictures_are_reduced_and_sent_in_several_requests(monkeypatch):
     noise = encoded(np.random.default_rng(0).integers(0, 255, (1200, 1200, 3), dtype=np.uint8))
     assert len(noise) > 4_000_000
-    bodies = [calls._example("photo", noise)] * 5
+    bodies = [examples.encoded("photo", noise)] * 5
     with Image.open(io.BytesIO(base64.b64decode(bodies[0]["image"]))) as sent:
-        assert sent.size == (calls.SHORTER_SIDE, calls.SHORTER_SIDE)
-    parts = list(calls._parts(bodies))
+        assert sent.size == (examples.SHORTER_SIDE, examples.SHORTER_SIDE)
+    parts = list(examples.in_parts(bodies))
     assert [body for part in parts for body in part] == bodies and len(parts) > 1
     assert all(len(json.dumps(part)) < 4_000_000 for part in parts)
 
@@ -174,13 +233,12 @@ def test_a_busy_service_is_asked_again_and_in_the_end_reported():
 def test_pauses_grow_and_obey_the_service(monkeypatch):
     monkeypatch.setattr(calls, "LONGEST_PAUSE", 2.0)
     with Client("http://service.test") as client:
-        call = client._counts()
-        pauses = [client._pause(call, attempt, httpx.Response(503)) for attempt in range(5)]
+        pauses = [client._pause(attempt, httpx.Response(503), True) for attempt in range(5)]
         assert all(0.05 * 2**i <= pause <= 0.1 * 2**i for i, pause in enumerate(pauses))
         asked = [httpx.Response(503, headers={"retry-after": after}) for after in ("1", "3600", "Wed, 21 Oct")]
-        assert [client._pause(call, 0, one) for one in asked[:2]] == [1.0, 2.0]
-        assert client._pause(call, 0, asked[2]) <= 0.1 and client._pause(call, 5, asked[0]) is None
-        assert client._pause(call, 0, httpx.Response(422)) is None
+        assert [client._pause(0, one, True) for one in asked[:2]] == [1.0, 2.0]
+        assert client._pause(0, asked[2], True) <= 0.1 and client._pause(5, asked[0], True) is None
+        assert client._pause(0, httpx.Response(422), True) is None
 
 
 def test_refusals_are_the_sentences_of_the_service(url, memory):
@@ -213,8 +271,12 @@ def test_what_is_no_answer_of_a_service_is_one_sentence():
 
 
 def test_too_many_classes_for_a_table_are_refused():
-    with pytest.raises(ValueError, match="200 classes at most"):
-        calls.table([*range(201)], [])
+    many = {"classes": [{"label": number, "rows": 1} for number in range(201)]}
+    with Client(
+        "http://service.test", transport=httpx.MockTransport(lambda _: httpx.Response(200, json=many))
+    ) as client:
+        with pytest.raises(ValueError, match="200 classes at most"):
+            client.predict_proba([png(0)])
 
 
 def test_the_same_verbs_can_be_awaited(url, memory):

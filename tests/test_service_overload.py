@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from serving import Process, lesson, question, running, save_small_model, settings, small_learner
 
-from apl.service import learning
+from apl.service import verbs
 from apl.service.guard import ClientLeft
 from apl.service.live import EventStream, Streams
 from apl.service.settings import Limits
@@ -187,14 +187,14 @@ def test_bodies_that_are_being_received_are_bounded_together(model: Path) -> Non
 def test_clients_that_do_not_read_do_not_block_the_episodes_of_others(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    play = learning.play
+    play = verbs.play
 
     def long(classifier: object, way: int, *more: int) -> Iterator[dict]:
         yield from (
             play(classifier, way, *more) if way < 30 else ({"event": "step", "x": "x" * 1_000_000} for _ in range(99))
         )
 
-    monkeypatch.setattr(learning, "play", long)
+    monkeypatch.setattr(verbs, "play", long)
     limits = Limits(episodes=2, unread_seconds=0.3)
     with running(settings(None, model, limits=limits)) as client, ExitStack() as stack:
         for _ in range(2):

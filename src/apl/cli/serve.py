@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import sys
 from dataclasses import dataclass
@@ -31,10 +30,12 @@ class Command:
     recall: Literal["ram", "engine", "approximate"] | None = None
     """Where memories are searched: in a copy in RAM (default for files), by the database server (default there), so that several
     services can share a memory, or by its approximate index."""
+    index: Annotated[str | None, arg(metavar="URL")] = None
+    """A vector engine (`milvus+http://host:19530`) that finds the nearest rows of memories on PostgreSQL."""
     max_rows: Annotated[int | None, arg(metavar="ROWS")] = None
     """A budget of rows per memory; beyond it, the least important row is evicted."""
     tokens: Annotated[Path | None, arg(metavar="FILE")] = None
-    """A file of tokens, JSON or TOML; every client must then show one."""
+    """A file of tokens (JSON); every client must then show one."""
     make_token: bool = False
     """Print a new token and exit; with --tokens its hash is added to that file."""
     token_name: Annotated[str, arg(metavar="NAME")] = "client"
@@ -43,18 +44,16 @@ class Command:
     """Rights of the new token (with --make-token): MEMORY=read, learn or admin, each including the one before; * is all."""
     allow_host: Annotated[tuple[str, ...], arg(metavar="HOST …")] = ()
     """Host names under which the service may be called, besides localhost."""
-    allow_origin: Annotated[tuple[str, ...], arg(metavar="URL …")] = ()
-    """Other sites whose pages may call the service from a browser, such as https://example.org."""
     rate: Annotated[float | None, arg(metavar="REQUESTS")] = None
     """Requests per second and client; 0 for no limit. Default: 100 with tokens, no limit on this machine without."""
 
     def run(self) -> int:
-        if self.make_token:
-            return self._make_token()
         needed = ("fastapi", "granian", "multipart", "prometheus_client", "segno")
         missing = [name for name in needed if importlib.util.find_spec(name) is None]
         if missing:
             raise ImportError(f"the service needs {', '.join(missing)}: pip install 'apl-memory[service]'")
+        if self.make_token:
+            return self._make_token()
         # Requests share the cores: threads inside one request would only wait for those of another.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         from apl.service.server import serve
@@ -67,11 +66,11 @@ class Command:
                 host="0.0.0.0" if self.share and self.host == "127.0.0.1" else self.host,
                 port=self.port,
                 recall=self.recall,
+                index=self.index,
                 max_rows=self.max_rows,
                 tokens=None if self.tokens is None else str(self.tokens),
                 share=self.share,
                 allowed_hosts=self.allow_host,
-                allowed_origins=self.allow_origin,
                 rate=self.rate,
             )
         )
@@ -79,11 +78,14 @@ class Command:
     def _make_token(self) -> int:
         from apl.service.tokens import add_to_file, make_token
 
-        token, entry = make_token(self.token_name, self.grant)
+        token, owner = make_token(self.token_name, self.grant)
         if self.tokens is not None:
-            add_to_file(self.tokens, entry)
+            add_to_file(self.tokens, owner)
             print(f"its hash was added to {self.tokens}; the token itself is shown only once:", file=sys.stderr)
         else:
-            print(f'put this under "tokens" in a file for --tokens: {json.dumps(entry)}', file=sys.stderr)
+            print(
+                f'put this under "tokens" in a file for --tokens: {owner.model_dump_json(exclude_defaults=True)}',
+                file=sys.stderr,
+            )
         print(token)
         return 0

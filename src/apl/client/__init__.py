@@ -5,7 +5,6 @@ service is busy, and when the connection fails.
 """
 
 from apl.client.asynchronous import AsyncClient
-from apl.client.blocking import Client
-from apl.client.calls import ServiceError
+from apl.client.client import Client, ServiceError
 
 __all__ = ["AsyncClient", "Client", "ServiceError"]

@@ -1,25 +1,41 @@
-"""What the service answers: the classifier's own records as models, from which `/openapi.json` follows."""
+"""What the service answers. The classifier's own records are answers as they are; `/openapi.json` follows from all of them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import islice
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.functional_serializers import PlainSerializer
 
-from apl.classifier import answers
-from apl.classifier.answers import Explanation, Probabilities, ReaderOpinion
+from apl.classifier.answers import Explanation, Probabilities, ReaderOpinion, Receipt
+from apl.classifier.drift import DriftReport
+from apl.classifier.label_sets import LabelSet
+from apl.classifier.review import Suspect
+from apl.classifier.suggest import Suggestion
+from apl.service.curve import Curve
 from apl.store import Label
+from apl.store.transfer import Copied
 
 INFINITE_NATS = 1e6
 """JSON has no infinity."""
-Nats = Annotated[
-    float,
-    PlainSerializer(lambda nats: INFINITE_NATS if math.isnan(nats) else min(nats, INFINITE_NATS), return_type=float),
-]
+Record = TypeVar("Record", Receipt, Suspect)
+
+for record in (Receipt, Suspect, Suggestion, LabelSet, DriftReport, ReaderOpinion, Copied):
+    # Descriptions are the docstrings of their fields.
+    record.__pydantic_config__ = ConfigDict(use_attribute_docstrings=True)  # type: ignore[union-attr]
+
+
+def finite_nats(nats: float) -> float:
+    return INFINITE_NATS if math.isnan(nats) else min(nats, INFINITE_NATS)
+
+
+def finite(record: Record) -> Record:
+    """A record as JSON can carry it."""
+    return replace(record, surprise_nats=finite_nats(record.surprise_nats))
 
 
 class Answered(BaseModel):
@@ -44,7 +60,7 @@ class Share(Answered):
 
 class Prediction(Answered):
     predicted: str | int | None = Field(
-        description="The most probable known class; null while nothing is known, or if `probability_new` is above `new_above`."
+        description="The most probable known class; null while nothing is known, or if the example is called new."
     )
     probabilities: list[Share] = Field(
         description="The `top` most probable known classes, largest first; over all known classes they sum to 1."
@@ -52,9 +68,10 @@ class Prediction(Answered):
     probability_new: float = Field(description="The probability of belonging to no known class.")
 
     @staticmethod
-    def of(found: Probabilities, top: int, new_above: float = 1.0) -> Prediction:
-        likeliest = shares(found, top)
-        best = likeliest[0].label if likeliest and found.new_class <= new_above else None
+    def of(found: Probabilities, top: int, new_above: float | None = None) -> Prediction:
+        likeliest = [Share(label=label, probability=p) for label, p in islice(found.items(), top)]
+        is_new = new_above is not None and found.new_class > new_above
+        best = likeliest[0].label if likeliest and not is_new else None
         return Prediction(predicted=best, probabilities=likeliest, probability_new=found.new_class)
 
 
@@ -77,41 +94,24 @@ class Explained(Prediction):
     why: str = Field(description="One sentence.")
     neighbours: list[Neighbour] = Field(description="The rows behind the answer, nearest first.")
     readers: list[ReaderOpinion] = Field(description="The readers of an ensemble; empty without one.")
-    texts: list[str] | None = Field(description="The neighbours' sentences, where sentences are served.")
 
     @staticmethod
-    def explained(found: Explanation, top: int, texts: list[str] | None) -> Explained:
-        return Explained(
-            **vars(Prediction.of(found.probabilities, top)),
-            why=found.why,
-            neighbours=[Neighbour.model_validate(row.to_dict()) for row in found.neighbours],
-            readers=list(found.readers),
-            texts=texts,
-        )
-
-
-class Receipt(Answered):
-    """What became of one example."""
-
-    label: str | int
-    surprise_nats: Nats = Field(description="-ln of the probability of the true label; above the threshold is written.")
-    threshold_nats: float
-    written: bool
-    row: int | None = Field(description="The row it was written to.")
-    merged_into: int | None = Field(description="The row it was merged into because it did not surprise.")
-    evicted: list[int] = Field(description="Rows that made room.")
-    predicted: str | int | None = Field(description="The answer before the label was given.")
-    probability: float = Field(description="Of the true label among the known classes; 0 for a new label.")
-    probability_new: float
-    new_label: bool = Field(description="This was the first example of its class.")
-
-    @staticmethod
-    def of(receipt: answers.Receipt) -> Receipt:
-        return Receipt.model_validate(receipt.to_dict() | {"evicted": list(receipt.evicted)})
+    def explained(found: Explanation, top: int) -> Explained:
+        prediction = Prediction.of(found.probabilities, top)
+        neighbours = [Neighbour.model_validate(row) for row in found.neighbours]
+        return Explained(**vars(prediction), why=found.why, neighbours=neighbours, readers=list(found.readers))
 
 
 class Receipts(Answered):
     receipts: list[Receipt]
+
+
+class Suggestions(Answered):
+    suggestions: list[Suggestion]
+
+
+class Review(Answered):
+    suspects: list[Suspect]
 
 
 class ClassCount(Answered):
@@ -125,15 +125,8 @@ class Counts(Answered):
 
     @staticmethod
     def of(counts: Mapping[Label, int]) -> Counts:
-        return Counts(rows=sum(counts.values()), classes=class_counts(counts))
-
-
-class Curve(Answered):
-    """How the latest lessons went."""
-
-    seen: int = Field(description="Lessons in all.")
-    outcomes: str = Field(description="One letter per lesson, latest last: r(ight), w(rong) or n(ew class).")
-    rows: list[int] = Field(description="Rows in memory after each of these lessons.")
+        classes = [ClassCount(label=label, rows=rows) for label, rows in counts.items()]
+        return Counts(rows=sum(counts.values()), classes=classes)
 
 
 class MemoryRecord(Answered):
@@ -163,18 +156,6 @@ class Renamed(Answered):
     joined: bool = Field(description="There was a class of that name, which they joined.")
 
 
-class SuspectRecord(Answered):
-    row: int
-    source: str | None
-    label: str | int
-    suggested: str | int = Field(description="The most probable label by the other rows.")
-    surprise_nats: Nats = Field(description="-ln of the probability that the label had by the other rows.")
-
-
-class Review(Answered):
-    suspects: list[SuspectRecord]
-
-
 class Relabelled(Answered):
     row: int = Field(description="The row that has the label now.")
 
@@ -186,26 +167,21 @@ class Shared(Answered):
 
 
 class RowRecord(Answered):
-    row: int
+    row: int = Field(validation_alias="id")
     label: str | int
     source: str | None
-    surprise_nats: Nats
+    surprise_nats: Annotated[float, PlainSerializer(finite_nats, return_type=float)]
     written_at: float
-    examples: int = Field(description="Examples whose mean it is.")
+    examples: int = Field(validation_alias="count", description="Examples whose mean it is.")
     image: str | None = Field(
-        description="The kept picture in base64: a drawing as PNG, ink bright on black, or a JPEG."
+        default=None, description="The kept picture in base64: a drawing as PNG, ink bright on black, or a JPEG."
     )
-    text: str | None = Field(description="The kept sentence.")
+    text: str | None = Field(default=None, description="The kept sentence.")
 
 
 class Rows(Answered):
     rows: list[RowRecord]
     next: int | None = Field(description="Give this as `after` for the rows that follow; null at the end.")
-
-
-class Imported(Answered):
-    written: int
-    already_there: int
 
 
 class Status(Answered):
@@ -222,15 +198,7 @@ class ServiceInfo(Answered):
     shared: bool = Field(description="True if guests can be invited.")
 
 
-def shares(found: Probabilities, top: int) -> list[Share]:
-    return [Share(label=label, probability=p) for label, p in islice(found.items(), top)]
-
-
-def class_counts(counts: Mapping[Label, int]) -> list[ClassCount]:
-    return [ClassCount(label=label, rows=rows) for label, rows in counts.items()]
-
-
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The errors that a path may answer with, for its description."""
-    common = (401, 403, 413, 422, 429, 503)
+    common = (401, 403, 404, 409, 413, 422, 429, 503, 507)
     return {status: {"model": Error} for status in sorted({*common, *statuses})}

@@ -1,4 +1,4 @@
-"""Request bodies. The description at `/openapi.json` follows from these models."""
+"""Request bodies and query parameters. The description at `/openapi.json` follows from these models."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictFloat, StrictInt, StrictStr
 from pydantic import model_validator as validator
 
-from apl.service.settings import BATCH, LABEL_CHARACTERS, SOURCE_CHARACTERS, TEXT_CHARACTERS
+from apl.service.settings import BATCH, LABEL_CHARACTERS, MOST_TOP, POOL, SOURCE_CHARACTERS, TEXT_CHARACTERS, TOP
 
 
 def visible(text: str) -> str:
@@ -70,6 +70,12 @@ class Questions(Strict):
     examples: list[Question] = Field(min_length=1, fail_fast=True, max_length=BATCH)
 
 
+class Pool(Strict):
+    """Unlabelled examples."""
+
+    examples: list[Question] = Field(min_length=1, fail_fast=True, max_length=POOL)
+
+
 class Lessons(Strict):
     examples: list[Lesson] = Field(min_length=1, fail_fast=True, max_length=BATCH)
 
@@ -105,3 +111,37 @@ class Relabelling(Strict):
 
 class Sharing(Strict):
     scope: Literal["read", "learn"] = Field(default="learn", description="What the guest may do in this memory.")
+
+
+class Reading(BaseModel):
+    """How an example is taken."""
+
+    anyway: bool = Field(default=False, description="Accept a photograph although the model knows drawings.")
+
+
+class Choosing(Reading):
+    n: int = Field(default=TOP, ge=1, le=POOL, description="How many examples to name.")
+
+
+class Naming(Reading):
+    """How many classes an answer names."""
+
+    top: int = Field(default=TOP, ge=1, le=MOST_TOP, description="How many of the most probable classes to name.")
+
+
+class Asking(Naming):
+    """When an example is called new."""
+
+    new_above: float | None = Field(
+        default=None, ge=0, le=1, description="Answer null for what is new with a probability above this."
+    )
+    false_alarms: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="Answer null for this share of examples of known classes, and for what is as new.",
+    )
+
+
+class Covering(Reading):
+    coverage: float = Field(default=0.9, gt=0, lt=1, description="How often the set contains the true label.")

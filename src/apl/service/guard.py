@@ -115,17 +115,14 @@ class Guard:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         self._check_host(headers.get("host", ""))
         private = _is_private(scope)
-        allowed_site = self._check_site(headers, private)
-        preflight = scope["method"] == "OPTIONS" and allowed_site
-        address = (scope.get("client") or ["unknown"])[0]
-        client: Client | None
-        if self.tokens is None or not private or preflight:
-            client, who = ANYBODY, address
-        else:
+        _check_site(headers, private)
+        who = _address(scope)
+        client: Client | None = ANYBODY
+        if self.tokens is not None and private:
             kind, _, token = headers.get("authorization", "").partition(" ")
             client = self.tokens.client(token.strip()) if kind.lower() == "bearer" else None
             # Guests who scan the same code share a token.
-            who = f"token {client.name} at {address}" if client else address
+            who = f"token {client.name} at {who}" if client else who
         wait = self.rate.wait_seconds(who)
         if wait > 0:
             raise Refused(429, "too_many_requests", "too many requests, slow down", **{"retry-after": f"{wait:.0f}"})
@@ -147,30 +144,15 @@ class Guard:
         if name not in own and name not in self.settings.allowed_hosts:
             raise Refused(421, "unknown_host", "this service does not answer under that host name: see --allow-host")
 
-    def _check_site(self, headers: dict[str, str], private: bool) -> bool:
-        """Refuse requests from pages of other sites; True for a site that was allowed."""
-        origin = headers.get("origin")
-        foreign = Refused(403, "foreign_origin", "pages of other sites may not call this service")
-        if origin is None:
-            if private and headers.get("sec-fetch-site", "none") in ("cross-site", "same-site"):
-                raise foreign
-            return False
-        if origin in self.settings.allowed_origins:
-            return True
-        try:
-            own = urlsplit(origin).netloc == headers.get("host", "") != ""
-        except ValueError:
-            own = False
-        if not own:
-            raise foreign
-        return False
-
     def _most_bytes(self, scope: Message, client: Client) -> int:
         """Only clients that may import a memory may send one."""
+        limits = self.settings.limits
         match scope["path"].split("/"):
-            case ["", "v1", "memories", name, "import"] if client.may("admin", name, client.identities.get(name)):
-                return self.settings.limits.import_bytes
-        return self.settings.limits.body_bytes
+            case ["", "v1", "memories", name, "import"] if client.may("admin", name, client.identity.get(name)):
+                return limits.import_bytes
+            case ["", "v1", "memories", name, "suggest"] if client.may("read", name, client.identity.get(name)):
+                return limits.pool_bytes
+        return limits.body_bytes
 
     def _note(self, scope: Message, answer: _Answer, client: Client | None, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "other")
@@ -184,7 +166,7 @@ class Guard:
             "status": status,
             "ms": round(1000 * seconds, 2),
             "client": client.name if client else None,
-            "address": (scope.get("client") or ["unknown"])[0],
+            "address": _address(scope),
         }
         log.info("request", extra={"fields": fields})
 
@@ -193,6 +175,21 @@ def _is_private(scope: Message) -> bool:
     """Other paths need no token, and their bodies are never read."""
     path: str = scope["path"]
     return path.startswith(("/v1", "/metrics"))
+
+
+def _address(scope: Message) -> str:
+    return str((scope.get("client") or ["unknown"])[0])
+
+
+def _check_site(headers: dict[str, str], private: bool) -> None:
+    """Refuse requests from pages of other sites."""
+    origin = headers.get("origin")
+    if origin is None:
+        foreign = private and headers.get("sec-fetch-site", "none") in ("cross-site", "same-site")
+    else:
+        foreign = origin.partition("://")[2] != headers.get("host", "") or origin.endswith("://")
+    if foreign:
+        raise Refused(403, "foreign_origin", "pages of other sites may not call this service")
 
 
 class _Body:

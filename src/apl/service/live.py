@@ -18,7 +18,7 @@ from starlette.types import Send
 from apl.classifier.online import OnlineClassifier
 from apl.data.glyphs import draw_glyphs
 from apl.pictures.drawings import to_png
-from apl.service.answers import INFINITE_NATS
+from apl.service.answers import finite_nats
 from apl.service.refusal import busy
 from apl.service.served_memory import ServedMemory
 
@@ -110,7 +110,7 @@ def play(classifier: OnlineClassifier, way: int, drawings: int, seed: int) -> It
             "truth": truth,
             "right": is_right,
             "posterior": [{"label": label, "probability": p} for label, p in list(posterior.items())[:SHOWN]],
-            "surprise_nats": min(receipt.surprise_nats, INFINITE_NATS),
+            "surprise_nats": finite_nats(receipt.surprise_nats),
             "written": receipt.written,
             "stored": len(classifier),
             "image": _picture(drawing),
@@ -125,7 +125,7 @@ def play(classifier: OnlineClassifier, way: int, drawings: int, seed: int) -> It
     }
 
 
-async def episode(
+async def episode_events(
     records: Iterator[dict[str, Any]],
     threads: Executor,
     pause_seconds: float,

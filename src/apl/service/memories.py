@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -16,21 +16,14 @@ from apl.service.refusal import Refused, invalid
 from apl.service.served_memory import ServedMemory
 from apl.service.settings import Settings
 from apl.service.telemetry import Metrics
-from apl.store import (
-    FingerprintMismatch,
-    StoreBusy,
-    StoreError,
-    StoreUnavailable,
-    delete_memory,
-    find_memory,
-    list_memories,
-)
+from apl.store import StoreError, StoreUnavailable, delete_memory, find_memory, list_memories
 from apl.store.validation import checked_name
 
 THREADS = 4
 """Memories that work at the same time; others wait for a thread, none for another memory."""
 FIRST = "default"
 """The memory that is made at the start."""
+TAKES = ("drawing", "photo", "text")
 Result = TypeVar("Result")
 
 
@@ -49,9 +42,15 @@ class Listed:
 class Memories:
     """To be used from one event loop."""
 
-    def __init__(self, settings: Settings, template: OnlineClassifier, metrics: Metrics) -> None:
-        self.settings, self.template, self.metrics = settings, template, metrics
-        self.fingerprint: str = template.store.fingerprint
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        self.settings, self.metrics = settings, metrics
+        self.model = OnlineClassifier(settings.model).open()
+        """An empty classifier of the served model, which the memories are siblings of."""
+        if self.model.input_kind not in TAKES:
+            raise ValueError(
+                f"{settings.model} takes neither pictures nor sentences: the service needs a model that does"
+            )
+        self.fingerprint: str = self.model.store.fingerprint
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="memory")
         self._open: dict[str, ServedMemory] = {}
         self._known: dict[str, Listed] = {}
@@ -61,8 +60,8 @@ class Memories:
         """Find the memories that are there, and make the first one if there is none of its name."""
         try:
             found = await self.in_thread(lambda: list_memories(self.settings.memory))
-        except StoreUnavailable as error:
-            raise away(error) from None
+        except StoreUnavailable:
+            raise
         except StoreError:
             found = []  # a file that does not exist yet; if it is something worse, opening it says so
         for info in found:
@@ -95,23 +94,31 @@ class Memories:
 
     def identity(self, name: str) -> str | None:
         """Of the memory that has this name now."""
-        known = self._known.get(name)
-        return None if known is None else known.identity
+        return self._known[name].identity if name in self._known else None
+
+    def opened(self) -> tuple[ServedMemory, ...]:
+        return tuple(self._open.values())
 
     async def answer(self) -> bool:
         """True if the place of the memories answers."""
         try:
-            for memory in list(self._open.values())[:1]:
+            for memory in self.opened()[:1]:
                 await asyncio.wait_for(memory.run(lambda classifier: classifier.store.generation()), 5)
             return True
         except (StoreError, TimeoutError, Refused):
             return False
 
+    async def measure_drift(self) -> None:
+        """Set the gauge of every open memory."""
+        for memory in self.opened():
+            with suppress(StoreError, Refused, ImportError):
+                report = await memory.run(lambda classifier: classifier.drift())
+                self.metrics.drift.labels(memory.name).set(report.alarm)
+
     async def get(self, name: str) -> ServedMemory:
         """An existing memory, open."""
-        memory = self._open.get(name)
-        if memory is not None:
-            return memory
+        if name in self._open:
+            return self._open[name]
         self._require(name)
         async with self._changing:
             self._require(name)
@@ -123,8 +130,8 @@ class Memories:
         async with self._changing:
             if name in self._known:
                 return False
-            if len(self._known) >= self.settings.limits.memories:
-                most = self.settings.limits.memories
+            most = self.settings.limits.memories
+            if len(self._known) >= most:
                 raise Refused(409, "too_many_memories", f"there are {most} memories, and no more are allowed")
             memory = await self._opened(name)
             self._known[name] = Listed(name, memory.rows, memory.created, True, memory.identity)
@@ -138,8 +145,7 @@ class Memories:
             if memory is not None:
                 await memory.close()
             if not self.settings.in_ram:
-                with plain_refusals():
-                    await self.in_thread(lambda: _deleted(self.settings.memory, name))
+                await self.in_thread(lambda: _deleted(self.settings.memory, name))
             del self._known[name]
             self.metrics.forget_memory(name)
             if memory is not None:
@@ -155,13 +161,12 @@ class Memories:
 
     async def _opened(self, name: str) -> ServedMemory:
         if name not in self._open:
-            settings = self.settings
-            classifier = self.template.sibling(
-                memory=settings.memory, name=name, recall=settings.recall, max_rows=settings.max_rows
+            given = self.settings
+            classifier = self.model.sibling(
+                memory=given.memory, name=name, recall=given.recall, index=given.index, max_rows=given.max_rows
             )
-            with plain_refusals():
-                await self.in_thread(classifier.open)
-            self._open[name] = ServedMemory(name, classifier, self.threads, settings.limits, self.metrics)
+            await self.in_thread(classifier.open)
+            self._open[name] = ServedMemory(name, classifier, self.threads, given.limits, self.metrics)
         return self._open[name]
 
 
@@ -171,10 +176,6 @@ def _deleted(place: str | None, name: str) -> None:
         delete_memory(place, name)
 
 
-def away(error: Exception) -> Refused:
-    return Refused(503, "memory_away", f"nothing was written: {error}", **{"retry-after": "1"})
-
-
 def valid_name(name: str) -> str:
     try:
         if not name.strip("."):
@@ -182,18 +183,3 @@ def valid_name(name: str) -> str:
         return checked_name(name)
     except ValueError as error:
         raise invalid(str(error)[:200]) from None
-
-
-@contextmanager
-def plain_refusals() -> Iterator[None]:
-    """Errors of a store, as answers."""
-    try:
-        yield
-    except FingerprintMismatch as error:
-        raise Refused(409, "other_model", str(error)) from error
-    except StoreBusy as error:
-        raise Refused(409, "memory_busy", f"the memory is being written by another program: {error}") from error
-    except StoreUnavailable as error:
-        raise away(error) from error
-    except StoreError as error:
-        raise Refused(507, "storage", f"the memory could not be used: {error}") from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from apl.store import FingerprintMismatch, StoreBusy, StoreError, StoreUnavailable
+
 
 class Refused(Exception):
     """A status, a code for programs and a sentence for people."""
@@ -17,3 +19,15 @@ def invalid(message: str) -> Refused:
 
 def busy(message: str, seconds: int = 1) -> Refused:
     return Refused(503, "busy", message, **{"retry-after": str(seconds)})
+
+
+def storage(error: StoreError) -> Refused:
+    """What a store could not do."""
+    match error:
+        case FingerprintMismatch():
+            return Refused(409, "other_model", str(error))
+        case StoreBusy():
+            return Refused(409, "memory_busy", f"the memory is being written by another program: {error}")
+        case StoreUnavailable():
+            return Refused(503, "memory_away", f"nothing was written: {error}", **{"retry-after": "1"})
+    return Refused(507, "storage", f"nothing was written: {error}")

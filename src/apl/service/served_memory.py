@@ -1,68 +1,78 @@
 """One memory at work. Requests that arrive while it is busy wait, and all that wait are served together, in one thread:
 
-their examples are decoded and go through the encoder in one batch; the questions are answered against the memory as it is; the lessons are
-learnt in one transaction; then everything else has its turn. None of those that waited together has had an answer yet, so any
-order among them is a valid one.
+their examples are decoded and go through the encoder in one batch; the questions are answered against the memory as it is; the
+examples to learn are learnt in one transaction; then everything else has its turn. None of those that waited together has had an
+answer yet, so any order among them is a valid one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from apl.classifier import answers
-from apl.classifier.answers import Probabilities
+from apl.classifier.answers import Receipt
 from apl.classifier.embedded import Embedded
+from apl.classifier.inputs import Examples
 from apl.classifier.online import OnlineClassifier
-from apl.service.answers import Receipt
-from apl.service.bodies import Lesson, Question
-from apl.service.curve import CURVE_SETTING, LearningCurve
-from apl.service.examples import Batch, Reader
+from apl.service.answers import Prediction, Receipts, finite
+from apl.service.bodies import Asking, Lesson, Question
+from apl.service.curve import CURVE_SETTING, Curve
+from apl.service.examples import read_examples
 from apl.service.refusal import Refused, busy
 from apl.service.settings import Limits
 from apl.service.telemetry import Metrics
-from apl.store import AlreadyAnswered, StoreUnavailable
+from apl.store import AlreadyAnswered, StoreError, StoreUnavailable
 
+LOOK_SECONDS = 2.0
+"""How often a memory that other services may write is looked at while pages follow it."""
 Result = TypeVar("Result")
 
 
-@dataclass
-class _Waiting:
+@dataclass(kw_only=True)
+class _Job:
     """A request in the queue."""
 
-    done: asyncio.Future[Any]
+    bodies: Sequence[Question] = ()
+    anyway: bool = False
+    done: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     outcome: Any = None
     """What the thread found, an exception included; handed to `done` in the event loop."""
-
-
-@dataclass
-class _WithExamples(_Waiting):
-    bodies: Sequence[Question] = field(kw_only=True)
-    anyway: bool = field(kw_only=True)
-    batch: Batch = field(init=False)
+    examples: list[Examples] = field(init=False)
     embedded: Embedded = field(init=False)
 
 
-@dataclass
-class _Question(_WithExamples):
-    top: int = field(kw_only=True)
+@dataclass(kw_only=True)
+class _Question(_Job):
+    asked: Asking
 
 
-@dataclass
-class _Lesson(_WithExamples):
+@dataclass(kw_only=True)
+class _Lesson(_Job):
     """Examples to be learnt: all of them or none."""
 
-    key: str | None = field(kw_only=True)
+    bodies: Sequence[Lesson]
+    key: str | None
+
+    def digest(self) -> str:
+        """Equal for requests that say the same, in whatever form they come."""
+        total = hashlib.sha256()
+        for example, body in zip(self.examples, self.bodies, strict=True):
+            content = example.payload(0) or b""
+            for part in (repr(len(content)), repr(body.label), repr(body.source)):
+                total.update(part.encode() + b"\0")
+            total.update(content + b"\0")
+        return total.hexdigest()
 
 
-@dataclass
-class _Errand(_Waiting):
-    run: Callable[[OnlineClassifier], Any] = field(kw_only=True)
+@dataclass(kw_only=True)
+class _Errand(_Job):
+    run: Callable[[OnlineClassifier], Any]
 
 
 class ServedMemory:
@@ -72,9 +82,8 @@ class ServedMemory:
         self, name: str, classifier: OnlineClassifier, threads: Executor, limits: Limits, metrics: Metrics
     ) -> None:
         self.name, self.metrics = name, metrics
-        self.reader = Reader(classifier, limits.image_pixels)
         self._classifier, self._threads, self._limits = classifier, threads, limits
-        self._queue: deque[_Waiting] = deque()
+        self._queue: deque[_Job] = deque()
         self._examples_waiting = 0
         self._working: asyncio.Task[None] | None = None
         self._closed = False
@@ -82,28 +91,34 @@ class ServedMemory:
         self.changes = 0
         """Grows whenever the memory was changed; `changed` waits for that."""
         self._change = asyncio.Event()
+        self._looked_at = (time.monotonic(), classifier.store.generation())
         self.rows = len(classifier)
         self.created: float = classifier.store.created
         self.identity = classifier.store.identity
 
     # --- in the event loop ----------------------------------------------------------------------------------------
 
-    async def ask(self, bodies: Sequence[Question], top: int, anyway: bool = False) -> list[Probabilities]:
-        """`anyway` accepts photographs where drawings are served."""
-        job = _Question(_future(), bodies=bodies, anyway=anyway, top=top)
-        found: list[Probabilities] = await self._served(job, len(bodies))
+    async def ask(self, bodies: Sequence[Question], asked: Asking) -> list[Prediction]:
+        found: list[Prediction] = await self._served(_Question(bodies=bodies, anyway=asked.anyway, asked=asked))
         return found
 
     async def teach(self, bodies: Sequence[Lesson], key: str | None, anyway: bool = False) -> list[Receipt]:
         """`key` names the request: with a key it is learnt once, however often it is sent."""
         hashed = None if key is None else hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
-        job = _Lesson(_future(), bodies=bodies, anyway=anyway, key=hashed)
-        learnt: list[Receipt] = await self._served(job, len(bodies))
+        learnt: list[Receipt] = await self._served(_Lesson(bodies=bodies, anyway=anyway, key=hashed))
         return learnt
+
+    async def examine(
+        self, work: Callable[[OnlineClassifier, Embedded], Result], bodies: Sequence[Question], anyway: bool
+    ) -> Result:
+        """Any other verb that takes examples and changes nothing."""
+        job = _Errand(bodies=bodies, anyway=anyway, run=lambda classifier: work(classifier, job.embedded))
+        found: Result = await self._served(job)
+        return found
 
     async def run(self, errand: Callable[[OnlineClassifier], Result], changes: bool = False) -> Result:
         """Anything else that needs the memory for itself."""
-        found: Result = await self._served(_Errand(_future(), run=errand))
+        found: Result = await self._served(_Errand(run=errand))
         if changes:
             self._notify()
         return found
@@ -111,13 +126,25 @@ class ServedMemory:
     async def changed(self, since: int, seconds: float) -> int:
         """The current `changes`, as soon as it is not `since`; after `seconds` in any case."""
         if self.changes == since and not self.deleted:
-            change = self._change
             try:
                 async with asyncio.timeout(seconds):
-                    await change.wait()
+                    await self._change.wait()
             except TimeoutError:
-                pass
+                await self._look()
         return self.changes
+
+    async def _look(self) -> None:
+        """Notice what other services have written."""
+        now, (before, generation) = time.monotonic(), self._looked_at
+        if self._classifier.store.shared and now - before >= LOOK_SECONDS and not self._closed:
+            self._looked_at = now, generation
+            try:
+                found = await self.run(lambda classifier: classifier.store.generation())
+                if found != generation:
+                    self._looked_at = now, found
+                    await self.run(lambda classifier: classifier.counts(), changes=True)
+            except (StoreError, Refused):
+                pass  # the next look finds out
 
     def end(self) -> None:
         """Report that the memory is deleted, once it is."""
@@ -132,12 +159,12 @@ class ServedMemory:
                 await self._working
             await asyncio.get_running_loop().run_in_executor(self._threads, self._classifier.close)
 
-    async def _served(self, job: _Waiting, examples: int = 0) -> Any:
+    async def _served(self, job: _Job) -> Any:
         if self._closed:
             raise Refused(503, "stopping", "this memory is being closed", **{"retry-after": "1"})
-        if examples and self._examples_waiting + examples > self._limits.waiting:
+        if job.bodies and self._examples_waiting + len(job.bodies) > self._limits.waiting:
             raise busy("too many examples are waiting: try again later")
-        self._examples_waiting += examples
+        self._examples_waiting += len(job.bodies)
         self._queue.append(job)
         if self._working is None:
             self._working = asyncio.create_task(self._work())
@@ -176,13 +203,16 @@ class ServedMemory:
 
     # --- in a thread ----------------------------------------------------------------------------------------------
 
-    def _serve(self, group: list[_Waiting]) -> bool:
+    def _serve(self, group: list[_Job]) -> bool:
         """Fill in every outcome. True if something was learnt."""
-        asked = self._embedded([job for job in group if isinstance(job, _Question)])
-        self._together(asked, self._answer)
-        lessons = self._embedded([job for job in group if isinstance(job, _Lesson)])
+        for job in group:
+            self._together([job], self._read)
+        self._together([job for job in group if job.bodies and job.outcome is None], self._embed)
+        ready = [job for job in group if job.outcome is None]
+        lessons = [job for job in ready if isinstance(job, _Lesson)]
+        self._together([job for job in ready if isinstance(job, _Question)], self._answer)
         self._together(lessons, self._teach)
-        for errand in group:
+        for errand in ready:
             if isinstance(errand, _Errand):
                 self._together([errand], self._run)
         self.rows = len(self._classifier)
@@ -202,33 +232,24 @@ class ServedMemory:
                 for job in jobs:
                     self._together([job], serve)
 
-    def _embedded(self, jobs: list[Any]) -> list[Any]:
-        """The jobs whose examples could be read and embedded."""
+    def _read(self, jobs: list[_Job]) -> None:
         for job in jobs:
-            self._together([job], self._read)
-        jobs = [job for job in jobs if job.outcome is None]
-        self._together(jobs, self._embed)
-        return [job for job in jobs if job.outcome is None]
+            job.examples = read_examples(self._classifier, job.bodies, self._limits.image_pixels, job.anyway)
 
-    def _read(self, jobs: list[_WithExamples]) -> None:
-        for job in jobs:
-            job.batch = self.reader.read(job.bodies, job.anyway)
-
-    def _embed(self, jobs: list[_WithExamples]) -> None:
-        together = self._classifier.embed([example for job in jobs for example in job.batch.examples])
+    def _embed(self, jobs: list[_Job]) -> None:
+        together = self._classifier.embed([example for job in jobs for example in job.examples])
         self.metrics.batch.observe(len(together))
-        start = 0
-        for job in jobs:
-            job.embedded = together[start : start + len(job.batch)]
-            start += len(job.batch)
+        for job, part in _parts(jobs):
+            job.embedded = together[part]
 
     def _answer(self, questions: list[_Question]) -> None:
         together = Embedded.joined([question.embedded for question in questions])
-        found = self._classifier.predict_proba_many(together, top=max(question.top for question in questions))
-        start = 0
-        for question in questions:
-            question.outcome = found[start : start + len(question.batch)]
-            start += len(question.batch)
+        found = self._classifier.predict_proba_many(together, top=max(question.asked.top for question in questions))
+        for question, part in _parts(questions):
+            asked, line = question.asked, question.asked.new_above
+            if asked.false_alarms is not None and len(self._classifier):
+                line = self._classifier.new_threshold(asked.false_alarms)
+            question.outcome = [Prediction.of(one, asked.top, line) for one in found[part]]
 
     def _teach(self, lessons: list[_Lesson]) -> None:
         """Learn every lesson in one transaction. If that fails, none of them was learnt."""
@@ -247,8 +268,8 @@ class ServedMemory:
         kept = None if lesson.key is None else self._classifier.store.receipt(lesson.key)
         if kept is None:
             return False
-        if kept["digest"] == lesson.batch.digest():
-            lesson.outcome = [Receipt(**receipt) for receipt in kept["receipts"]]
+        if kept["digest"] == lesson.digest():
+            lesson.outcome = Receipts.model_validate(kept).receipts
         else:
             lesson.outcome = Refused(422, "key_reused", "this Idempotency-Key was used for another request")
         return True
@@ -257,26 +278,25 @@ class ServedMemory:
         """The lessons that fit into the memory, should every example need a row; the others are refused."""
         free, fitting = self._limits.rows - len(self._classifier), []
         for lesson in lessons:
-            if len(lesson.batch) <= free:
-                free -= len(lesson.batch)
+            if len(lesson.bodies) <= free:
+                free -= len(lesson.bodies)
                 fitting.append(lesson)
             else:
-                message = f"a memory holds at most {self._limits.rows:,} rows, and these do not fit"
-                lesson.outcome = Refused(409, "memory_full", message)
+                lesson.outcome = memory_full(self._limits.rows)
         return fitting
 
     def _learn(self, lessons: list[_Lesson]) -> None:
         if not lessons:
             return
         before = len(self._classifier)
-        curve = LearningCurve.read(self._classifier.store.setting(CURVE_SETTING))
-        batches = [lesson.batch for lesson in lessons]
+        curve = Curve.read(self._classifier.store.setting(CURVE_SETTING))
+        bodies = [body for lesson in lessons for body in lesson.bodies]
         try:
             learnt = self._classifier.learn_many(
                 Embedded.joined([lesson.embedded for lesson in lessons]),
-                [label for batch in batches for label in batch.labels],
-                sources=[source for batch in batches for source in batch.sources],
-                settings=lambda receipts: curve.after(receipts, before).setting(),
+                [body.label for body in bodies],
+                sources=[body.source for body in bodies],
+                settings=lambda receipts: curve.after(receipts, before),
                 receipts=lambda receipts: _keyed(lessons, receipts),
             )
         except AlreadyAnswered:
@@ -284,8 +304,8 @@ class ServedMemory:
             if len(lessons) > 1 or not self._is_answered(lessons[0]):
                 raise
             return
-        for lesson, receipts in zip(lessons, _split(lessons, learnt), strict=True):
-            lesson.outcome = [Receipt.of(receipt) for receipt in receipts]
+        for lesson, part in _parts(lessons):
+            lesson.outcome = [finite(receipt) for receipt in learnt[part]]
         for receipt in learnt:
             self.metrics.surprise.labels(self.name).observe(receipt.surprise_nats)
             self.metrics.lessons.labels(self.name, str(receipt.written)).inc()
@@ -295,23 +315,25 @@ class ServedMemory:
             errand.outcome = errand.run(self._classifier)
 
 
-def _keyed(lessons: Sequence[_Lesson], learnt: list[answers.Receipt]) -> dict[str, Any]:
+JobKind = TypeVar("JobKind", bound=_Job)
+
+
+def _parts(jobs: Sequence[JobKind]) -> Iterator[tuple[JobKind, slice]]:
+    """Each job, and the place of its examples among those of all."""
+    start = 0
+    for job in jobs:
+        yield job, slice(start, start + len(job.bodies))
+        start += len(job.bodies)
+
+
+def _keyed(lessons: Sequence[_Lesson], learnt: list[Receipt]) -> dict[str, Any]:
     """What is kept of requests with a key, to answer them again."""
     return {
-        lesson.key: {"digest": lesson.batch.digest(), "receipts": [Receipt.of(one).model_dump() for one in receipts]}
-        for lesson, receipts in zip(lessons, _split(lessons, learnt), strict=True)
+        lesson.key: {"digest": lesson.digest(), **Receipts(receipts=list(map(finite, learnt[part]))).model_dump()}
+        for lesson, part in _parts(lessons)
         if lesson.key is not None
     }
 
 
-def _split(lessons: Sequence[_Lesson], learnt: list[answers.Receipt]) -> list[list[answers.Receipt]]:
-    """The receipts of each lesson."""
-    parts, start = [], 0
-    for lesson in lessons:
-        parts.append(learnt[start : start + len(lesson.batch)])
-        start += len(lesson.batch)
-    return parts
-
-
-def _future() -> asyncio.Future[Any]:
-    return asyncio.get_running_loop().create_future()
+def memory_full(rows: int) -> Refused:
+    return Refused(409, "memory_full", f"a memory holds at most {rows:,} rows, and these do not fit")

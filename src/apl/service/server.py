@@ -18,7 +18,6 @@ from granian.http import HTTP1Settings
 from granian.server.embed import Server
 
 from apl.service.app import create_app
-from apl.service.refusal import Refused
 from apl.service.settings import Limits, Settings
 from apl.service.sharing import link
 from apl.service.telemetry import start_logging
@@ -42,10 +41,7 @@ async def _serve(settings: Settings, port: int) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, stop.set)
-    try:
-        await run(create_app(settings), settings, port, lambda url: print(f"apl serve: {url}", flush=True), stop)
-    except Refused as refusal:
-        raise RuntimeError(refusal.message) from None
+    await run(create_app(settings), settings, port, lambda url: print(f"apl serve: {url}", flush=True), stop)
 
 
 async def run(app: FastAPI, settings: Settings, port: int, ready: Callable[[str], None], stop: asyncio.Event) -> None:

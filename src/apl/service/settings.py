@@ -9,6 +9,8 @@ from apl.checkpoint import FOR_DRAWINGS
 
 BATCH = 64
 """Examples in one request."""
+POOL = 500
+"""Unlabelled examples in one request, to choose from."""
 TOP = 20
 """Classes named in an answer by default."""
 MOST_TOP = 200
@@ -30,6 +32,8 @@ class Limits:
     connections: int = 1000
     """Open connections; fewer where the system allows fewer open files."""
     body_bytes: int = 4_000_000
+    pool_bytes: int = 32_000_000
+    """Size of a pool of unlabelled examples."""
     import_bytes: int = 256_000_000
     """Size of an imported memory, which needs the scope `admin`."""
     body_seconds: float = 30.0
@@ -64,6 +68,8 @@ class Settings:
     recall: str | None = None
     """Where memories are searched: in a copy in RAM ("ram"), or by the database server ("engine", "approximate"), so that
     several services can share a memory. By default where they live."""
+    index: str | None = None
+    """URL of a vector engine that finds the nearest rows of memories on PostgreSQL."""
     max_rows: int | None = None
     """A budget of rows per memory; beyond it, the least important row is evicted."""
     tokens: str | None = None
@@ -72,8 +78,6 @@ class Settings:
     """Open to the local network; without a token file, one token is made for the person who started the service."""
     allowed_hosts: tuple[str, ...] = ()
     """Host names under which the service may be called, besides those of the loopback interface."""
-    allowed_origins: tuple[str, ...] = ()
-    """Other sites whose pages may call this service from a browser."""
     rate: float | None = None
     """Requests per second and client; 0 for no limit. None: no limit on the loopback interface without tokens, else
     `RATE_PER_SECOND`."""

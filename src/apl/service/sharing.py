@@ -51,13 +51,13 @@ def invite(tokens: Tokens | None, host: str, port: int, memory: str, identity: s
     addresses = local_addresses() if ipaddress.ip_address(host.strip("[]")).is_unspecified else [host]
     if not addresses:
         raise Refused(409, "no_network", "this machine has no address that others could reach")
-    token, entry = make_token(f"guest {secrets.token_hex(3)}", [f"{memory}={scope}"], {memory: identity})
+    token, guest = make_token(f"guest {secrets.token_hex(3)}", [f"{memory}={scope}"], {memory: identity})
     try:
-        tokens.add(entry)
+        tokens.add(guest)
     except (OSError, ValueError) as error:
         raise Refused(409, "not_shared", f"the token file could not be written: {error}") from None
     links = [link(address, port, memory=memory, token=token) for address in addresses]
-    return Shared(links=links, qr=qr_code(links[0]), token_name=entry["name"])
+    return Shared(links=links, qr=qr_code(links[0]), token_name=guest.name)
 
 
 def qr_code(text: str) -> list[str]:

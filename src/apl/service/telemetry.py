@@ -6,7 +6,6 @@ import json
 import logging
 import sys
 import time
-from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -28,6 +27,9 @@ class Metrics:
             "apl_request_seconds", "Time to answer.", ("route",), buckets=LATENCY_SECONDS, registry=self.registry
         )
         self.rows = Gauge("apl_memory_rows", "Rows in a memory.", ("memory",), registry=self.registry)
+        self.drift = Gauge(
+            "apl_memory_drift", "1 while surprise at what is taught has risen.", ("memory",), registry=self.registry
+        )
         self.surprise = Histogram(
             "apl_surprise_nats",
             "Surprise at what was taught.",
@@ -42,20 +44,11 @@ class Metrics:
 
     def forget_memory(self, name: str) -> None:
         """Drop the series of a deleted memory."""
-        for metric in (self.rows, self.surprise):
-            _drop(metric, name)
-        for written in ("True", "False"):
-            _drop(self.lessons, name, written)
+        for metric in (self.rows, self.drift, self.surprise, self.lessons):
+            metric.remove_by_labels({"memory": name})
 
     def page(self) -> bytes:
         return generate_latest(self.registry)
-
-
-def _drop(metric: Any, *labels: str) -> None:
-    try:
-        metric.remove(*labels)
-    except KeyError:
-        pass  # nothing was counted under this name
 
 
 class JsonLines(logging.Formatter):
