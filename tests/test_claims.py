@@ -141,7 +141,7 @@ CASES: dict[str, tuple[Callable[[Any], Judgement], Any, Any, Any]] = {
     ),
     "alike": (
         judge.alike,
-        decoders(0.9, 0.91, 0.9) + decoders(0.8, 0.8, 0.81, way=423),
+        [r for way in (20, 423, 1000) for r in decoders(0.9, 0.91, 0.9, way=way)],
         decoders(0.9, 0.91, 0.9) + decoders(0.8, 0.7, 0.81, way=423),
         decoders(0.9, 0.8, 0.9) + decoders(0.8, 0.7, 0.81, way=423),
     ),

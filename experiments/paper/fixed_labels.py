@@ -13,16 +13,14 @@ before, what was measured is kept. To measure all that is in runs/ anew, delete 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from apl.checkpoint import find_model, is_named, read_json
 from apl.evaluate import online
-from apl.learner import Learner
-from apl.training.episodic import load_decoder
 from experiments.paper.online import summary
+from experiments.paper.paper_form import with_first_labels
 from experiments.paper.plot import OTHER, OURS, PALETTE, QUIET, figure, smooth
 from experiments.paper.results import Row, figure_path, load_rows, save_rows
 from experiments.paper.subjects import Embedded, Subject, characters
@@ -173,15 +171,3 @@ def online_row(tested: Subject, data: Embedded, way: int) -> Row:
         "accuracy_curve": [round(float(accuracy[t]), 4) for t in points],
     }
     return tested.row(data, **summary(result, episodes, last=100 if way == 20 else 1000), **curve)
-
-
-def with_first_labels(model: str, way: int) -> Learner:
-    """A saved learner of fixed labels that knows the first `way` of them alone."""
-    whole = Learner.load(model)
-    if whole.config.decoder.way == way:
-        return whole
-    decoder = replace(whole.config.decoder, way=way)
-    learner = Learner(replace(whole.config, decoder=decoder), whole.controller)
-    learner.encoder.load_state_dict(whole.encoder.state_dict())
-    load_decoder(learner, model)
-    return learner.eval()

@@ -2,57 +2,94 @@
 
 `python -m experiments paper-form` measures every figure of the paper that the models at hand allow, and keeps what was measured
 of the same weights before. A decoder of N labels also answers for fewer classes: with the first of its labels alone, as
-the paper does with MNIST. Every cell has at least 20 episodes; intervals are Student's t over episodes.
+the paper does with MNIST. Intervals are Student's t over episodes.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
 from apl.checkpoint import find_model, is_named, read_description
-from apl.controller import SurpriseController
-from apl.data.mnist import load_mnist
-from apl.encoder import embed_all
-from apl.episode import Episodes, EpisodeSampler, run_episode
-from apl.evaluate import Estimate, OnlineResult, fixed_context, online, watch
 from apl.learner import Learner
-from experiments.paper.continual import LAST, best_learning_rate, progressive_accuracy, task_streams
-from experiments.paper.fixed_labels import with_first_labels
+from apl.training.episodic import load_decoder
+from experiments.paper import paper_measures as figures
+from experiments.paper.paper_measures import EPISODES, RECIPE, SEED
 from experiments.paper.results import Row, load_rows, save_rows
-from experiments.paper.subjects import Embedded, characters, encoder_of
+from experiments.paper.subjects import Embedded, characters
+from experiments.presets_analogy import PAPER_DECODERS, dashed
 
 NAME = "paper-form"
-MODELS = {20: "paper-recipe", 200: "paper-recipe-200way", 1000: "paper-recipe-1000way"}
-"""Models of the paper's form by their number of labels. Those too large for the repository are made by `apl train NAME`."""
-SEED, EPISODES = 11, 20
-RATIOS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5)
-"""σ / ln N: from writing everything to beyond the natural threshold."""
+LABELS_200 = ("paper-recipe-200way-further", "paper-recipe-200way")
+LABELS_1000 = ("paper-recipe-1000way-further", "paper-recipe-1000way")
+"""The first that there is. Models too large for the repository are made by `apl train NAME`."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A figure of the paper: the function that measures it, its number of classes, and the models it may be measured on."""
+
+    measure: str
+    figure: Callable[[Learner, Embedded, int, int], Iterator[Row]]
+    way: int
+    models: tuple[str, ...]
+
+    def rows_of(self, rows: list[Row]) -> list[Row]:
+        key = (self.measure, self.way)
+        return [row for row in rows if (row["measure"], row["way"]) == key and row["checkpoint"] in self.models]
+
+
+PLAN = (
+    Measurement("per-class", figures.per_class, 20, (RECIPE,)),
+    Measurement("posterior", figures.posterior, 20, (RECIPE,)),
+    Measurement("online", figures.saturation, 5, (RECIPE,)),
+    Measurement("sigma-20way", figures.sigma, 20, (RECIPE,)),
+    Measurement("table1-5way", figures.fixed, 5, (RECIPE,)),
+    Measurement("table1-20way", figures.fixed, 20, (RECIPE,)),
+    Measurement("mnist", figures.mnist, 10, (RECIPE,)),
+    Measurement("continual", figures.continual, 10, (RECIPE,)),
+    *(
+        Measurement("decoders", figures.decoders, way, (f"paper-{dashed(kind)}-{way}way",))
+        for way in (20, 423, 1000)
+        for kind in PAPER_DECODERS
+    ),
+    Measurement("table1-423way", figures.fixed, 423, LABELS_1000),
+    Measurement("table1-1000way", figures.fixed, 1000, LABELS_1000),
+    Measurement("thousand-way", figures.many_way, 1000, LABELS_1000),
+    Measurement("sigma", figures.sigma, 200, LABELS_200),
+)
 
 
 def reproduce(quick: bool = False) -> None:
-    rows = [row | origin(row["checkpoint"]) for row in load_rows(NAME, quick)]
-    done = {(row["measure"], row["checkpoint"], row["way"]) for row in rows}
-    for measure, (function, way, trained_way) in MEASURES.items():
-        model = MODELS[trained_way]
-        place = place_of(model)
-        if place is not None and (measure, model, way) not in done:
-            data = characters(way > 423, model=place)
-            learner = with_first_labels(place, way).on_embeddings()
-            for figures in function(learner, data, way, 4 if quick else EPISODES):
-                rows.append(described(measure, model, learner, data, way, figures))
-            save_rows(NAME, rows, quick)
+    rows = load_rows(NAME, quick)
+    for one in PLAN:
+        model = next((name for name in one.models if place_of(name)), None)
+        before = one.rows_of(rows)
+        if model is None or (before and all(is_of(row, model) for row in before)):
+            continue
+        rows = [row for row in rows if row not in before] + list(measured(one, model, 4 if quick else EPISODES))
+        save_rows(NAME, rows, quick)
     save_rows(NAME, rows, quick)
+
+
+def measured(one: Measurement, model: str, episodes: int) -> Iterator[Row]:
+    place = place_of(model) or model
+    data = characters(one.way > 423, model=place)
+    learner = with_first_labels(place, one.way).on_embeddings()
+    for row in one.figure(learner, data, one.way, episodes):
+        yield described(one.measure, model, learner, data, one.way, row)
 
 
 def place_of(model: str) -> str | None:
     """Its name if it is in the repository, else its directory in runs/; None if it is in neither."""
     trained = Path("runs") / model / "model"
     return model if is_named(model) else str(trained) if (trained / "model.json").is_file() else None
+
+
+def is_of(row: Row, model: str) -> bool:
+    """Whether the row was measured on these very weights."""
+    return row["checkpoint"] == model and row.get("trained") == origin(model).get("trained")
 
 
 def origin(model: str) -> Row:
@@ -64,7 +101,19 @@ def origin(model: str) -> Row:
     return {"trained": {name: provenance[name] for name in ("trained_as", "steps", "seconds", "commit", "validation")}}
 
 
-def described(measure: str, model: str, learner: Learner, data: Embedded, way: int, figures: Row) -> Row:
+def with_first_labels(model: str, way: int) -> Learner:
+    """A saved learner of fixed labels that knows the first `way` of them alone."""
+    whole = Learner.load(model)
+    if whole.config.decoder.way == way:
+        return whole
+    decoder = replace(whole.config.decoder, way=way)
+    learner = Learner(replace(whole.config, decoder=decoder), whole.controller)
+    learner.encoder.load_state_dict(whole.encoder.state_dict())
+    load_decoder(learner, model)
+    return learner.eval()
+
+
+def described(measure: str, model: str, learner: Learner, data: Embedded, way: int, measured: Row) -> Row:
     """A row with what was tested on what."""
     config = learner.config
     return {
@@ -81,233 +130,5 @@ def described(measure: str, model: str, learner: Learner, data: Embedded, way: i
         "way": way,
         "seed": SEED,
         **origin(model),
-        **figures,
+        **measured,
     }
-
-
-def estimates(**values: Tensor) -> Row:
-    """Means over episodes with their intervals, under NAME and NAME_ci95."""
-    row: Row = {}
-    for name, of_episodes in values.items():
-        estimate = Estimate.of(of_episodes)
-        row |= {name: estimate.mean, f"{name}_ci95" if name != "accuracy" else "ci95": estimate.ci95}
-    return row
-
-
-def stream(learner: Learner, data: Embedded, way: int, episodes: int, length: int | None) -> OnlineResult:
-    batch = 1 if way <= 20 else 16
-    return online(
-        learner, data.embeddings, data.labels, way=way, episodes=episodes, seed=SEED, length=length, batch=batch
-    )
-
-
-def fixed(learner: Learner, data: Embedded, way: int, episodes: int) -> Iterator[Row]:
-    """Table 1: 1 and 5 examples of each class in memory."""
-    for shot in (1, 5):
-        count = 10 * episodes if way <= 20 else episodes
-        found = fixed_context(
-            learner, data.embeddings, data.labels, way=way, shot=shot, episodes=count, seed=SEED, queries=5
-        )
-        yield {"shot": shot, "episodes": count, "accuracy": found.mean, "ci95": found.ci95}
-
-
-def saturation(learner: Learner, data: Embedded, way: int, episodes: int) -> Iterator[Row]:
-    """Figure 3a: accuracy and memory of an episode, and whether writing stops."""
-    result = stream(learner, data, way, episodes, None)
-    half, quarter = result.correct.shape[1] // 2, result.correct.shape[1] // 4
-    yield {
-        "shot": 0,
-        "episodes": episodes,
-        **estimates(
-            accuracy=result.correct[:, half:].mean(1),
-            accuracy_third_quarter=result.correct[:, half : half + quarter].mean(1),
-            accuracy_last_quarter=result.correct[:, half + quarter :].mean(1),
-            stored_per_class=result.stored[:, -1] / way,
-            stored_per_class_at_half=result.stored[:, half - 1] / way,
-            written_in_last_quarter_per_class=result.written[:, half + quarter :].sum(1) / way,
-        ),
-        "accuracy_curve": [round(float(a), 4) for a in result.correct.mean(0)],
-        "stored_curve": [round(float(s), 3) for s in result.stored.float().mean(0)],
-    }
-
-
-@torch.no_grad()
-def posterior(learner: Learner, data: Embedded, way: int, episodes: int) -> Iterator[Row]:
-    """Figure 3b: three inputs kept out of the stream and asked about at the start, when their class was just shown, and at the
-    end of ten (or more) episodes."""
-    sampler = EpisodeSampler(data.labels, torch.Generator().manual_seed(SEED))
-    start, after, end, right = [], [], [], []
-    for _ in range(max(10, episodes // 2)):
-        drawn = sampler.online(way, None, 1)
-        classes = drawn.label[0].flip(0).unique_consecutive().unique()[:3]
-        asked = torch.stack([(drawn.label[0] == c).nonzero()[-1, 0] for c in classes])
-        shown = torch.tensor([t for t in range(drawn.label.shape[1]) if t not in asked.tolist()])
-        fixed_inputs = data.embeddings[drawn.example[:, asked]]
-        memory = learner.new_memory()
-
-        def said() -> Tensor:
-            log_probs: Tensor = learner.predict(memory, fixed_inputs, way).log_probs
-            return log_probs[0].exp()
-
-        history = [said()]
-        kept = Episodes(drawn.example[:, shown], drawn.label[:, shown], way)
-        history.extend(said() for _ in run_episode(learner, memory, data.embeddings, kept, 1))
-        first = [int((kept.label[0] == c).nonzero()[0, 0]) + 1 for c in classes]
-        start.append(history[0].max(1).values.max())
-        after.append(
-            torch.stack([history[t][i, c] for i, (t, c) in enumerate(zip(first, classes, strict=True))]).mean()
-        )
-        right.append((history[-1].argmax(1) == classes).float().mean())
-        end.append(torch.stack([history[-1][i, c] for i, c in enumerate(classes)]).mean())
-    yield {
-        "shot": 0,
-        "episodes": len(start),
-        "inputs": 3,
-        **estimates(
-            accuracy=torch.stack(right),
-            highest_at_start=torch.stack(start),
-            truth_once_seen=torch.stack(after),
-            truth_at_end=torch.stack(end),
-        ),
-        "highest_at_start_of_all": float(torch.stack(start).max()),
-    }
-
-
-@torch.no_grad()
-def per_class(learner: Learner, data: Embedded, way: int, episodes: int) -> Iterator[Row]:
-    """Figure 3c: stored items of each class, and the last 100 examples answered from them and from five of each class."""
-    drawn = EpisodeSampler(data.labels, torch.Generator().manual_seed(SEED)).online(way, None, episodes)
-    result = watch(learner, data.embeddings, drawn)
-    of_class = drawn.label[:, None] == torch.arange(way)[None, :, None]
-    stored = (result.written[:, None] * of_class).sum(2)
-    ours = result.correct[:, -100:].mean(1)
-    homogeneous = five_of_each(learner, data, drawn, of_class)
-    difference = Estimate.of_difference(ours, homogeneous)
-    nats = -result.probability.clamp(min=1e-12).log()
-    middle = ((nats > 0.25 * math.log(way)) & (nats < 0.75 * math.log(way))).float().mean(1)
-    yield {
-        "shot": 0,
-        "episodes": episodes,
-        **estimates(
-            accuracy=ours,
-            homogeneous_five_shot=homogeneous,
-            stored=stored.sum(1),
-            most_of_a_class=stored.max(1).values,
-            least_of_a_class=stored.min(1).values,
-            spread_over_classes=stored.std(1) / stored.mean(1),
-            surprise_between_quarter_and_three_quarters=middle,
-        ),
-        "above_homogeneous": difference.mean,
-        "above_homogeneous_ci95": difference.ci95,
-        "stored_of_each_class": sorted((int(n) for n in stored[0]), reverse=True),
-    }
-
-
-def five_of_each(learner: Learner, data: Embedded, drawn: Episodes, of_class: Tensor) -> Tensor:
-    """Accuracy on each episode's last 100 examples with the first five of each class in memory."""
-    earlier = of_class[:, :, :-100]
-    chosen = (earlier & (earlier.cumsum(2) <= 5)).any(1)
-    memory = learner.new_memory(len(drawn.label))
-    learner.write(memory, data.embeddings[drawn.example[:, :-100]], drawn.label[:, :-100], chosen.numpy())
-    said = learner.predict(memory, data.embeddings[drawn.example[:, -100:]], drawn.way)
-    right: Tensor = said.label.cpu() == drawn.label[:, -100:]
-    return right.float().mean(1)
-
-
-def sigma(learner: Learner, data: Embedded, way: int, episodes: int) -> Iterator[Row]:
-    """Appendix: accuracy of the last 100 and memory size against σ; at 200-way after 2,000 examples, as in the paper."""
-    everything: Tensor | None = None
-    for ratio in RATIOS:
-        learner.controller = SurpriseController(sigma_nats=ratio * math.log(way))
-        result = stream(learner, data, way, episodes, 10 * way)
-        last = result.correct[:, -100:].mean(1)
-        everything = last if everything is None else everything
-        below = Estimate.of_difference(everything, last)
-        yield {
-            "shot": 0,
-            "episodes": episodes,
-            "examples": 10 * way,
-            "sigma_ratio": ratio,
-            "sigma_nats": ratio * math.log(way),
-            **estimates(accuracy=last, stored=result.stored[:, -1].float()),
-            "below_everything": below.mean,
-            "below_everything_ci95": below.ci95,
-        }
-
-
-def many_way(learner: Learner, data: Embedded, way: int, episodes: int) -> Iterator[Row]:
-    """Figure 3d: accuracy against items written, to 5,000 examples written or shown, beside five of each class."""
-    count = max(5, episodes // 4)
-    found = fixed_context(learner, data.embeddings, data.labels, way=way, shot=5, episodes=count, seed=SEED, queries=5)
-    result = stream(learner, data, way, count, 5 * way + 5000)
-    stored, correct = result.stored.float().mean(0), result.correct
-    at = {f"accuracy_at_{n}_written": window(correct, int((stored < n).sum()), 1000) for n in (2000, 4000, 5000)}
-    yield {"shot": 0, "episodes": count, "fixed_context": found.mean, "fixed_context_ci95": found.ci95} | estimates(
-        accuracy=correct[:, -1000:].mean(1), stored=result.stored[:, -1].float(), **at
-    )
-
-
-def window(correct: Tensor, middle: int, width: int) -> Tensor:
-    """Each episode's accuracy on the examples around `middle`; the last `width` if it was never reached."""
-    begin = max(0, min(middle, correct.shape[1]) - width // 2)
-    begin = min(begin, max(0, correct.shape[1] - width))
-    return correct[:, begin : begin + width].mean(1)
-
-
-def mnist(learner: Learner, data: Embedded, way: int, episodes: int) -> Iterator[Row]:
-    """Transfer: 10 digits, one of each in memory; then a stream of 2,000 digits."""
-    digits = load_mnist("test", 28)
-    embeddings = embed_all(encoder_of(MODELS[20]), digits.images)
-    found = fixed_context(learner, embeddings, digits.labels, way=way, shot=1, episodes=5 * episodes, seed=SEED)
-    yield {"shot": 1, "episodes": 5 * episodes, "accuracy": found.mean, "ci95": found.ci95}
-    result = online(learner, embeddings, digits.labels, way=way, episodes=episodes, seed=SEED, length=2000)
-    yield {"shot": 0, "episodes": episodes, "examples": 2000} | estimates(
-        accuracy=result.correct[:, -500:].mean(1), stored_per_class=result.stored[:, -1] / way
-    )
-
-
-def continual(learner: Learner, data: Embedded, way: int, episodes: int) -> Iterator[Row]:
-    """Appendix: tasks of 10 new classes and 200 examples; accuracy of the last 100, beside a progressive network.
-
-    Labels are fixed, so every task starts from an empty memory. The network's step size is the best on validation characters.
-    """
-    tasks, runs = 10, max(5, episodes // 4)
-    rate = best_learning_rate(characters(False, "validation", MODELS[20]), 5)
-    ours, theirs = [], []
-    for run in range(runs):
-        streams = list(task_streams(data, tasks, SEED + run))
-        theirs.append(progressive_accuracy(data, streams, rate, run))
-        drawn = Episodes(
-            torch.cat([s.example for s in streams]),
-            torch.cat([s.label - way * task for task, s in enumerate(streams)]),
-            way,
-        )
-        ours.append(watch(learner, data.embeddings, drawn).correct[:, -LAST:].mean(1))
-    apl, progressive = torch.stack(ours), torch.stack(theirs)
-    above = Estimate.of_difference(apl.mean(1), progressive.mean(1))
-    yield {
-        "shot": 0,
-        "episodes": runs,
-        "tasks": tasks,
-        **estimates(accuracy=apl.mean(1), progressive_network=progressive.mean(1)),
-        "above_progressive": above.mean,
-        "above_progressive_ci95": above.ci95,
-        "progressive_learning_rate": rate,
-    }
-
-
-Measure = Callable[[Learner, Embedded, int, int], Iterator[Row]]
-MEASURES: dict[str, tuple[Measure, int, int]] = {
-    "per-class": (per_class, 20, 20),
-    "posterior": (posterior, 20, 20),
-    "online": (saturation, 5, 20),
-    "sigma-20way": (sigma, 20, 20),
-    "table1-5way": (fixed, 5, 20),
-    "mnist": (mnist, 10, 20),
-    "continual": (continual, 10, 20),
-    "table1-423way": (fixed, 423, 1000),
-    "table1-1000way": (fixed, 1000, 1000),
-    "thousand-way": (many_way, 1000, 1000),
-    "sigma": (sigma, 200, 200),
-}
-"""Figure → the function that measures it, its number of classes, and the number of labels its model was trained with."""
