@@ -195,14 +195,6 @@ RECIPE_20WAY = replace(
 """The same for 20 labels: the first of the 200."""
 
 
-RECIPE_1000WAY_FURTHER = replace(
-    RECIPE_1000WAY,
-    encoder_from="runs/paper-recipe-200way-further/model",
-    decoder_from="runs/paper-recipe-200way-further/model",
-)
-"""The same on the encoder of the second sitting."""
-
-
 def from_random(kind: DecoderKind, way: int) -> TrainConfig:
     """One of the paper's decoders from a random start, on the frozen encoder of 200 classes."""
     decoder = DecoderConfig(kind, labels="fixed", way=way)
@@ -254,7 +246,6 @@ PRESETS: dict[str, Any] = {
     "paper-recipe-200way-further": RECIPE_200WAY_FURTHER,
     "paper-recipe-1000way": RECIPE_1000WAY,
     "paper-recipe-20way": RECIPE_20WAY,
-    "paper-recipe-1000way-further": RECIPE_1000WAY_FURTHER,
     **{f"paper-{dashed(kind)}-{way}way": from_random(kind, way) for kind in PAPER_DECODERS for way in (20, 423, 1000)},
     # Release: an encoder trained at 200-way first and reused.
     "fixed-200way": replace(

@@ -15,15 +15,16 @@ from apl.checkpoint import find_model, is_named, read_description
 from apl.learner import Learner
 from apl.training.episodic import load_decoder
 from experiments.paper import paper_measures as figures
-from experiments.paper.paper_measures import EPISODES, RECIPE, SEED
+from experiments.paper.paper_measures import EPISODES, SEED
 from experiments.paper.results import Row, load_rows, save_rows
 from experiments.paper.subjects import Embedded, characters
 from experiments.presets_analogy import PAPER_DECODERS, dashed
 
 NAME = "paper-form"
 LABELS_200 = ("paper-recipe-200way-further", "paper-recipe-200way")
-LABELS_1000 = ("paper-recipe-1000way-further", "paper-recipe-1000way")
-"""The first that there is. Models too large for the repository are made by `apl train NAME`."""
+LABELS_1000 = ("paper-recipe-1000way",)
+LABELS_20 = ("paper-recipe-20way", "paper-recipe")
+"""Of each number of labels the first that there is. Models too large for the repository are made by `apl train NAME`."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +42,14 @@ class Measurement:
 
 
 PLAN = (
-    Measurement("per-class", figures.per_class, 20, (RECIPE,)),
-    Measurement("posterior", figures.posterior, 20, (RECIPE,)),
-    Measurement("online", figures.saturation, 5, (RECIPE,)),
-    Measurement("sigma-20way", figures.sigma, 20, (RECIPE,)),
-    Measurement("table1-5way", figures.fixed, 5, (RECIPE,)),
-    Measurement("table1-20way", figures.fixed, 20, (RECIPE,)),
-    Measurement("mnist", figures.mnist, 10, (RECIPE,)),
-    Measurement("continual", figures.continual, 10, (RECIPE,)),
+    Measurement("per-class", figures.per_class, 20, LABELS_20),
+    Measurement("posterior", figures.posterior, 20, LABELS_20),
+    Measurement("online", figures.saturation, 5, LABELS_20),
+    Measurement("sigma-20way", figures.sigma, 20, LABELS_20),
+    Measurement("table1-5way", figures.fixed, 5, LABELS_20),
+    Measurement("table1-20way", figures.fixed, 20, LABELS_20),
+    Measurement("mnist", figures.mnist, 10, LABELS_20),
+    Measurement("continual", figures.continual, 10, LABELS_20),
     *(
         Measurement("decoders", figures.decoders, way, (f"paper-{dashed(kind)}-{way}way",))
         for way in (20, 423, 1000)

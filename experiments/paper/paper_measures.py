@@ -20,7 +20,6 @@ from experiments.paper.continual import LAST, best_learning_rate, progressive_ac
 from experiments.paper.results import Row
 from experiments.paper.subjects import Embedded, characters, encoder_of
 
-RECIPE = "paper-recipe"
 SEED, EPISODES = 11, 20
 RATIOS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5)
 """σ / ln N: from writing everything to beyond the natural threshold."""
@@ -198,7 +197,7 @@ def window(correct: Tensor, middle: int, width: int) -> Tensor:
 def mnist(learner: Learner, data: Embedded, way: int, episodes: int) -> Iterator[Row]:
     """Transfer: 10 digits, one of each in memory; then a stream of 2,000 digits."""
     digits = load_mnist("test", 28)
-    embeddings = embed_all(encoder_of(RECIPE), digits.images)
+    embeddings = embed_all(encoder_of(data.model), digits.images)
     found = fixed_context(learner, embeddings, digits.labels, way=way, shot=1, episodes=5 * episodes, seed=SEED)
     yield {"shot": 1, "episodes": 5 * episodes, "accuracy": found.mean, "ci95": found.ci95}
     result = online(learner, embeddings, digits.labels, way=way, episodes=episodes, seed=SEED, length=2000)
@@ -213,7 +212,7 @@ def continual(learner: Learner, data: Embedded, way: int, episodes: int) -> Iter
     Labels are fixed, so every task starts from an empty memory. The network's step size is the best on validation characters.
     """
     tasks, runs = 10, max(5, episodes // 4)
-    rate = best_learning_rate(characters(False, "validation", RECIPE), 5)
+    rate = best_learning_rate(characters(False, "validation", data.model), 5)
     ours, theirs = [], []
     for run in range(runs):
         streams = list(task_streams(data, tasks, SEED + run))

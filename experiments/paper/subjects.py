@@ -40,6 +40,8 @@ class Embedded:
     labels: Int[Tensor, " example"]
     split: str
     split_hash: str
+    model: str = ""
+    """The name or directory of the encoder's model, where it is one of ours."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ def characters(
     embeddings = (
         embed_once(learner, images.images) if views == 1 else embed_views(learner.encoder, images.images, views)
     )
-    return Embedded(embeddings, images.labels, source.split_name(), source.split_hash())
+    return Embedded(embeddings, images.labels, source.split_name(), source.split_hash(), model)
 
 
 def embed_views(encoder: Encoder, images: Tensor, views: int) -> Float[Tensor, "image embed"]:
