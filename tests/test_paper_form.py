@@ -70,4 +70,4 @@ def test_decoders_stand_beside_the_untrained_one_and_the_nearest_neighbour() -> 
     decoder = DecoderConfig(kind="lstm", labels="fixed", way=5, hidden=8, heads=2)
     learner = Learner(LearnerConfig(IdentityConfig(16), decoder)).eval()
     (row,) = paper_measures.decoders(learner, separable(drawings=8), 5, 2)
-    assert row["nearest"] > 0.95 > row["untrained"] and row["stored"] > 5
+    assert row["nearest"] > 0.8 > row["untrained"] and row["stored"] > 5
