@@ -303,6 +303,7 @@ FINDINGS: dict[str, Callable[[list[Row]], list[Finding]]] = {
     "table1": _table1,
     "fixed-labels": _fixed_labels,
     "paper-form": lambda rows: [],
+    "ablations": lambda rows: [],
     "online": _online,
     "posterior": _posterior,
     "per-class": _per_class,
