@@ -33,7 +33,7 @@ def test_every_answer_is_one_line_whatever_the_label_holds(pictures, memory, cap
     (answer,) = out.splitlines()
     assert answer.split("\t")[1] == r"a\nb\tc\x1b[2J\u202e" and "\x1b" not in out
     _, out, _ = said(capsys, "memory", "show", memory)
-    assert len(out.splitlines()) == 4 and "\x1b" not in out and "\u202e" not in out
+    assert len(out.splitlines()) == 5 and "\x1b" not in out and "\u202e" not in out
     why = ("explain", pictures / label / "0.png", "--memory", memory, "--out", tmp_path / "why.png")
     assert "\x1b" not in said(capsys, *why)[1]
     assert call(capsys, *why)["predicted"] == label, "JSON holds it as it is"
@@ -105,3 +105,19 @@ def test_where_no_picture_can_be_written_the_explanation_is_told_all_the_same(pi
     )
     status, out, _ = said(capsys, *why, "--json")
     assert status == 1 and json.loads(out)["predicted"] == "I" and json.loads(out)["picture"] is None
+
+
+def test_columns_are_aligned_also_where_a_letter_is_two_columns_wide() -> None:
+    from apl.cli.terminal import table
+
+    assert table(("class", "rows"), [("日本", 1), ("e\u0301t", 20)]).splitlines() == [
+        "class  rows",
+        "日本      1",
+        "e\u0301t       20",
+    ]
+
+
+def test_the_next_command_can_be_copied_when_the_memory_s_name_has_a_space(pictures, model, capsys, tmp_path) -> None:
+    memory = tmp_path / "my letters.apl"
+    _, out, _ = said(capsys, "learn", pictures, "--memory", memory, "--model", model)
+    assert out.splitlines()[-1] == f"Next: apl predict IMAGE --memory '{memory}'"

@@ -1,9 +1,9 @@
-"""Examples as people keep them: folders of pictures, one per label, and tables of texts."""
+"""Examples as people keep them: folders of pictures, one per label, tables of texts, and standard input."""
 
 from __future__ import annotations
 
 import hashlib
-import os
+import sys
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,9 +12,10 @@ from typing import Any
 
 from PIL import Image
 
-from apl.cli.terminal import utf8
-from apl.cli.text_table import TextLine, is_text_table, read_text_table
-from apl.pictures.image_file import SUFFIXES, open_image
+from apl.cli.terminal import one_line, utf8
+from apl.cli.text_table import is_text_table, read_text_table, read_texts
+from apl.pictures.folders import picture_folders
+from apl.pictures.image_file import open_image
 
 EXPLANATION_MARK = {"Software": "apl explain"}
 """The text that `apl explain` puts into its pictures, so that they are never learnt by mistake."""
@@ -43,100 +44,84 @@ class FoundExample:
         return f"{self.place}#{hashlib.sha256(content).hexdigest()[:12]}"
 
 
-@dataclass(frozen=True)
-class FoundExamples:
-    """What is in a directory or a table."""
-
-    examples: tuple[FoundExample, ...]
-    remarks: tuple[str, ...]
-    """One line for each thing that was left out."""
-
-
-def find_examples(place: Path) -> FoundExamples:
-    """Labelled examples to learn: those of DIR/LABEL/picture.png, or of a table with a text and a label in each line."""
+def labelled_examples(place: Path) -> list[FoundExample]:
+    """Examples to learn: those of DIR/LABEL/picture.png, or of a table with a text and a label in each line."""
     if is_text_table(place):
-        return FoundExamples(tuple(table_examples(place)), ())
+        return _texts_of(place, labelled=True)
     if not place.is_dir():
         raise ValueError(f"{place} is not a directory, nor a table of texts (.csv, .tsv, .jsonl)")
-    return _find_pictures(place)
+    return _pictures_in(place, labelled=True)
 
 
-def table_examples(table: Path, labelled: bool = True) -> Iterator[FoundExample]:
-    for line in read_text_table(table, labelled):
-        yield text_example(line, str(table), table.name)
+def asked_examples(names: list[str], kind: str) -> list[FoundExample]:
+    """What the arguments of a command name, for a memory of texts or of pictures; - is standard input."""
+    if not names:
+        raise ValueError("name at least one picture, or give a text")
+    asked = [example for name in names for example in (_text(name) if kind == "text" else _picture(name))]
+    if not asked:
+        raise ValueError("standard input is empty")
+    return asked
 
 
-def text_example(line: TextLine, where: str, name: str) -> FoundExample:
-    return FoundExample(f"{where}, line {line.line}", name, normal(line.label), line.text)
+def _text(name: str) -> list[FoundExample]:
+    if name == "-":
+        lines = read_texts(sys.stdin.buffer.read(), "standard input", "")
+        return [FoundExample(f"standard input, line {one.line}", "-", normal(one.label), one.text) for one in lines]
+    if is_text_table(Path(name)):
+        return _texts_of(Path(name), labelled=False)
+    if Path(name).suffix and Path(name).is_file():
+        print(f"{name} is a file, and this memory takes text: its name is asked about", file=sys.stderr)
+    return [FoundExample(name, name, None, name)]
 
 
-def _find_pictures(directory: Path) -> FoundExamples:
-    labels = sorted(path for path in directory.iterdir() if path.is_dir() and not _hidden(path.name))
-    name = directory.resolve().name
-    found: list[FoundExample] = []
-    remarks: list[str] = []
-    for folder in labels:
-        if utf8(folder.name) != folder.name:
+def _texts_of(table: Path, labelled: bool) -> list[FoundExample]:
+    lines = read_text_table(table, labelled)
+    return [FoundExample(f"{table}, line {one.line}", table.name, normal(one.label), one.text) for one in lines]
+
+
+def _picture(given: str) -> Iterator[FoundExample]:
+    """A picture, or all of a directory."""
+    for name in filter(None, sys.stdin.read().splitlines()) if given == "-" else (given,):
+        if not name:
+            raise ValueError("the name of a picture is empty")
+        if Path(name).is_dir():
+            yield from _pictures_in(Path(name), labelled=False)
+        else:
+            yield FoundExample(name, name, None, Path(name))
+
+
+def _pictures_in(directory: Path, labelled: bool) -> list[FoundExample]:
+    """The pictures in a directory's folders, which are their labels. A picture that lies outside of a folder is left out if
+    examples must be `labelled`; otherwise the directory is its label. What is left out is reported."""
+    found = picture_folders(directory)
+    name, pictures, remarks = directory.resolve().name, found.pictures, found.remarks
+    if labelled:
+        remarks += [f"{folder}: no pictures inside" for folder, paths in pictures.items() if not paths]
+        if loose := pictures.pop(directory, None):
+            remarks.append(f"{directory}: {len(loose)} pictures lie outside of a folder, which would be their label")
+        for folder in [folder for folder in pictures if utf8(folder.name) != folder.name]:
             remarks.append(f"{utf8(folder.name)}: left out, its name is not UTF-8 and cannot be a label")
-            continue
-        if directory.resolve().is_relative_to(folder.resolve()):
-            remarks.append(f"{folder}: left out, a link back to where it lies")
-            continue
-        files = files_below(folder, remarks)
-        pictures = [path for path in files if is_picture(path)]
-        found += [
-            FoundExample(str(path), utf8(f"{name}/{path.relative_to(directory).as_posix()}"), normal(folder.name), path)
-            for path in pictures
-        ]
-        if len(pictures) < len(files):
-            others = sorted({path.suffix.lower() or path.name for path in files if not is_picture(path)})
-            remarks.append(f"{folder}: {len(files) - len(pictures)} files left out ({', '.join(others)})")
-        if not pictures:
-            remarks.append(f"{folder}: no pictures inside")
-    loose = sum(path.is_file() and is_picture(path) for path in directory.iterdir())
-    if loose:
-        remarks.append(f"{directory}: {loose} pictures lie outside of a folder that would be their label: left out")
-    if not found:
+            del pictures[folder]
+    for folder, files in found.others.items():
+        suffixes = sorted({path.suffix.lower() or path.name for path in files})
+        remarks.append(f"{folder}: {len(files)} files left out ({', '.join(suffixes)})")
+    if not any(pictures.values()):
         why = "".join(f"; {remark}" for remark in remarks)
-        raise ValueError(f"no pictures in {directory}: expected {directory}/LABEL/picture.png{why}")
-    return FoundExamples(tuple(found), tuple(remarks))
+        expected = f": expected {directory}/LABEL/picture.png{why}" if labelled else ""
+        raise ValueError(f"no pictures in {directory}{expected}")
+    for remark in remarks:
+        print(one_line(remark), file=sys.stderr)
+    return [
+        FoundExample(str(path), utf8(f"{name}/{path.relative_to(directory).as_posix()}"), label, path)
+        for folder, paths in sorted(pictures.items())
+        for label in [normal(name if folder == directory else folder.name)]
+        for path in paths
+    ]
 
 
 def normal(label: str | None) -> str | None:
     """A label in NFC. Some file systems keep Ü as U and two dots: the same letter must be the same label."""
     return None if label is None else unicodedata.normalize("NFC", label)
-
-
-def files_below(folder: Path, remarks: list[str]) -> list[Path]:
-    """Every file in a folder and in its folders, linked ones included; hidden ones are left out.
-
-    Links that lead nowhere, or back to a folder that was entered before, are left out with a remark.
-    """
-    found: list[Path] = []
-    entered = {folder.resolve()}
-    for place, folders, names in os.walk(
-        folder, onerror=lambda error: remarks.append(_failure(error)), followlinks=True
-    ):
-        inner = [Path(place, name) for name in sorted(folders) if not _hidden(name)]
-        back = [path for path in inner if path.is_symlink() and _leads_back(path, entered)]
-        remarks += [f"{path}: left out, a link back to a folder above or beside it" for path in back]
-        folders[:] = [path.name for path in inner if path not in back]
-        entered |= {path.resolve() for path in inner}
-        for path in (Path(place, name) for name in names if not _hidden(name)):
-            if path.is_file():
-                found.append(path)
-            else:
-                remarks.append(f"{path}: left out, a link that leads nowhere or no file at all")
-    return sorted(found)
-
-
-def _leads_back(link: Path, entered: set[Path]) -> bool:
-    target = link.resolve()
-    return target in entered or link.parent.resolve().is_relative_to(target)
-
-
-def is_picture(path: Path) -> bool:
-    return path.suffix.lower() in SUFFIXES
 
 
 def open_picture(path: Path) -> Image.Image:
@@ -145,11 +130,3 @@ def open_picture(path: Path) -> Image.Image:
     if all(image.info.get(name) == text for name, text in EXPLANATION_MARK.items()):
         raise ValueError("this is a picture that `apl explain` made, not an example")
     return image
-
-
-def _hidden(name: str) -> bool:
-    return name.startswith(".")
-
-
-def _failure(error: OSError) -> str:
-    return f"{error.filename}: {(error.strerror or 'cannot be read').lower()}"

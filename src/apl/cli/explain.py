@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from apl.cli.options import InkOption, JsonOption, MemoryOption, ModelOption, NameOption, open_classifier
-from apl.cli.terminal import one_line, table, utf8
+from apl.cli.options import WithClassifier
+from apl.cli.terminal import one_line, print_json, table, utf8
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -23,24 +22,19 @@ TILE, GAP, COLUMNS = 150, 12, 6
 """Pixels of a tile's side and of the space around it; tiles in a row."""
 
 
-@dataclass
-class Command:
+@dataclass(kw_only=True)
+class Command(WithClassifier):
     """Explain an answer: the stored examples it rests on, listed, and for pictures also shown in one picture."""
 
     image: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE|TEXT")]
     """The picture, or the text, to ask about."""
-    memory: MemoryOption
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """The picture to write; by default IMAGE's name with .explained.png, in the current directory."""
-    name: NameOption = "default"
-    model: ModelOption = None
-    ink: InkOption = "auto"
-    json: JsonOption = False
 
     def run(self) -> int:
         from apl.cli.examples import open_picture
 
-        with open_classifier(self.memory, self.name, self.model, ink=self.ink, read_only=True) as classifier:
+        with self.open(read_only=True) as classifier:
             kind = classifier.input_kind
             if kind == "text" and self.out is not None:
                 raise ValueError("--out is not valid with a memory of texts: they are explained in words")
@@ -48,7 +42,7 @@ class Command:
                 asked: Any = self.image if kind == "text" else open_picture(Path(self.image))
                 explanation = classifier.explain(asked)
             except ValueError as error:
-                raise ValueError(f"{self.image}: {error}") from None
+                raise ValueError(f"{self.image}: {error}" if self.image else str(error)) from None
         payloads = [row.payload for row in explanation.carried]
         if kind == "text":
             texts = ["" if payload is None else payload.decode(errors="replace") for payload in payloads]
@@ -74,12 +68,12 @@ class Command:
 
     def _tell(self, explanation: Explanation, origins: list[str], asked: dict[str, Any]) -> None:
         if self.json:
-            print(json_format.dumps({**asked, **explanation.to_dict()}, ensure_ascii=False))
+            print_json({**asked, **explanation.to_dict()})
             return
         print(f"{one_line(explanation.predicted)}  (probability of a new class: {explanation.probability_new:.3f})")
         print(one_line(explanation.why))
         rows = [
-            (number, row.label, f"{row.weight:.3f}", row.examples, f"{row.distance:.3f}", row.row, origin)
+            (number, row.label, row.weight, row.examples, row.distance, row.row, origin)
             for number, (row, origin) in enumerate(zip(explanation.carried, origins, strict=True), 1)
         ]
         print(table(("", "label", "weight", "examples", "distance", "row", "example"), rows))

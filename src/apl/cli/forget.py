@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from apl.cli.options import JsonOption, MemoryOption, NameOption
+from apl.cli.terminal import print_json
 
 if TYPE_CHECKING:
     from apl.store import Store
@@ -39,7 +39,7 @@ class Command:
             gone, rebuilt = self._forget(store)
             left = store.count()
         if self.json:
-            print(json_format.dumps({"forgotten": gone, "rebuilt": rebuilt, "rows": left}))
+            print_json({"forgotten": gone, "rebuilt": rebuilt, "rows": left})
         else:
             others = f", rebuilt {len(rebuilt)} without it" if rebuilt else ""
             print(f"forgot {len(gone)} rows{others}, {left} are left")

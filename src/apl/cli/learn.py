@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json as json_format
+import shlex
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from apl.checkpoint import FOR_DRAWINGS
-from apl.cli.options import InkOption, JsonOption, MemoryOption, ModelOption, NameOption, open_classifier
-from apl.cli.terminal import one_line
+from apl.cli.options import WithClassifier
+from apl.cli.terminal import one_line, print_json
 
 if TYPE_CHECKING:
     from apl.classifier.online import OnlineClassifier
@@ -43,8 +43,8 @@ class Counts:
         self.unreadable += 1
 
 
-@dataclass
-class Command:
+@dataclass(kw_only=True)
+class Command(WithClassifier):
     """Learn pictures from DIR/LABEL/picture.png, or texts from a table. Run again, it learns only what is new or has
     changed.
 
@@ -55,14 +55,10 @@ class Command:
     directory: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR|TABLE")]
     """One folder per label, with pictures inside (in subfolders too); or a .csv, .tsv or .jsonl with the columns text
     and label."""
-    memory: MemoryOption
-    name: NameOption = "default"
-    model: ModelOption = None
     max_rows: Annotated[int | None, tyro.conf.arg(metavar="ROWS")] = None
     """Keep at most this many rows; beyond it, the row that matters least goes. The memory keeps this setting."""
     sigma: Annotated[float | None, tyro.conf.arg(metavar="NATS")] = None
     """The threshold of surprise: an example that surprises less gets no row of its own."""
-    ink: InkOption = "auto"
     again: bool = False
     """Learn every example, also those that were learnt before."""
     forget_gone: bool = False
@@ -75,35 +71,31 @@ class Command:
     every node."""
     verbose: bool = False
     """Print all counts."""
-    json: JsonOption = False
 
     def run(self) -> int:
         from apl.classifier.configuration import check_parameters
-        from apl.cli.examples import find_examples
+        from apl.cli.examples import labelled_examples
 
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"workers must be at least 1, got {self.workers}")
-        found = find_examples(self.directory)
-        texts = isinstance(found.examples[0].content, str)
+        found = labelled_examples(self.directory)
+        texts = isinstance(found[0].content, str)
         parameters = {name: value for name in ("max_rows", "sigma") if (value := getattr(self, name)) is not None}
         check_parameters(**parameters)
-        for remark in found.remarks:
-            print(one_line(remark), file=sys.stderr)
-        new_model = "text" if texts else FOR_DRAWINGS
-        with open_classifier(self.memory, self.name, self.model, new_model, ink=self.ink, **parameters) as classifier:
+        with self.open("text" if texts else FOR_DRAWINGS, **parameters) as classifier:
             if texts != (classifier.input_kind == "text"):
                 kinds = ("texts", "pictures") if texts else ("pictures", "texts")
                 raise ValueError(f"{self.directory} holds {kinds[0]}, and this memory knows {kinds[1]}")
-            counts, interrupted = self._learn_new(classifier, found.examples)
-            lost = sorted({str(one.label) for one in found.examples} - set(map(str, classifier.counts())))
+            counts, interrupted = self._learn_new(classifier, found)
+            lost = sorted({str(one.label) for one in found} - set(map(str, classifier.counts())))
             self._warn_of_budget(classifier.max_rows, counts, lost)
         if self.json:
-            print(json_format.dumps({**asdict(counts), "labels_without_rows": lost}, ensure_ascii=False))
+            print_json({**asdict(counts), "labels_without_rows": lost})
         else:
             self._sum_up(counts, texts)
         return 130 if interrupted else 1 if counts.unreadable else 0
 
-    def _learn_new(self, classifier: OnlineClassifier, found: tuple[FoundExample, ...]) -> tuple[Counts, bool]:
+    def _learn_new(self, classifier: OnlineClassifier, found: list[FoundExample]) -> tuple[Counts, bool]:
         """Learn what the memory does not hold yet; True if Ctrl-C ended it."""
         from apl.classifier.interleave import interleaved
         from apl.cli.sources import Learnt
@@ -194,10 +186,11 @@ class Command:
             unreadable = f", {counts.unreadable} cannot be read" if counts.unreadable else ""
             print(one_line(f"Nothing new: {counts.already_known} examples are known{unreadable}. {memory} {holds}."))
         name = "" if self.name == "default" else f" --name {self.name}"
-        print(one_line(f"Next: apl predict {'TEXT' if texts else 'IMAGE'} --memory {self.memory}{name}"))
+        asked = "TEXT" if texts else "IMAGE"
+        print(one_line(f"Next: apl predict {asked} --memory {shlex.quote(self.memory)}{name}"))
 
 
-def sourced(found: tuple[FoundExample, ...], counts: Counts) -> list[SourcedExample]:
+def sourced(found: list[FoundExample], counts: Counts) -> list[SourcedExample]:
     """The examples that can be read, with their sources."""
     from apl.cli.sources import SourcedExample
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
+from apl.cli.terminal import table
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -30,9 +32,7 @@ class Command:
             print(json.dumps([asdict(entry) for entry in entries], indent=1))
             return
         rows = [(entry.name, entry.reads, entry.what, entry.needs or "ready") for entry in entries]
-        widths = [max(len(row[column]) for row in rows) for column in range(3)]
-        for row in rows:
-            print("  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]))
+        print(table(("model", "reads", "what", "needs"), rows))
         print(
             "\nUse one with --model NAME, or OnlineClassifier.from_pretrained(NAME). Any .onnx file: docs/ENCODERS.md."
         )

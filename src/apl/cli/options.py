@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
@@ -16,11 +17,7 @@ arg = tyro.conf.arg
 MemoryOption = Annotated[
     str, arg(metavar="MEMORY", help="Where the memory lives: a path such as letters.apl, or a URL.")
 ]
-MemoryPlace = Annotated[
-    str,
-    tyro.conf.Positional,
-    arg(metavar="MEMORY", help="Where the memory lives: a path such as letters.apl, or a URL."),
-]
+MemoryPlace = Annotated[MemoryOption, tyro.conf.Positional]
 NameOption = Annotated[str, arg(metavar="NAME", help="The memory's name there; a file or a server may hold several.")]
 ModelOption = Annotated[
     str | None,
@@ -35,6 +32,20 @@ InkOption = Annotated[
     Literal["auto", "dark", "light"], arg(help="Whether drawings are dark or light; auto decides for each picture.")
 ]
 JsonOption = Annotated[bool, arg(help="Print JSON, for programs.")]
+
+
+@dataclass(kw_only=True)
+class WithClassifier:
+    """What commands that learn or ask have in common: a memory and the model that reads its examples."""
+
+    memory: MemoryOption
+    name: NameOption = "default"
+    model: ModelOption = None
+    ink: InkOption = "auto"
+    json: JsonOption = False
+
+    def open(self, new_model: str = FOR_DRAWINGS, **parameters: Any) -> OnlineClassifier:
+        return open_classifier(self.memory, self.name, self.model, new_model, ink=self.ink, **parameters)
 
 
 def open_classifier(

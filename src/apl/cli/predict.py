@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import csv as csv_format
-import json as json_format
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from apl.cli.options import InkOption, JsonOption, MemoryOption, ModelOption, NameOption, open_classifier
-from apl.cli.terminal import one_line, utf8
+from apl.cli.options import WithClassifier
+from apl.cli.terminal import one_line, print_json, utf8
 
 if TYPE_CHECKING:
     from apl.classifier.answers import Probabilities
@@ -23,22 +21,18 @@ if TYPE_CHECKING:
     from apl.store import Label
 
 
-@dataclass
-class Command:
+@dataclass(kw_only=True)
+class Command(WithClassifier):
     """Name what is on pictures, or what texts are about. One line each: which, label, its probability, that of a new
     class.
 
     A directory stands for all pictures in it, a table for its texts, and - for standard input: a table, or one text (or
     path of a picture) per line. Where folders or the column `label` name classes that the memory knows, a table per
-    class follows, and the commonest confusions.
+    class follows, and the commonest confusions. --json prints one object per example, then one with the accuracy.
     """
 
     examples: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE|DIR|TEXT|TABLE|- …")]
     """Pictures or directories of pictures; texts or tables of texts (.csv, .tsv, .jsonl)."""
-    memory: MemoryOption
-    name: NameOption = "default"
-    model: ModelOption = None
-    ink: InkOption = "auto"
     new_above: Annotated[float | None, tyro.conf.arg(metavar="PROBABILITY")] = None
     """Answer "(new)" when the probability of a new class exceeds this, from 0 to 1."""
     false_alarms: Annotated[float | None, tyro.conf.arg(metavar="SHARE")] = None
@@ -47,18 +41,17 @@ class Command:
     """With --json: how many of the most probable labels to list."""
     csv: bool = False
     """Print CSV with a head; the accuracy goes to stderr."""
-    json: JsonOption = False
-    """Print one JSON object per example, and one at the end with the accuracy where labels are given."""
 
     def run(self) -> int:
         from apl.classifier.configuration import check_new_above
+        from apl.cli.examples import asked_examples
 
         check_new_above(self.new_above, self.false_alarms)
         if self.top < 1:
             raise ValueError(f"top must be at least 1, got {self.top}")
         if self.csv and self.json:
             raise ValueError("--csv and --json are two forms of the same output: give one of them")
-        with open_classifier(self.memory, self.name, self.model, ink=self.ink, read_only=True) as classifier:
+        with self.open(read_only=True) as classifier:
             asked = asked_examples(self.examples, classifier.input_kind)
             if self.false_alarms is not None:
                 self.new_above = classifier.new_threshold(self.false_alarms)
@@ -99,7 +92,7 @@ class Command:
 
     def _sum_up(self, score: Score) -> None:
         if self.json:
-            print(json_format.dumps(score.to_dict(), ensure_ascii=False))
+            print_json(score.to_dict())
         elif self.csv:
             print(score, file=sys.stderr)
         else:
@@ -134,66 +127,11 @@ class Command:
         }
         if expected is not None:
             answer |= {"expected": expected, "right": label == expected}
-        print(json_format.dumps(answer, ensure_ascii=False))
+        print_json(answer)
 
 
 def print_csv(values: Iterable[object]) -> None:
     csv_format.writer(sys.stdout, lineterminator="\n").writerow(["" if value is None else value for value in values])
-
-
-def asked_examples(names: list[str], kind: str) -> list[FoundExample]:
-    """What the arguments of a command name, for a memory of texts or of pictures."""
-    if not names:
-        raise ValueError("name at least one picture, or give a text")
-    asked = list(_texts(names) if kind == "text" else _pictures(names))
-    if not asked:
-        raise ValueError("standard input is empty")
-    return asked
-
-
-def _pictures(names: list[str]) -> Iterator[FoundExample]:
-    """Each picture, with the folder that may be its label if it was found in a directory."""
-    from apl.cli.examples import FoundExample
-
-    for given in names:
-        for name in filter(None, sys.stdin.read().splitlines()) if given == "-" else (given,):
-            if not name:
-                raise ValueError("the name of a picture is empty")
-            if Path(name).is_dir():
-                yield from pictures_below(Path(name))
-            else:
-                yield FoundExample(name, name, None, Path(name))
-
-
-def _texts(names: list[str]) -> Iterator[FoundExample]:
-    from apl.cli.examples import FoundExample, table_examples, text_example
-    from apl.cli.text_table import is_text_table, read_texts
-
-    for text in names:
-        if text == "-":
-            for line in read_texts(sys.stdin.buffer.read(), "standard input", ""):
-                yield text_example(line, "standard input", "-")
-        elif is_text_table(Path(text)):
-            yield from table_examples(Path(text), labelled=False)
-        else:
-            if Path(text).suffix and Path(text).is_file():
-                print(f"{text} is a file, and this memory takes text: its name is asked about", file=sys.stderr)
-            yield FoundExample(text, text, None, text)
-
-
-def pictures_below(directory: Path) -> Iterator[FoundExample]:
-    from apl.cli.examples import FoundExample, files_below, is_picture, normal
-
-    remarks: list[str] = []
-    found = [path for path in files_below(directory, remarks) if is_picture(path)]
-    for remark in remarks:
-        print(one_line(remark), file=sys.stderr)
-    if not found:
-        raise ValueError(f"no pictures in {directory}")
-    for path in found:
-        folders = path.relative_to(directory).parts[:-1]
-        label = normal(folders[0] if folders else directory.resolve().name)
-        yield FoundExample(str(path), str(path), label, path)
 
 
 def as_label(name: str, known: dict[Label, int]) -> Label | None:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import json as json_format
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from apl.cli.options import InkOption, JsonOption, MemoryOption, ModelOption, NameOption, open_classifier
-from apl.cli.terminal import one_line, table, utf8
+from apl.cli.options import WithClassifier
+from apl.cli.terminal import one_line, print_json, table, utf8
 
 if TYPE_CHECKING:
     from apl.classifier.suggest import Suggestion
     from apl.cli.examples import FoundExample
 
 
-@dataclass
-class Command:
+@dataclass(kw_only=True)
+class Command(WithClassifier):
     """Name the pictures or texts that are most worth a label, best first, with the reason. Nothing is learnt.
 
     What looks new comes first, and what several classes compete for; each unlike those before it.
@@ -26,22 +25,17 @@ class Command:
 
     examples: Annotated[list[str], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE|DIR|TEXT|TABLE|- …")]
     """Pictures or directories of pictures; texts or tables of texts (.csv, .tsv, .jsonl). Labels are not looked at."""
-    memory: MemoryOption
     number: Annotated[int, tyro.conf.arg(metavar="N", aliases=["-n"])] = 20
     """How many to name."""
-    name: NameOption = "default"
-    model: ModelOption = None
-    ink: InkOption = "auto"
-    json: JsonOption = False
 
     def run(self) -> int:
         from apl.classifier.embedded import Embedded
         from apl.cli.batches import batches
-        from apl.cli.predict import asked_examples
+        from apl.cli.examples import asked_examples
 
         if self.number < 1:
             raise ValueError(f"-n must be at least 1, got {self.number}")
-        with open_classifier(self.memory, self.name, self.model, ink=self.ink, read_only=True) as classifier:
+        with self.open(read_only=True) as classifier:
             read: list[FoundExample] = []
             parts: list[Embedded] = []
             failures = 0
@@ -60,7 +54,7 @@ class Command:
             for one in found:
                 content = read[one.index].content
                 kind = "text" if isinstance(content, str) else "image"
-                print(json_format.dumps({kind: utf8(str(content)), **one.to_dict()}, ensure_ascii=False))
+                print_json({kind: utf8(str(content)), **one.to_dict()})
         elif found:
-            rows = [(read[one.index].where, one.reason, f"{one.probability_new:.3f}") for one in found]
+            rows = [(read[one.index].where, one.reason, one.probability_new) for one in found]
             print(table(("example", "reason", "new"), rows))

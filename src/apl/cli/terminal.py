@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 JOINERS = "\u200c\u200d"
 """Invisible, but Persian, Indic scripts and emoji need them."""
@@ -18,17 +21,45 @@ def utf8(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
+def print_json(value: Any) -> None:
+    print(json.dumps(value, ensure_ascii=False))
+
+
+def print_result(result: Mapping[str, Any] | Sequence[Mapping[str, Any]], as_json: bool) -> None:
+    """One result on a line, or several of one kind as a table; for programs, JSON."""
+    if as_json:
+        print_json(result)
+    elif isinstance(result, Mapping):
+        print(", ".join(f"{name.replace('_', ' ')} {one_line(value)}" for name, value in result.items()))
+    elif result:
+        heads = [name.replace("_", " ") for name in result[0]]
+        print(table(heads, [list(line.values()) for line in result]))
+
+
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Columns under their names; numbers are aligned right, texts left."""
-    cells = [list(head), *([one_line(cell) for cell in row] for row in rows)]
+    cells = [list(head), *(list(map(_cell, row)) for row in rows)]
     columns = [_aligned(column) for column in zip(*cells, strict=True)]
     return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
 
 
+def _cell(value: object) -> str:
+    return "" if value is None else f"{value:.3f}" if isinstance(value, float) else one_line(value)
+
+
 def _aligned(column: Sequence[str]) -> list[str]:
-    width = max(map(len, column))
+    widths = [_width(cell) for cell in column]
     numbers = all(map(_is_number, column[1:]))
-    return [cell.rjust(width) if numbers else cell.ljust(width) for cell in column]
+    gaps = [" " * (max(widths) - width) for width in widths]
+    return [gap + cell if numbers else cell + gap for cell, gap in zip(column, gaps, strict=True)]
+
+
+def _width(text: str) -> int:
+    """Columns of a terminal that the text takes: ideographs take two, combining marks none."""
+    return sum(
+        0 if unicodedata.combining(c) or c in JOINERS else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )
 
 
 def _is_number(cell: str) -> bool:

@@ -18,7 +18,8 @@ from apl.data.files import DataError
 from apl.data.labelled import LabelledImages
 from apl.data.omniglot import Part, SplitClasses
 from apl.pictures.drawings import fit, read_image
-from apl.pictures.image_file import SUFFIXES, open_image
+from apl.pictures.folders import picture_folders
+from apl.pictures.image_file import open_image
 from apl.pictures.photographs import fit_coloured, read_coloured
 
 FEWEST_CLASSES = 6
@@ -71,11 +72,8 @@ def split_folder(directory: str) -> SplitClasses:
 def _pictures(directory: Path) -> dict[str, list[Path]]:
     if not directory.is_dir():
         raise DataError(f"{directory} is not a directory")
-    found = {
-        folder.name: sorted(path for path in folder.rglob("*") if _is_picture(path.relative_to(folder)))
-        for folder in sorted(directory.iterdir())
-        if folder.is_dir() and not folder.name.startswith(".")
-    }
+    pictures = picture_folders(directory).pictures
+    found = {folder.name: paths for folder, paths in sorted(pictures.items()) if folder != directory}
     small = [name for name, paths in found.items() if len(paths) < FEWEST_PICTURES]
     if small:
         raise DataError(
@@ -84,7 +82,3 @@ def _pictures(directory: Path) -> dict[str, list[Path]]:
     if len(found) < FEWEST_CLASSES:
         raise DataError(f"{directory} holds {len(found)} folders of pictures: training needs {FEWEST_CLASSES} classes")
     return found
-
-
-def _is_picture(path: Path) -> bool:
-    return path.suffix.lower() in SUFFIXES and not any(part.startswith(".") for part in path.parts)
