@@ -470,7 +470,7 @@ def test_the_plain_comparison_has_every_cell_and_no_help() -> None:
         decoder = config.learner.decoder
         assert not (config.comparing or config.row_questions or config.curriculum or config.decoder_from)
         assert not (decoder.rows_see_query or decoder.key_distances or decoder.compare or config.sigma_ratios)
-        assert config.learner.sigma_ratio == LearnerConfig().sigma_ratio
+    assert len({preset_of(cell.preset).learner.sigma_ratio for cell in found}) == 1
     assert len({preset_of(cell.preset).steps for cell in found if cell.level == "shuffled"}) == 1
 
 
