@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from apl import OnlineClassifier
-from apl.classifier.interleave import interleaved
+from apl.classifier.labels import interleaved
 
 
 def sorted_batch(seed: int = 0) -> tuple[np.ndarray, list[str]]:

@@ -16,7 +16,7 @@ def taught() -> OnlineClassifier:
 def test_the_prompt_shows_rows_and_classes_of_an_open_memory_and_opens_none() -> None:
     assert repr(OnlineClassifier()) == "OnlineClassifier()"
     with taught() as clf:
-        assert repr(clf) == "<OnlineClassifier(width=4): 2 rows, 2 classes>"
+        assert repr(clf) == "<OnlineClassifier(width=4): 2 rows, 2 classes, vectors of 4 numbers>"
 
 
 def test_a_notebook_shows_tables_and_labels_are_no_markup() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from apl.classifier.online import OnlineClassifier
 from apl.classifier.opened import Opened
-from apl.classifier.vectors import vector_learner
+from apl.classifier.opening import vector_learner
 from apl.config import Metric
 from apl.memory.names import Budget
 from apl.memory.remote import RemoteMemory

@@ -119,7 +119,7 @@ class Learner:
 
     def key_columns(self, embedding: Float[np.ndarray, "episode query embed"]) -> dict[str, np.ndarray]:
         """An embedding cut into the key columns."""
-        widths = self.key_widths
+        widths = self.networks.key_widths
         if len(widths) == 1:
             return dict.fromkeys(widths, embedding)
         return dict(zip(widths, np.split(embedding, np.cumsum(list(widths.values()))[:-1], axis=-1), strict=True))

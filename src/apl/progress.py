@@ -1,4 +1,4 @@
-"""Progress bars: on stderr, since results go to stdout, and only in a terminal."""
+"""Progress bars: on stderr, since results go to stdout, and only in a terminal or a notebook."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def progress_bar(*columns: ProgressColumn, transient: bool = False, shown: bool 
         console=console,
         redirect_stdout=False,  # results go to stdout, the bar to stderr
         transient=transient,
-        disable=not (shown and console.is_terminal),
+        disable=not (shown and (console.is_terminal or console.is_jupyter)),
     )
 
 

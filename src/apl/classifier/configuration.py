@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -32,11 +31,12 @@ class UnknownWidth(ValueError):
     """A memory of vectors cannot be made before one of them was seen."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Configuration:
     """The parameters of `OnlineClassifier`, which documents them."""
 
     model: Any = None
+    _: KW_ONLY
     memory: Any = None
     name: str = "default"
     max_rows: int | None = None
@@ -55,18 +55,14 @@ class Configuration:
     index: str | None = None
     keep_sources: bool | None = None
 
-    @staticmethod
-    def of(given: Mapping[str, Any]) -> Configuration:
-        """Parameters by name, each checked by itself."""
-        check_parameters(**{name: given[name] for name in (*ADJUSTABLE, "metric", "ink") if name in given})
-        return Configuration(**given)
-
-    def check(self, encoder: FrozenEncoder | None, encodes: bool) -> None:
-        """Raise if these parameters do not go together. `encodes`: `encoder` gives vectors to a memory of vectors."""
+    def check(self, encoder: FrozenEncoder | None, of_vectors: bool) -> None:
+        """Raise if these parameters are not valid, or do not go together. `of_vectors`: the memory is one of vectors, also of
+        those that `encoder` gives."""
+        check_parameters(**{name: getattr(self, name) for name in (*ADJUSTABLE, "metric", "ink")})
         if self.recall not in (None, *get_args(Recall)):
             raise ValueError(f"recall is 'ram', 'engine' or 'approximate', got {self.recall!r}")
         for name in ("width", "metric"):
-            if getattr(self, name) is not None and self.model is not None and not encodes:
+            if getattr(self, name) is not None and not of_vectors:
                 raise ValueError(f"{name}= is for vectors: it is not valid with a model of pictures")
         if encoder is not None and encoder.width is not None and self.width not in (None, encoder.width):
             raise ValueError(f"the encoder gives vectors of {encoder.width} numbers, not of width={self.width}")
@@ -84,29 +80,29 @@ class Configuration:
         kept = {name: getattr(self, name) for name in RECORDED}
         return {**kept, "width": width, "model": model, "encoder": None if encoder is None else encoder_name(encoder)}
 
-    @staticmethod
-    def load(location: Any, name: str, model: Any, encoder: Any = None) -> Configuration:
-        """The configuration that a memory records, with this model or encoder if one is given."""
-        with open_store(location, name, read_only=True) as store:
-            kept = store.setting(SETTING) or {}
-        where = f"memory {name!r} in {location}"
-        if not isinstance(kept, dict):
-            raise StoreError(f"{where} records no readable configuration: give model= (--model)")
-        known = {field.name for field in fields(Configuration)}
-        found = {key: value for key, value in kept.items() if key in known}
-        if not found and model is None and encoder is None:
-            raise StoreError(f"{where} does not say which model it belongs to: give model= (--model)")
-        if model is None and found.get("model") == "":
-            raise StoreError(f"{where} was made with a learner that has no name: give model= (--model)")
-        if model is None and encoder is None and found.get("encoder") == "":
-            raise StoreError(f"{where} was made with an encoder that has no name: give encoder=")
-        if plugged_encoder(model, encoder) is not None:
-            found |= {"model": None, "encoder": plugged_encoder(model, encoder)}
-        elif model is not None:
-            found |= {"model": model, "encoder": None}
-        if found.get("model") is not None:
-            found.pop("width", None)
-        return Configuration.of({**found, "memory": location, "name": name})
+
+def recorded_parameters(location: Any, name: str, model: Any, encoder: Any = None) -> dict[str, Any]:
+    """The parameters that a memory records, with this model or encoder if one is given."""
+    with open_store(location, name, read_only=True) as store:
+        kept = store.setting(SETTING) or {}
+    where = f"memory {name!r} in {location}"
+    if not isinstance(kept, dict):
+        raise StoreError(f"{where} records no readable configuration: give model= (--model)")
+    known = {field.name for field in fields(Configuration)}
+    found = {key: value for key, value in kept.items() if key in known}
+    if not found and model is None and encoder is None:
+        raise StoreError(f"{where} does not say which model it belongs to: give model= (--model)")
+    if model is None and found.get("model") == "":
+        raise StoreError(f"{where} was made with a learner that has no name: give model= (--model)")
+    if model is None and encoder is None and found.get("encoder") == "":
+        raise StoreError(f"{where} was made with an encoder that has no name: give encoder=")
+    if plugged_encoder(model, encoder) is not None:
+        found |= {"model": None, "encoder": plugged_encoder(model, encoder)}
+    elif model is not None:
+        found |= {"model": model, "encoder": None}
+    if found.get("model") is not None:
+        found.pop("width", None)
+    return {**found, "memory": location, "name": name}
 
 
 def check_parameters(

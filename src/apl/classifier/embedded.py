@@ -28,6 +28,10 @@ class Embedded:
     def __getitem__(self, part: slice) -> Embedded:
         return Embedded(self.vectors[part], self.payloads[part], self.fingerprint)
 
+    def take(self, numbers: Sequence[int]) -> Embedded:
+        """Some of them."""
+        return Embedded(self.vectors[list(numbers)], tuple(self.payloads[i] for i in numbers), self.fingerprint)
+
     @property
     def width(self) -> int:
         return int(self.vectors.shape[1])

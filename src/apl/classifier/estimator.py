@@ -7,12 +7,13 @@ one that has not, the plain checks here do.
 
 from __future__ import annotations
 
-import inspect
 import sys
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
+from apl.classifier.configuration import Configuration
 from apl.classifier.inputs import refuse_sparse
 from apl.classifier.labels import plain_labels
 
@@ -31,7 +32,7 @@ def not_fitted(message: str) -> Exception:
     return NotFitted(message)
 
 
-class Estimator:
+class Estimator(Configuration):
     """A classifier that scikit-learn takes for one of its own."""
 
     n_features_in_: int
@@ -39,29 +40,21 @@ class Estimator:
     def predict(self, X: Any) -> np.ndarray:
         raise NotImplementedError
 
-    @classmethod
-    def _parameter_names(cls) -> list[str]:
-        return sorted(name for name in inspect.signature(cls.__init__).parameters if name != "self")
-
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The constructor's arguments. None of them is an estimator, so `deep` changes nothing."""
-        return {name: getattr(self, name) for name in self._parameter_names()}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def set_params(self, **parameters: Any) -> Any:
+        valid = sorted(field.name for field in fields(self))
         for name, value in parameters.items():
-            if name not in self._parameter_names():
-                raise ValueError(
-                    f"Invalid parameter {name!r} for estimator {self}. "
-                    f"Valid parameters are: {self._parameter_names()!r}."
-                )
+            if name not in valid:
+                raise ValueError(f"Invalid parameter {name!r} for estimator {self}. Valid parameters are: {valid!r}.")
             setattr(self, name, value)
         return self
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
-        defaults = {name: p.default for name, p in inspect.signature(type(self).__init__).parameters.items()}
-        changed = [
-            f"{n}={v!r}" for n, v in self.get_params().items() if v is not defaults[n] and repr(v) != repr(defaults[n])
-        ]
+        given = ((field.name, getattr(self, field.name), field.default) for field in fields(self))
+        changed = [f"{name}={value!r}" for name, value, usual in given if repr(value) != repr(usual)]
         return f"{type(self).__name__}({', '.join(changed)})"[:N_CHAR_MAX]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:

@@ -9,102 +9,69 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Num
+from jaxtyping import Float
 
 from apl.classifier.embedded import Embedded
+from apl.classifier.notebook import counted
 from apl.encoders import FrozenEncoder, read_many
-from apl.pictures.drawings import Ink, fit, looks_like_a_photograph, read_image, read_images, to_png
+from apl.pictures.drawings import Ink, looks_like_a_photograph, read_image, read_images
 from apl.pictures.image_file import opened, opened_many
 from apl.pictures.pixels import as_array, is_tensor
 from apl.store.validation import LONGEST_KEY
 
 
 @dataclass(frozen=True)
-class Pictures:
-    """Sheets (see `apl.pictures.drawings`)."""
+class Examples:
+    """Checked, and not yet embedded: vectors, or examples in the form of an encoder (`apl.encoders`)."""
 
-    sheets: Sequence[np.ndarray]
-
-    def __len__(self) -> int:
-        return len(self.sheets)
-
-    def encoder_input(self, size: int) -> Num[np.ndarray, "example *input"]:
-        return fit(self.sheets, size)
-
-    def payload(self, number: int) -> bytes | None:
-        return to_png(self.sheets[number])
-
-    def part(self, start: int, stop: int) -> Pictures:
-        return Pictures(self.sheets[start:stop])
-
-
-@dataclass(frozen=True)
-class Vectors:
-    """Features computed elsewhere."""
-
-    values: np.ndarray
+    items: Sequence[Any] | np.ndarray
+    encoder: FrozenEncoder | None = None
+    """None: they are vectors."""
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.items)
 
-    @property
-    def width(self) -> int:
-        return int(self.values.shape[1])
-
-    def encoder_input(self, size: int) -> Num[np.ndarray, "example *input"]:
-        return self.values
-
-    def payload(self, number: int) -> bytes | None:
-        return None
-
-    def part(self, start: int, stop: int) -> Vectors:
-        return Vectors(self.values[start:stop])
-
-
-@dataclass(frozen=True)
-class EncodedExamples:
-    """Examples in the form of an encoder that was plugged in (`apl.encoders`), checked."""
-
-    encoder: FrozenEncoder
-    examples: Sequence[Any]
-
-    def __len__(self) -> int:
-        return len(self.examples)
+    def embed(self, shown: bool = False) -> Float[np.ndarray, "example embed"]:
+        """`shown`: with a bar."""
+        if self.encoder is None:
+            return np.asarray(self.items)
+        if not shown:
+            return self._embedded
+        starts = range(0, len(self), EXAMPLES_AT_ONCE)
+        return np.concatenate(
+            [
+                self.encoder.embed(self.items[start : start + EXAMPLES_AT_ONCE])
+                for start in counted(starts, "embedding", shown, EXAMPLES_AT_ONCE)
+            ]
+        )
 
     @cached_property
-    def vectors(self) -> Float[np.ndarray, "example embed"]:
-        return self.encoder.embed(self.examples)
+    def _embedded(self) -> Float[np.ndarray, "example embed"]:
+        # What was embedded to learn its width is not embedded again.
+        assert self.encoder is not None
+        return self.encoder.embed(self.items)
 
     @property
     def width(self) -> int:
-        return int(self.encoder.width or self.vectors.shape[1])
-
-    def encoder_input(self, size: int) -> Float[np.ndarray, "example embed"]:
-        return self.vectors
+        width = None if self.encoder is None else self.encoder.width
+        return width or int(self.embed().shape[1])
 
     def payload(self, number: int) -> bytes | None:
-        return self.encoder.payload(self.examples[number])
+        return None if self.encoder is None else self.encoder.payload(self.items[number])
 
-    def part(self, start: int, stop: int) -> EncodedExamples:
-        # What was embedded to learn its width is not embedded again.
-        return self if start == 0 and stop >= len(self) else EncodedExamples(self.encoder, self.examples[start:stop])
+    def take(self, numbers: Sequence[int]) -> Examples:
+        """Some of them."""
+        items = self.items[numbers] if isinstance(self.items, np.ndarray) else [self.items[i] for i in numbers]
+        return Examples(items, self.encoder)
+
+    @staticmethod
+    def joined(parts: Sequence[Examples]) -> Examples:
+        """One batch of several of the same encoder, in their order."""
+        items = [item for part in parts for item in part.items]
+        return Examples(items if parts[0].encoder is not None else np.stack(items), parts[0].encoder)
 
 
-Examples = Pictures | Vectors | EncodedExamples
-"""Checked, and not yet embedded."""
-
-
-def joined(parts: Sequence[Examples]) -> Examples:
-    """One batch of several of the same kind, in their order."""
-    pictures = [part for part in parts if isinstance(part, Pictures)]
-    if pictures:
-        return Pictures([sheet for part in pictures for sheet in part.sheets])
-    vectors = [part for part in parts if isinstance(part, Vectors)]
-    if vectors:
-        return Vectors(np.concatenate([part.values for part in vectors]))
-    encoded = [part for part in parts if isinstance(part, EncodedExamples)]
-    return EncodedExamples(encoded[0].encoder, [example for part in encoded for example in part.examples])
-
+EXAMPLES_AT_ONCE = 256
 
 PICTURES_LOOKED_AT = 10
 """Number of first pictures that are checked for photographs."""
@@ -114,27 +81,27 @@ class PhotographWarning(UserWarning):
     """A model of drawings was given what looks like a photograph: it answers, and badly."""
 
 
-def one_vector(x: Any) -> Vectors:
+def one_vector(x: Any) -> Examples:
     values = _numbers(x)
     if values.ndim != 1:
         raise ValueError(f"expected one vector, got shape {list(values.shape)}: for many use the verbs without _one")
-    return Vectors(values[None])
+    return Examples(values[None])
 
 
-def many_vectors(x: Any) -> Vectors:
+def many_vectors(x: Any) -> Examples:
     values = _numbers(x)
     if values.ndim != 2:
         shape = list(values.shape)
         raise ValueError(f"expected vectors N×D, got shape {shape}. Reshape your data, or use the _one verbs")
-    return Vectors(values)
+    return Examples(values)
 
 
 def _numbers(x: Any) -> np.ndarray:
-    if is_tensor(x):
-        x = as_array(x)
-    elif isinstance(x, (list, tuple)):
+    if isinstance(x, (list, tuple)):
         x = [as_array(one) if is_tensor(one) else one for one in x]
-    refuse_sparse(x)
+    elif not isinstance(x, np.ndarray):
+        x = as_array(x) if is_tensor(x) else x
+        refuse_sparse(x)
     if np.iscomplexobj(x):
         raise ValueError("a vector consists of real numbers, got complex ones")
     try:
@@ -159,11 +126,10 @@ def refuse_sparse(x: Any) -> None:
 
 
 class InputReader:
-    """Reads what a user hands over as the examples of one model: pictures, vectors, or what a plugged-in encoder takes."""
+    """Reads what a user hands over as the examples of one encoder, or as vectors."""
 
-    def __init__(self, encoder: FrozenEncoder | None, drawings: bool) -> None:
+    def __init__(self, encoder: FrozenEncoder | None) -> None:
         self.encoder = encoder
-        self.drawings = drawings
         self._unchecked = PICTURES_LOOKED_AT
 
     def one(self, x: Any, ink: Ink, warn: bool = True) -> Examples | Embedded:
@@ -171,30 +137,30 @@ class InputReader:
             if len(x) != 1:
                 raise ValueError(f"expected one example, got {len(x)}: for many use the verbs without _one")
             return x
-        if self.encoder is not None:
-            return EncodedExamples(self.encoder, [self.encoder.read(x)])
-        if not self.drawings:
+        if self.encoder is None:
             return one_vector(x)
+        if self.encoder.kind != "drawing":
+            return Examples([self.encoder.read(x)], self.encoder)
         x = opened(x)
-        picture = Pictures([read_image(x, ink)])
+        canvas = read_image(x, ink)
         if warn:
             self._warn_of_photographs([x])
-        return picture
+        return Examples([canvas], self.encoder)
 
     def many(self, x: Any, ink: Ink) -> Examples | Embedded:
         if isinstance(x, Embedded):
             return x
-        if isinstance(x, list) and x and all(isinstance(one, (Pictures, Vectors, EncodedExamples)) for one in x):
-            return joined(x)
+        if isinstance(x, list) and x and all(isinstance(one, Examples) for one in x):
+            return Examples.joined(x)
         x = list(x) if isinstance(x, Iterator) else x
-        if self.encoder is not None:
-            return EncodedExamples(self.encoder, read_many(self.encoder, x))
-        if not self.drawings:
+        if self.encoder is None:
             return many_vectors(x)
+        if self.encoder.kind != "drawing":
+            return Examples(read_many(self.encoder, x), self.encoder)
         x = opened_many(x)
-        pictures = Pictures(read_images(x, ink))
+        canvases = read_images(x, ink)
         self._warn_of_photographs(x)
-        return pictures
+        return Examples(canvases, self.encoder)
 
     def _warn_of_photographs(self, pictures: Any) -> None:
         """A photograph among the first pictures for a model of drawings is worth a warning, once."""

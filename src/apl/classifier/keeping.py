@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from apl.classifier.answers import Forgotten
-from apl.classifier.configuration import Configuration, UnknownWidth
+from apl.classifier.configuration import UnknownWidth
 from apl.classifier.drift import DriftReport, drift_report
 from apl.classifier.embedded import Embedded
 from apl.classifier.estimator import Estimator
-from apl.classifier.inputs import Examples, InputReader, Pictures
+from apl.classifier.inputs import Examples, InputReader
 from apl.classifier.labels import plain_labels
 from apl.classifier.notebook import html_table
 from apl.classifier.opened import Opened
@@ -24,10 +24,8 @@ from apl.classifier.opening import open_classifier
 from apl.classifier.review import Suspect, relabel, review
 from apl.encoders import FrozenEncoder, open_encoder, plugged_encoder
 from apl.encoders.trained import trained_encoder
-from apl.learner import Learner
 from apl.memory.history import History
 from apl.memory.stored import STATE_SETTING
-from apl.pictures.drawings import from_png
 from apl.store import Label, NewRow, RowUpdate, Store, StoreError, find_memory
 from apl.store.transfer import Copied, Exported, import_memory, save_copy
 
@@ -41,22 +39,12 @@ Self = TypeVar("Self", bound="MemoryKeeping")
 class MemoryKeeping(Estimator):
     """The part of `OnlineClassifier` that opens and keeps a memory."""
 
-    model: Any
-    encoder: Any
-    memory: Any
-    name: str
-    max_rows: int | None
-    max_rows_per_class: int | None
-    sigma: float | None
-    k: int | None
-    ageing: bool
-
     _opened: Opened | None = None
     _ended = False
     """The memory was in RAM, held something, and was closed: going on would be with an empty one."""
-    _loaded: Learner | None = None
-    """The open model of a sibling."""
     _reader: InputReader | None = None
+    _truth_values = False
+    """`fit` was given truth values for labels."""
 
     def open(self: Self) -> Self:
         """Open model and memory now, rather than at the first example. A memory in RAM that was closed is a new one."""
@@ -169,11 +157,14 @@ class MemoryKeeping(Estimator):
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """Parameters, and what an open memory holds. Nothing is opened for it."""
         opened, parameters = self._opened, super().__repr__(N_CHAR_MAX)
-        return (
-            parameters
-            if opened is None
-            else (f"<{parameters}: {len(opened.memory)} rows, {len(opened.memory.classes)} classes>")
-        )
+        if opened is None:
+            return parameters
+        read = f"vectors of {opened.store.width} numbers" if self._takes_vectors() else f"model {self._model_name()}"
+        return f"<{parameters}: {len(opened.memory)} rows, {len(opened.memory.classes)} classes, {read}>"
+
+    def _model_name(self) -> str:
+        name = self.model if self.encoder is None else self.encoder
+        return str(name) if isinstance(name, (str, Path)) else type(name).__name__
 
     def _repr_html_(self) -> str:
         opened = self._opened
@@ -221,37 +212,34 @@ class MemoryKeeping(Estimator):
 
     def embed_payloads(self, payloads: Sequence[bytes]) -> np.ndarray:
         """The keys of rows whose pictures or texts were kept, made by this classifier's encoder."""
-        if (encoder := self._inputs().encoder) is not None:
-            return encoder.embed([encoder.from_payload(payload) for payload in payloads])
-        return self._open().embed(Pictures([from_png(payload) for payload in payloads]))
+        encoder = self._inputs().encoder
+        if encoder is None:
+            raise ValueError("vectors are their own keys: nothing was kept that could be embedded")
+        return encoder.embed([encoder.from_payload(payload) for payload in payloads])
 
     def sibling(self: Self, **parameters: Any) -> Self:
         """A classifier of another memory (`memory=`, `name=`, …) that shares this one's open model."""
         other = type(self)(**{**self.get_params(deep=False), **parameters})
-        model = self._open().model
-        other._reader, other._loaded = self._reader, Learner(model.config, None, model.networks)
+        other._reader = self._inputs()
         return other
 
     @property
     def input_kind(self) -> str:
         """What examples are: "drawing", "vector", or what the encoder that was plugged in takes ("photo", "text")."""
-        if (encoder := self._inputs().encoder) is not None:
-            return encoder.kind
-        return "vector" if self.model is None else "drawing"
+        encoder = self._inputs().encoder
+        return "vector" if encoder is None else encoder.kind
 
     # --- inside --------------------------------------------------------------------------------------------------
 
     def _inputs(self) -> InputReader:
-        """The reader of examples, with the encoder that was plugged in or that of a model that sees colours."""
+        """The reader of examples, with the encoder that was plugged in or the model's own."""
         if self._reader is None:
-            self._reader = InputReader(self._find_encoder(), drawings=self.model is not None)
+            encoder: FrozenEncoder | None = None
+            if not self._takes_vectors():
+                plugged = plugged_encoder(self.model, self.encoder)
+                encoder = trained_encoder(self.model) if plugged is None else open_encoder(plugged)
+            self._reader = InputReader(encoder)
         return self._reader
-
-    def _find_encoder(self) -> FrozenEncoder | None:
-        if self._takes_vectors():
-            return None
-        asked = plugged_encoder(self.model, self.encoder)
-        return trained_encoder(self.model) if asked is None else open_encoder(asked)
 
     def _takes_vectors(self) -> bool:
         return self.model is None and self.encoder is None
@@ -267,12 +255,9 @@ class MemoryKeeping(Estimator):
 
     def _open(self, examples: Examples | Embedded | None = None) -> Opened:
         """What is open, with the present parameters; opened now if nothing is."""
-        width = None if examples is None or isinstance(examples, Pictures) else examples.width
         opened = self._opened
         if opened is None:
-            opened = self._open_now(width)
-        if width is not None and width != opened.store.width:
-            raise ValueError(f"expected vectors of {opened.store.width} numbers, got {width}")
+            opened = self._open_now(None if examples is None else examples.width)
         asked = (self.max_rows, self.max_rows_per_class, self.sigma, self.k, self.ageing)
         if asked != opened.adjusted:
             opened.adjust(asked)
@@ -283,8 +268,7 @@ class MemoryKeeping(Estimator):
             raise StoreError("this memory lived in RAM and ended when it was closed: open() begins a new one")
         with _OPENING:
             if self._opened is None:
-                given = Configuration.of(self.get_params(deep=False))
-                self._opened = open_classifier(given, width, self._inputs().encoder, self._loaded)
+                self._opened = open_classifier(self, width, self._inputs().encoder)
             return self._opened
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -294,8 +278,7 @@ class MemoryKeeping(Estimator):
         """Copies and processes of joblib take a memory in RAM along; one that lasts is opened again there."""
         state = dict(vars(self))
         opened = state.pop("_opened", None)
-        for name in ("_reader", "_loaded"):
-            state.pop(name, None)
+        state.pop("_reader", None)
         if opened is not None and self._in_ram():
             opened.memory.save_state()
             rows = [vars(row) for row in opened.store.new_rows()]

@@ -1,11 +1,14 @@
-"""Answers as small HTML tables, for notebooks."""
+"""For notebooks: answers as small HTML tables, and bars for what takes long."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
+from typing import TypeVar
 
+Item = TypeVar("Item")
 PNG, JPEG = b"\x89PNG", b"\xff\xd8"
 PICTURE_PIXELS = 64
 TEXT_SHOWN = 200
@@ -40,3 +43,24 @@ def _cell(value: object) -> str:
     if isinstance(value, Markup):
         return value
     return escape(f"{value:.3g}" if isinstance(value, float) else str(value))
+
+
+def is_shown(progress: bool | None) -> bool:
+    """True if a bar was asked for; if nothing was said, in a notebook."""
+    if progress is not None:
+        return progress
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return type(shell).__name__ == "ZMQInteractiveShell"
+
+
+def counted(items: Sequence[Item], what: str, shown: bool, at_once: int = 1) -> Iterator[Item]:
+    """The items, with a bar if it is `shown`; each stands for this number of examples."""
+    if not shown:
+        yield from items
+        return
+    from apl.progress import progress
+
+    with progress(what, at_once * len(items)) as done:
+        for number, item in enumerate(items):
+            yield item
+            done(at_once * (number + 1))

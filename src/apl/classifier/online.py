@@ -11,6 +11,7 @@ checked before anything changes, and a call that fails leaves the memory as it w
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,20 +22,23 @@ from typing import Any
 import numpy as np
 
 from apl.classifier.answers import Explanation, Probabilities, Receipt
-from apl.classifier.configuration import Configuration, check_new_above, check_whole
+from apl.classifier.configuration import check_new_above, check_whole, recorded_parameters
 from apl.classifier.embedded import Embedded
 from apl.classifier.estimator import not_fitted
 from apl.classifier.inputs import Examples
-from apl.classifier.interleave import interleaved
 from apl.classifier.keeping import MemoryKeeping
 from apl.classifier.label_sets import LabelSet, check_coverage, label_sets
-from apl.classifier.labels import label_array, plain_labels
+from apl.classifier.labels import interleaved, label_array, plain_labels
+from apl.classifier.notebook import counted, is_shown
 from apl.classifier.opened import Opened
 from apl.classifier.suggest import Suggestion, suggest
 from apl.learner import Learner
 from apl.pictures.drawings import Ink
 from apl.store import Label, StoreError
 
+log = logging.getLogger("apl")
+KEPT_AT_ONCE = 256
+"""Examples of one transaction of `learn_many(keep=True)`."""
 WrittenWith = Mapping[str, Any] | Callable[[list[Receipt]], Mapping[str, Any]] | None
 """What is written in the same transaction as the examples; a function makes it of their receipts."""
 
@@ -74,47 +78,6 @@ class OnlineClassifier(MemoryKeeping):
     'low'
     """
 
-    def __init__(
-        self,
-        model: Any = None,
-        *,
-        memory: Any = None,
-        name: str = "default",
-        max_rows: int | None = None,
-        max_rows_per_class: int | None = None,
-        consolidate: bool = True,
-        sigma: float | None = None,
-        k: int | None = None,
-        ageing: bool = True,
-        ink: Ink = "auto",
-        keep_images: bool = True,
-        width: int | None = None,
-        read_only: bool = False,
-        encoder: Any = None,
-        recall: str | None = None,
-        metric: str | None = None,
-        index: str | None = None,
-        keep_sources: bool | None = None,
-    ) -> None:
-        self.model = model
-        self.memory = memory
-        self.name = name
-        self.max_rows = max_rows
-        self.max_rows_per_class = max_rows_per_class
-        self.consolidate = consolidate
-        self.sigma = sigma
-        self.k = k
-        self.ageing = ageing
-        self.ink = ink
-        self.keep_images = keep_images
-        self.width = width
-        self.read_only = read_only
-        self.encoder = encoder
-        self.recall = recall
-        self.metric = metric
-        self.index = index
-        self.keep_sources = keep_sources
-
     @classmethod
     def from_pretrained(cls, model: str | Path | Learner, memory: Any = None, **parameters: Any) -> OnlineClassifier:
         """A trained model (or a named encoder) with a memory: an empty one in RAM, or the one at a path or URL."""
@@ -129,8 +92,8 @@ class OnlineClassifier(MemoryKeeping):
     @classmethod
     def load(cls, path: Any, model: Any = None, name: str = "default", **parameters: Any) -> OnlineClassifier:
         """Open a saved memory with the model recorded in it (or `model`). What is learnt from now on goes into it."""
-        recorded = Configuration.load(path, name, model, parameters.get("encoder"))
-        return cls(**{**vars(recorded), **parameters}).open()
+        recorded = recorded_parameters(path, name, model, parameters.get("encoder"))
+        return cls(**{**recorded, **parameters}).open()
 
     # --- one example at a time -----------------------------------------------------------------------------------
 
@@ -144,10 +107,7 @@ class OnlineClassifier(MemoryKeeping):
         may_be_new = new_above is not None or false_alarms is not None
         if may_be_new:
             check_new_above(new_above, false_alarms)
-        example = self._one(x)
-        opened = self._open(example)
-        embedding = opened.embed(example)
-        with opened.current(asking=True):
+        with self._asking(self._one(x)) as (opened, embedding):
             prediction = opened.predict(embedding)
             line = opened.line_of_new(new_above, false_alarms) if may_be_new else None
             if line is not None and opened.probability_of_new(prediction)[0] > line:
@@ -156,10 +116,7 @@ class OnlineClassifier(MemoryKeeping):
 
     def predict_proba_one(self, x: Any) -> Probabilities:
         """{label: probability}, and the probability of a new class apart in `.new_class`."""
-        example = self._one(x)
-        opened = self._open(example)
-        embedding = opened.embed(example)
-        with opened.current(asking=True):
+        with self._asking(self._one(x)) as (opened, embedding):
             return opened.probabilities(opened.predict(embedding))[0]
 
     def predict_set(self, x: Any, coverage: float = 0.9) -> LabelSet:
@@ -173,18 +130,13 @@ class OnlineClassifier(MemoryKeeping):
         >>> clf.predict_set([0.2, 0.4])
         LabelSet(labels=('low', 'high'), new=True, coverage=0.9, examples=1)
         """
-        coverage, example = check_coverage(coverage), self._one(x)
-        opened = self._open(example)
-        embedding = opened.embed(example)
-        with opened.current(asking=True):
+        coverage = check_coverage(coverage)
+        with self._asking(self._one(x)) as (opened, embedding):
             return label_sets(opened, opened.predict(embedding), coverage)[0]
 
     def explain(self, x: Any) -> Explanation:
         """The neighbours that made the answer, and the readers that share it."""
-        example = self._one(x)
-        opened = self._open(example)
-        embedding = opened.embed(example)
-        with opened.current():
+        with self._asking(self._one(x), asking=False) as (opened, embedding):
             return opened.explain(embedding[0])
 
     # --- many at a time ------------------------------------------------------------------------------------------
@@ -197,24 +149,38 @@ class OnlineClassifier(MemoryKeeping):
         sources: Sequence[str | None] | None = None,
         settings: WrittenWith = None,
         receipts: WrittenWith = None,
+        keep: bool = False,
+        progress: bool | None = None,
     ) -> list[Receipt]:
         """Learn a batch in one transaction: all of it lasts, or nothing of it.
 
-        Classes take turns (`apl.classifier.interleave`), so that a batch sorted by class is learnt as well as any other.
+        Classes take turns (`apl.classifier.labels.interleaved`), so that a batch sorted by class is learnt as well as any other.
         Receipts come in the order of the examples.
 
-        `settings` and `receipts` (values by key, or a function that makes them of the receipts of these examples) are written
-        in the same transaction. A key of `receipts` can be written once: `AlreadyAnswered` says that it was, and nothing is
-        learnt. `store.receipt(key)` reads its value.
+        settings, receipts: values by key, or a function that makes them of the receipts of these examples, written in the same
+            transaction. A key of `receipts` can be written once: `AlreadyAnswered` says that it was, and nothing is learnt.
+            `store.receipt(key)` reads its value.
+        keep: commit after every 256 examples. An interruption (Ctrl-C) then keeps what was committed.
+        progress: show a bar. None: in notebooks.
         """
         labels, examples = plain_labels(y), self._many(X)
         sources = [None] * len(labels) if sources is None else list(sources)
         if not len(examples) == len(labels) == len(sources):
             given = "" if len(sources) == len(labels) else f" and {len(sources)} sources"
             raise ValueError(f"{len(examples)} examples, {len(labels)} labels{given}")
-        return self._learn(examples, labels, sources, interleaved(labels), settings, receipts)
+        order, shown = interleaved(labels), is_shown(progress)
+        if not keep:
+            return self._learn(examples, labels, sources, order, settings, receipts, shown)
+        if settings is not None or receipts is not None:
+            raise ValueError("settings= and receipts= are written with a whole batch, which keep=True divides")
+        learnt: dict[int, Receipt] = {}
+        for start in counted(range(0, len(order), KEPT_AT_ONCE), "learning", shown, KEPT_AT_ONCE):
+            part = order[start : start + KEPT_AT_ONCE]
+            told = [labels[i] for i in part], [sources[i] for i in part]
+            learnt |= zip(part, self._learn(examples.take(part), *told, range(len(part))), strict=True)
+        return [learnt[i] for i in range(len(labels))]
 
-    def fit(self, X: Any, y: Any) -> OnlineClassifier:
+    def fit(self, X: Any, y: Any, *, progress: bool | None = None) -> OnlineClassifier:
         """Start over and learn these examples; classes take turns, as in `learn_many`. Refuses to erase a memory that lasts."""
         examples, labels = self._labelled(X, y, reset=True)
         if self._known() is not None:
@@ -225,7 +191,7 @@ class OnlineClassifier(MemoryKeeping):
                 )
             self.close()
         self._ended = False
-        self._learn(examples, labels, [None] * len(labels), interleaved(labels))
+        self._learn(examples, labels, [None] * len(labels), interleaved(labels), shown=is_shown(progress))
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> OnlineClassifier:
@@ -234,22 +200,31 @@ class OnlineClassifier(MemoryKeeping):
         self._learn(examples, labels, [None] * len(labels))
         return self
 
-    def predict(self, X: Any, *, new_above: float | None = None, false_alarms: float | None = None) -> np.ndarray:
+    def predict(
+        self,
+        X: Any,
+        *,
+        new_above: float | None = None,
+        false_alarms: float | None = None,
+        progress: bool | None = None,
+    ) -> np.ndarray:
         """The most probable known class of each; None for examples that are called new.
 
         new_above: call an example new if P(new class) exceeds this.
         false_alarms: call this share of examples of known classes new, measured on examples of the memory itself, each left
             out of it or as it was before it was learnt. Reliable from about five examples per class and 1 / share in all.
+        progress: show a bar. None: in notebooks.
         """
         check_new_above(new_above, false_alarms)
-        with self._asked(X) as (opened, embeddings):
+        shown = is_shown(progress)
+        with self._asked(X, shown) as (opened, embeddings):
             names, line = opened.memory.names, opened.line_of_new(new_above, false_alarms)
             best, new = [np.zeros(0, np.int64)], [np.zeros(0, bool)]
-            for prediction in opened.predictions(embeddings):
+            for prediction in opened.predictions(embeddings, shown):
                 best.append(prediction.best(names.order)[0])
                 if line is not None:
                     new.append(opened.probability_of_new(prediction) > line)
-            labels: np.ndarray = label_array(names.names)[np.concatenate(best)]
+            labels: np.ndarray = label_array(names.names, self._truth_values)[np.concatenate(best)]
             if line is not None:
                 labels = labels.astype(object)
                 labels[np.concatenate(new)] = None
@@ -263,10 +238,7 @@ class OnlineClassifier(MemoryKeeping):
 
     def predict_proba_many(self, X: Any, *, top: int | None = None) -> list[Probabilities]:
         """`predict_proba_one` of each; only the `top` most probable classes if that is given. Works on an empty memory too."""
-        examples = self._many(X)
-        opened = self._open(examples)
-        embeddings = opened.embed(examples)
-        with opened.current(asking=True):
+        with self._asking(self._many(X)) as (opened, embeddings):
             parts = [opened.probabilities(prediction, top) for prediction in opened.predictions(embeddings)]
             return [one for part in parts for one in part]
 
@@ -274,10 +246,8 @@ class OnlineClassifier(MemoryKeeping):
         """The probability of a new class that this share of known examples exceeds: see `predict`."""
         check_new_above(None, false_alarms)
         opened = self._open()
-        with opened.current():
-            line = opened.line_of_new(None, false_alarms)
-            assert line is not None
-            return line
+        with opened.current() as memory:
+            return opened.learner.reading.line_of_new(memory, false_alarms)
 
     def predict_new(self, X: Any) -> np.ndarray:
         """The probability of each to belong to no known class."""
@@ -297,10 +267,7 @@ class OnlineClassifier(MemoryKeeping):
         check_whole("n", n)
         if not len(pool):
             return []
-        examples = self._many(pool)
-        opened = self._open(examples)
-        embeddings = opened.embed(examples)
-        with opened.current(asking=True):
+        with self._asking(self._many(pool)) as (opened, embeddings):
             return suggest(opened, embeddings, n)
 
     @property
@@ -310,7 +277,8 @@ class OnlineClassifier(MemoryKeeping):
         if opened is None or not len(self):
             raise AttributeError("no class is known yet: learn an example first")
         with opened.current() as memory:
-            return label_array([memory.classes[number] for number in memory.names.order.tolist()])
+            known = [memory.classes[number] for number in memory.names.order.tolist()]
+            return label_array(known, self._truth_values)
 
     # --- examples ------------------------------------------------------------------------------------------------
 
@@ -330,10 +298,6 @@ class OnlineClassifier(MemoryKeeping):
         payloads = tuple(partial(examples.payload, number) for number in range(len(examples)))
         return Embedded(opened.embed(examples), payloads, opened.store.fingerprint)
 
-    def check(self, x: Any) -> None:
-        """Raise if this cannot be an example. Nothing is learnt."""
-        self._one(x)
-
     # --- inside --------------------------------------------------------------------------------------------------
 
     def _one(self, x: Any) -> Examples | Embedded:
@@ -341,6 +305,27 @@ class OnlineClassifier(MemoryKeeping):
 
     def _many(self, x: Any) -> Examples | Embedded:
         return self._inputs().many(x, self.ink)
+
+    @contextmanager
+    def _asking(
+        self, examples: Examples | Embedded, asking: bool = True, shown: bool = False
+    ) -> Iterator[tuple[Opened, np.ndarray]]:
+        """What is open, locked, and the embeddings of these examples."""
+        opened = self._open(examples)
+        embeddings = opened.embed(examples, shown)
+        with opened.current(asking):
+            yield opened, embeddings
+
+    @contextmanager
+    def _asked(self, X: Any, shown: bool = False) -> Iterator[tuple[Opened, np.ndarray]]:
+        """The same of a batch that scikit-learn's verbs are given. The lock holds until the end: with another thread learning,
+        the classes may be others a moment later."""
+        if not self.__sklearn_is_fitted__():
+            raise not_fitted("nothing is known yet: learn an example before asking for predictions")
+        if self._takes_vectors() and hasattr(self, "n_features_in_") and not isinstance(X, Embedded):
+            X, _ = self._checked_vectors(X, reset=False)
+        with self._asking(self._many(X), False, shown) as both:
+            yield both
 
     def _learn(
         self,
@@ -350,16 +335,17 @@ class OnlineClassifier(MemoryKeeping):
         order: Sequence[int] | None = None,
         settings: WrittenWith = None,
         receipts: WrittenWith = None,
+        shown: bool = False,
     ) -> list[Receipt]:
         """One after the other (in `order`, if given), made durable together. Receipts come in the order of the examples."""
-        opened = self._open(examples)
-        embeddings = opened.embed(examples)
-        with opened.current(asking=True) as memory:
+        with self._asking(examples, shown=shown) as (opened, embeddings):
+            memory = opened.memory
             if opened.store.read_only:
                 raise StoreError(f"memory {opened.store.name!r} was opened for reading only")
             try:
                 learnt: dict[int, Receipt] = {}
-                for i in range(len(labels)) if order is None else order:
+                numbers = range(len(labels)) if order is None else order
+                for i in counted(numbers, "learning", shown) if shown else numbers:
                     payload = partial(examples.payload, i) if self.keep_images else None
                     learnt[i] = opened.learn(embeddings[i], labels[i], sources[i], payload)
                 outcome = [_still_there(learnt[i], memory.staged) for i in range(len(labels))]
@@ -369,6 +355,8 @@ class OnlineClassifier(MemoryKeeping):
             except BaseException:
                 memory.reload()
                 raise
+        if len(outcome) > 1:
+            log.debug("learnt %d examples: %d rows written", len(outcome), sum(told.written for told in outcome))
         return outcome
 
     def _labelled(self, X: Any, y: Any, reset: bool) -> tuple[Examples | Embedded, list[Label]]:
@@ -379,21 +367,8 @@ class OnlineClassifier(MemoryKeeping):
         labels, examples = plain_labels(y), self._many(X)
         if len(examples) != len(labels):
             raise ValueError(f"{len(examples)} examples and {len(labels)} labels")
+        self._truth_values = np.asarray(y).dtype == bool and (reset or self._truth_values)
         return examples, labels
-
-    @contextmanager
-    def _asked(self, X: Any) -> Iterator[tuple[Opened, np.ndarray]]:
-        """What is open, locked, and the embeddings of a batch: with another thread learning, the classes may be others a moment
-        later."""
-        if not self.__sklearn_is_fitted__():
-            raise not_fitted("nothing is known yet: learn an example before asking for predictions")
-        if self._takes_vectors() and hasattr(self, "n_features_in_") and not isinstance(X, Embedded):
-            X, _ = self._checked_vectors(X, reset=False)
-        examples = self._many(X)
-        opened = self._open(examples)
-        embeddings = opened.embed(examples)
-        with opened.current():
-            yield opened, embeddings
 
 
 def _still_there(receipt: Receipt, staged: set[int]) -> Receipt:

@@ -15,7 +15,8 @@ from jaxtyping import Float
 from apl.classifier.answers import Explanation, Probabilities, ReaderOpinion, RecalledRow, Receipt, carried
 from apl.classifier.configuration import ADJUSTABLE, SETTING, check_parameters
 from apl.classifier.embedded import Embedded
-from apl.classifier.inputs import Examples, Vectors
+from apl.classifier.inputs import Examples
+from apl.classifier.notebook import counted
 from apl.controller import Action, ConsolidatingController, Controller, SurpriseController
 from apl.learner import Learner, Prediction
 from apl.memory import LABEL
@@ -32,15 +33,15 @@ PROBABILITIES_AT_ONCE = 1 << 18
 class Opened:
     """A model, and a memory of its embeddings. Used by one thread at a time, under `lock`."""
 
-    def __init__(self, model: Learner, memory: StoredMemory | RemoteMemory) -> None:
-        self.model = model
+    def __init__(self, learner: Learner, memory: StoredMemory | RemoteMemory) -> None:
+        self.learner = learner
+        """Without an encoder: a memory of a classifier is asked by embedding."""
         self.memory = memory
         self.store = memory.store
         self.lock = threading.RLock()
-        self.learner = model.on_embeddings()
-        """The same without the encoder: a memory of a classifier is asked by embedding."""
         self.adjusted: tuple[Any, ...] | None = None
         """The present values of the `ADJUSTABLE` parameters."""
+        self._rule, self._k = learner.controller, learner.config.k
         self._ages = True
         self._latest: tuple[np.ndarray, int, Any, Prediction] | None = None
 
@@ -54,8 +55,8 @@ class Opened:
         self.adjusted, self._latest = asked, None
         self._ages = values["ageing"]
         self.memory.budget = Budget(values["max_rows"], values["max_rows_per_class"])
-        self.learner.controller = with_sigma(self.model.controller, values["sigma"])
-        self.learner.config = replace(self.learner.config, k=values["k"] or self.model.config.k)
+        self.learner.controller = with_sigma(self._rule, values["sigma"])
+        self.learner.config = replace(self.learner.config, k=values["k"] or self._k)
 
     @contextmanager
     def current(self, asking: bool = False) -> Iterator[StoredMemory | RemoteMemory]:
@@ -67,22 +68,17 @@ class Opened:
                 memory.follow()
             yield memory
 
-    def embed(self, examples: Examples | Embedded) -> Float[np.ndarray, "example embed"]:
+    def embed(self, examples: Examples | Embedded, shown: bool = False) -> Float[np.ndarray, "example embed"]:
+        """`shown`: with a bar."""
         if isinstance(examples, Embedded):
             if examples.fingerprint != self.store.fingerprint:
                 raise ValueError("these examples were embedded by another encoder than this memory's")
-            return examples.vectors
-        if isinstance(examples, Vectors):
-            return examples.values
-        size, networks = getattr(self.model.config.encoder, "image_size", 0), self.model.networks
-        parts = []
-        for start in range(0, len(examples), EXAMPLES_AT_ONCE):
-            x = np.asarray(examples.part(start, start + EXAMPLES_AT_ONCE).encoder_input(size))
-            parts.append(networks.array(networks.embed(x)))
-        if len(parts) == 1:
-            embedded: np.ndarray = parts[0]
-            return embedded
-        return np.concatenate([np.zeros((0, networks.width), np.float32), *parts])
+            vectors = examples.vectors
+        else:
+            vectors = examples.embed(shown)
+        if vectors.shape[1] != self.store.width:
+            raise ValueError(f"expected vectors of {self.store.width} numbers, got {vectors.shape[1]}")
+        return vectors
 
     def predict(self, embedding: Float[np.ndarray, "query embed"]) -> Prediction:
         """Among one class more than known: it stands for all that are not known yet, and takes their probability."""
@@ -103,10 +99,10 @@ class Opened:
             self._latest = embedding, memory.version, memory.state, prediction
         return prediction
 
-    def predictions(self, embeddings: Float[np.ndarray, "query embed"]) -> Iterator[Prediction]:
-        """Predictions for many, some at a time."""
+    def predictions(self, embeddings: Float[np.ndarray, "query embed"], shown: bool = False) -> Iterator[Prediction]:
+        """Predictions for many, some at a time. `shown`: with a bar."""
         at_once = max(1, min(EXAMPLES_AT_ONCE, PROBABILITIES_AT_ONCE // (len(self.memory.classes) + 1)))
-        for start in range(0, len(embeddings), at_once):
+        for start in counted(range(0, len(embeddings), at_once), "predicting", shown, at_once):
             yield self.predict(embeddings[start : start + at_once])
 
     # --- answers --------------------------------------------------------------------------------------------------

@@ -2,51 +2,71 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import math
 from typing import Any
 
 from apl.classifier.configuration import SETTING, Configuration, UnknownWidth, check_whole
 from apl.classifier.opened import Opened
-from apl.classifier.vectors import vector_learner
-from apl.config import WITHOUT_WEIGHTS
+from apl.config import WITHOUT_WEIGHTS, DecoderConfig, IdentityConfig, LearnerConfig, Metric
 from apl.controller import ConsolidatingController, SurpriseController
 from apl.encoders import FrozenEncoder
 from apl.encoders.trained import TrainedEncoder
-from apl.exported import load_for_use
 from apl.learner import Learner
 from apl.memory.remote import RemoteMemory
 from apl.memory.stored import StoredMemory
 from apl.reading.ensemble import EnsembleReading
+from apl.reading.kernel import KernelReading, VectorNetworks
 from apl.store import StoreDamaged, find_memory, is_on_server, open_store
 
+VOTERS = 16
+"""Neighbours recalled under the paper's plain rule."""
+ROWS_READ = 32
+"""Neighbours recalled for an ensemble: local regression (`apl.reading.readers`) gains up to here."""
+CONSOLIDATING_RATIO = 0.1
+"""Of σ to ln N for an ensemble, chosen on BANKING77's and ImageNet's training parts: sentences and photographs vary more within a
+class than drawings do, and more of them are worth a row."""
+NARROW = 63
+"""Vectors of up to this width are positions; longer ones, which are usually embeddings, are directions: encoders give 64
+numbers or more."""
 
-def open_classifier(
-    given: Configuration, width: int | None, encoder: FrozenEncoder | None, loaded: Learner | None = None
-) -> Opened:
-    """Find the model, open the memory, and check that the two belong together. `width`: of the first example, if there is one;
-    `loaded`: the model, if it is open already."""
-    own = isinstance(encoder, TrainedEncoder)
-    encodes = encoder is not None and not own
-    given.check(encoder, encodes)
-    if given.model is None or encodes:
+
+def open_classifier(given: Configuration, width: int | None, encoder: FrozenEncoder | None) -> Opened:
+    """Find the model, open the memory, and check that the two belong together. `width`: of the first example, if there is one."""
+    own = encoder if isinstance(encoder, TrainedEncoder) else None
+    given.check(encoder, of_vectors=own is None)
+    if own is None:
         width = given.width or width or (encoder.width if encoder is not None else None)
         if width is None and (there := find_memory(given.memory or "ram:", given.name)):
             width = there.width
         if width is None:
             raise UnknownWidth("how wide are the vectors? Give width=, or learn an example first")
         check_whole("width", width)
-        learner = vector_learner(width, given.consolidate, given.metric)
-    else:
-        learner = encoder.learner if isinstance(encoder, TrainedEncoder) else loaded or _model(given.model)
-        decoder = learner.config.decoder
-        if decoder.labels == "fixed" and decoder.kind not in WITHOUT_WEIGHTS:
-            raise ValueError("this model's decoder knows a fixed number of classes: take one with neighbourhood labels")
-        if len(learner.key_widths) > 1 or learner.config.hops > 1:
-            raise ValueError("this model recalls by several keys or in several hops, which a classifier cannot")
-        learner = learner.on_embeddings() if own else learner
-        if given.consolidate:
-            learner = consolidating(learner)
-    return _open_memory(given, learner, encoder)
+        return _open_memory(given, vector_learner(width, given.consolidate, given.metric), encoder)
+    learner = own.learner.on_embeddings()
+    decoder = learner.config.decoder
+    if decoder.labels == "fixed" and decoder.kind not in WITHOUT_WEIGHTS:
+        raise ValueError("this model's decoder knows a fixed number of classes: take one with neighbourhood labels")
+    if len(learner.key_widths) > 1 or learner.config.hops > 1:
+        raise ValueError("this model recalls by several keys or in several hops, which a classifier cannot")
+    return _open_memory(given, consolidating(learner) if given.consolidate else learner, encoder)
+
+
+def vector_learner(width: int, consolidate: bool = True, metric: str | None = None) -> Learner:
+    """A learner for vectors of this width. An ensemble compares directions, unless there are too few dimensions for them to say
+    much."""
+    networks, kernel = VectorNetworks(width), DecoderConfig(kind="kernel")
+    chosen: Metric = "cosine" if (metric or _usual_metric(width, consolidate)) == "cosine" else "euclidean"
+    if consolidate:
+        config = LearnerConfig(IdentityConfig(width), kernel, k=ROWS_READ, metric=chosen)
+        return Learner(config, ConsolidatingController(CONSOLIDATING_RATIO), networks, EnsembleReading)
+    config = LearnerConfig(IdentityConfig(width), kernel, k=VOTERS, metric=chosen)
+    # A kernel's doubts are milder than a trained decoder's: what it does not hold more likely than not is written, and
+    # among a few classes more than that.
+    return Learner(config, SurpriseController(ratio=0.3, most_nats=math.log(2)), networks, KernelReading)
+
+
+def _usual_metric(width: int, consolidate: bool) -> Metric:
+    return "cosine" if consolidate and width > NARROW else "euclidean"
 
 
 def consolidating(learner: Learner) -> Learner:
@@ -55,10 +75,6 @@ def consolidating(learner: Learner) -> Learner:
     if learner.controller != SurpriseController(learner.config.sigma_ratio):
         return learner
     return Learner(learner.config, ConsolidatingController(), learner.networks, EnsembleReading)
-
-
-def _model(model: str | Path | Learner) -> Learner:
-    return model if isinstance(model, Learner) else load_for_use(model)
 
 
 def _open_memory(given: Configuration, learner: Learner, encoder: FrozenEncoder | None) -> Opened:

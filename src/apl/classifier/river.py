@@ -13,7 +13,7 @@ import numpy as np
 from river import base
 
 from apl.classifier.online import OnlineClassifier
-from apl.classifier.vectors import NARROW
+from apl.classifier.opening import NARROW
 from apl.store import NewRow, SourceShare
 
 PASSED_ON = ("max_rows", "max_rows_per_class", "sigma", "k", "ageing", "metric", "consolidate")

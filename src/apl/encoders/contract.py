@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
-EncoderKind = Literal["picture", "photo", "text", "vector"]
+EncoderKind = Literal["drawing", "photo", "text", "vector"]
 
 
 class EncoderError(ValueError):

@@ -1,4 +1,7 @@
-"""The encoder of a colour model that `apl train … --data DIR --colour` made, used like any encoder of photographs."""
+"""The encoders of models that were trained here, used like any other; the model's own decoder reads their vectors.
+
+Those of drawings see grey, those that `apl train … --data DIR --colour` made see colours.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,21 @@ import numpy as np
 from jaxtyping import Float
 from PIL import Image
 
-from apl.checkpoint import find_model, learner_config
+from apl.encoders.contract import EncoderKind
 from apl.encoders.examples import PhotoExamples
 from apl.exported import load_for_use
 from apl.learner import Learner
+from apl.pictures import drawings
+from apl.pictures.image_file import opened
 from apl.pictures.photographs import fit_coloured, read_coloured
 
 _AT_ONCE = 64
 
 
-class TrainedEncoder(PhotoExamples):
-    """Pictures → vectors by a learner's own encoder; the learner's decoder reads them."""
+class TrainedEncoder:
+    """Pictures → vectors by a learner's own encoder."""
+
+    kind: EncoderKind
 
     def __init__(self, learner: Learner) -> None:
         self.learner = learner
@@ -28,22 +35,47 @@ class TrainedEncoder(PhotoExamples):
         self.width: int = learner.networks.width
         self.fingerprint = learner.fingerprint()
 
+    def pixels(self, examples: Sequence[Any]) -> np.ndarray:
+        """As the networks take them."""
+        raise NotImplementedError
+
+    def embed(self, examples: Sequence[Any]) -> Float[np.ndarray, "example embed"]:
+        networks, parts = self.learner.networks, [np.zeros((0, self.width), np.float32)]
+        for start in range(0, len(examples), _AT_ONCE):
+            parts.append(networks.array(networks.embed(self.pixels(examples[start : start + _AT_ONCE]))))
+        return parts[1] if len(parts) == 2 else np.concatenate(parts)
+
+
+class ColourEncoder(TrainedEncoder, PhotoExamples):
+    """Of photographs."""
+
     def read(self, example: Any) -> Image.Image:
         return read_coloured(example, self.size)
 
-    def embed(self, examples: Sequence[Image.Image]) -> Float[np.ndarray, "example embed"]:
-        networks, parts = self.learner.networks, [np.zeros((0, self.width), np.float32)]
-        for start in range(0, len(examples), _AT_ONCE):
-            pixels = fit_coloured(examples[start : start + _AT_ONCE], self.size)
-            parts.append(networks.array(networks.embed(pixels)))
-        return np.concatenate(parts)
+    def pixels(self, examples: Sequence[Image.Image]) -> np.ndarray:
+        return fit_coloured(examples, self.size)
 
 
-def trained_encoder(model: str | Path | Learner | None) -> TrainedEncoder | None:
-    """The model's encoder if it sees colours, else None: the learner itself embeds drawings."""
-    if model is None:
-        return None
-    config = model.config if isinstance(model, Learner) else learner_config(find_model(model))
-    if getattr(config.encoder, "channels", 1) == 1:
-        return None
-    return TrainedEncoder(model if isinstance(model, Learner) else load_for_use(model))
+class DrawingEncoder(TrainedEncoder):
+    """Of drawings, which are canvases once they are read (`apl.pictures.drawings`)."""
+
+    kind: EncoderKind = "drawing"
+
+    def read(self, example: Any) -> np.ndarray:
+        return drawings.read_image(opened(example))
+
+    def pixels(self, examples: Sequence[np.ndarray]) -> np.ndarray:
+        return drawings.fit(examples, self.size)
+
+    def payload(self, example: np.ndarray) -> bytes:
+        return drawings.to_png(example)
+
+    def from_payload(self, payload: bytes) -> np.ndarray:
+        return drawings.from_png(payload)
+
+
+def trained_encoder(model: str | Path | Learner) -> ColourEncoder | DrawingEncoder:
+    """The model's own encoder."""
+    learner = model if isinstance(model, Learner) else load_for_use(model)
+    colours = getattr(learner.config.encoder, "channels", 1) > 1
+    return ColourEncoder(learner) if colours else DrawingEncoder(learner)

@@ -17,7 +17,7 @@ weighed by the share of those not seen yet (`log_odds_of_share`).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -73,20 +73,19 @@ class Novelty:
     def learnt(self, readings: Readings, truth: Int[np.ndarray, "episode query"]) -> Novelty:
         """After these examples, one after the other."""
         seen, without = readings.nearness, readings.nearness_without(truth)
-        before = readings.classes.examples[np.arange(len(truth))[:, None], truth].tolist()
-        cases = [part.tolist() for part in (*seen, *without)]
-        rules = zip(*(getattr(self, name).tolist() for name in FIELDS), strict=True)
+        before = readings.classes.examples[np.arange(len(truth))[:, None], truth]
+        numbers = np.stack([before, *seen, *without], 2).tolist()
+        rules = map(np.ndarray.tolist, (self.weight, self.precision, self.total, self.square, self.cases))
         learnt = []
-        for episode, (rule, known) in enumerate(zip(rules, readings.classes.number.tolist(), strict=True)):
-            for examples, *case in zip(before[episode], *(part[episode] for part in cases), strict=True):
-                rule = _after(rule, known, examples, *case)
+        for known, cases, *rule in zip(readings.classes.number.tolist(), numbers, *rules, strict=True):
+            for case in cases:
+                rule = _after(rule, known, *case)
             learnt.append(rule)
         return Novelty(*map(np.array, zip(*learnt, strict=True)))
 
 
-FIELDS = tuple(field.name for field in fields(Novelty))
-Rule = tuple[list[float], list[list[float]], float, float, float]
-"""The numbers of one memory: few, so no arrays."""
+Rule = list[Any]
+"""Weight, precision, total, square and cases of one memory: few numbers, so no arrays."""
 
 
 def _after(
@@ -102,7 +101,7 @@ def _after(
         weight, precision = _step(
             weight, precision, _sum(cosine, share, *usual), _sum(other_cosine, other_share, *usual)
         )
-    return weight, precision, FORGETTING * total + nearest, FORGETTING * square + nearest**2, FORGETTING * cases + 1
+    return [weight, precision, FORGETTING * total + nearest, FORGETTING * square + nearest**2, FORGETTING * cases + 1]
 
 
 def _usual(total: float, square: float, cases: float) -> tuple[float, float]:
