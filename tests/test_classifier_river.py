@@ -9,7 +9,9 @@ import pytest
 pytest.importorskip("river")
 from river import checks, datasets
 
+from apl import OnlineClassifier
 from apl.classifier.river import RiverClassifier
+from apl.store import StoreError
 
 CANNOT_APPLY = {
     "check_bounded_memory_growth": "wants a stream of thousands; `max_rows` is tested by counting rows instead",
@@ -60,3 +62,30 @@ def test_labels_that_are_equal_are_one_class() -> None:
         classifier.learn_one({"x": float(label)}, label)
     assert sum(classifier.predict_proba_one({"x": 1.0}).values()) == pytest.approx(1)
     assert classifier.predict_one({"x": 1.0}) == 1
+
+
+def test_a_memory_in_a_file_goes_on_with_its_names_and_labels(tmp_path) -> None:
+    stream = list(itertools.islice(datasets.Phishing(), 60))
+    first, alone = RiverClassifier(memory=tmp_path / "m.apl"), RiverClassifier()
+    for x, y in stream[:40]:
+        first.learn_one(x, y)
+        alone.learn_one(x, y)
+    first.close()
+    again = RiverClassifier(memory=tmp_path / "m.apl")
+    for x, y in stream[40:]:
+        assert again.predict_proba_one(x) == pytest.approx(alone.predict_proba_one(x), abs=1e-6)
+        again.learn_one(x, y)
+        alone.learn_one(x, y)
+    assert type(again.predict_one(stream[0][0])) is bool
+    again.learn_one({**stream[0][0], "one more": 1.0}, "a third label")
+    again.close()
+    last = RiverClassifier(memory=tmp_path / "m.apl")
+    assert set(last.predict_proba_one(stream[0][0])) == {True, False, "a third label"}
+    assert last._inner.store.width == len(stream[0][0]) + 1
+
+
+def test_a_memory_of_another_kind_is_refused(tmp_path) -> None:
+    with OnlineClassifier.for_features(2, memory=tmp_path / "m.apl") as other:
+        other.learn_one([0, 1], "a")
+    with pytest.raises(StoreError, match="not made by RiverClassifier"):
+        RiverClassifier(memory=tmp_path / "m.apl").learn_one({"x": 1.0}, 1)

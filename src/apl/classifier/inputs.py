@@ -24,7 +24,8 @@ from apl.store.validation import LONGEST_KEY
 class Examples:
     """Checked, and not yet embedded: vectors, or examples in the form of an encoder (`apl.encoders`)."""
 
-    items: Sequence[Any] | np.ndarray
+    items: Any
+    """A sequence of the encoder's own forms, or an array of vectors."""
     encoder: FrozenEncoder | None = None
     """None: they are vectors."""
 
