@@ -106,7 +106,7 @@ def test_labels_are_text_or_integers_and_7_is_not_text(learner: Learner, picture
     classifier.partial_fit(pictures["beam"][:2], ["7", np.str_("ö")])
     assert list(classifier.classes_) == [7, "7", "ö"]
     assert sum(classifier.counts().values()) == len(classifier)
-    for wrong in (None, 1.5, True, b"7", ("a",)):
+    for wrong in (None, 1.5, b"7", ("a",)):
         with pytest.raises((TypeError, ValueError)):
             classifier.learn_one(pictures["bar"][3], wrong)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from apl import OnlineClassifier
+from apl.classifier import online
 from apl.classifier.labels import interleaved
 
 
@@ -186,3 +187,44 @@ def test_explanations_name_the_few_rows_that_carried_the_answer():
     assert 0 < len(explanation.carried) <= 8
     assert sum(row.weight for row in explanation.carried) >= 0.5
     assert "nearest row" in explanation.why and repr(explanation.predicted) in explanation.why
+
+
+def test_truth_values_are_one_and_zero_and_fit_returns_what_it_was_given():
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    y = X[:, 0] > 0
+    clf = OnlineClassifier().fit(X, y)
+    assert clf.classes_.dtype == bool and clf.classes_.tolist() == [False, True]
+    assert clf.predict(X).dtype == bool and clf.score(X, y) > 0.8
+    assert clf.partial_fit(X, y).classes_.dtype == bool
+    assert clf.learn_one(X[0], True).label == 1
+    assert clf.partial_fit(X[:1], [2]).classes_.tolist() == [0, 1, 2]
+    assert OnlineClassifier().fit(X, y.astype(int)).classes_.dtype != bool
+
+
+class Interrupted:
+    """An encoder that is interrupted at its third call."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, numbers: list[float]) -> np.ndarray:
+        self.calls += 1
+        if self.calls == 3:
+            raise KeyboardInterrupt
+        return np.array([[number, 1.0] for number in numbers])
+
+
+def test_an_interrupted_batch_keeps_what_was_committed_if_it_is_asked_to(monkeypatch, tmp_path):
+    monkeypatch.setattr(online, "KEPT_AT_ONCE", 4)
+    numbers, labels = list(range(20)), [f"c{n % 5}" for n in range(20)]
+    with OnlineClassifier(encoder=Interrupted(), memory=tmp_path / "m.apl") as clf:
+        with pytest.raises(KeyboardInterrupt):
+            clf.learn_many(numbers, labels, keep=True)
+        assert sum(row.count for row in clf.store.new_rows()) == 8
+    with OnlineClassifier(encoder=Interrupted()) as clf:
+        clf.encoder.calls = 1
+        assert len(clf.learn_many(numbers, labels)) == 20
+    whole = OnlineClassifier(encoder=lambda numbers: [[number, 1.0] for number in numbers])
+    assert [told.label for told in whole.learn_many(numbers, labels, keep=True)] == labels
+    with pytest.raises(ValueError, match="keep=True divides"):
+        whole.learn_many(numbers, labels, keep=True, settings={"a": 1})

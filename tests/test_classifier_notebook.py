@@ -1,6 +1,12 @@
 """What a notebook and the prompt show of a classifier, a receipt and an explanation."""
 
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 import numpy as np
+import pytest
 
 from apl import OnlineClassifier
 from apl.classifier.notebook import content, html_table
@@ -34,3 +40,32 @@ def test_pictures_are_shown_and_texts_escaped() -> None:
     assert content(b"<script>") == "&lt;script&gt;"
     assert content(None) == ""
     assert html_table([], caption="<i>") == "<table><caption>&lt;i&gt;</caption><tr></tr></table>"
+
+
+def test_long_calls_count_what_is_done_if_they_are_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: dict[str, list[int]] = {}
+
+    @contextmanager
+    def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+        yield counts.setdefault(f"{what} of {total}", []).append
+
+    monkeypatch.setattr("apl.progress.progress", progress)
+    X, y = np.random.default_rng(0).normal(size=(6, 3)), list("aabbcc")
+    clf = OnlineClassifier(encoder=lambda rows: np.array(rows))
+    clf.learn_many(X, y)
+    clf.predict(X)
+    assert not counts, "nobody asked, and this is no notebook"
+    clf.learn_many(X, y, progress=True)
+    clf.predict(X, progress=True)
+    assert counts["learning of 6"] == [1, 2, 3, 4, 5, 6] and counts["embedding of 6"] == [6, 6]
+    assert "predicting of 6" in counts
+
+
+def test_what_happens_is_logged_under_one_name(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    with caplog.at_level(logging.DEBUG, "apl"):
+        clf = OnlineClassifier.for_features(2, memory=tmp_path / "m.apl")
+        clf.learn_many([[0, 1], [1, 0]], ["a", "b"])
+        clf.close()
+    said = [(record.name, record.getMessage()) for record in caplog.records]
+    assert ("apl", "learnt 2 examples: 2 rows written") in said
+    assert any("m.apl" in text for name, text in said if name == "apl")

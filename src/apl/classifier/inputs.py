@@ -42,7 +42,7 @@ class Examples:
         return np.concatenate(
             [
                 self.encoder.embed(self.items[start : start + EXAMPLES_AT_ONCE])
-                for start in counted(starts, "embedding", shown, EXAMPLES_AT_ONCE)
+                for start in counted(starts, "embedding", shown, len(self))
             ]
         )
 

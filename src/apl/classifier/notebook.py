@@ -53,14 +53,14 @@ def is_shown(progress: bool | None) -> bool:
     return type(shell).__name__ == "ZMQInteractiveShell"
 
 
-def counted(items: Sequence[Item], what: str, shown: bool, at_once: int = 1) -> Iterator[Item]:
-    """The items, with a bar if it is `shown`; each stands for this number of examples."""
+def counted(items: Sequence[Item], what: str, shown: bool, total: int) -> Iterator[Item]:
+    """The items, with a bar if it is `shown`; `total`: examples in all of them."""
     if not shown:
         yield from items
         return
     from apl.progress import progress
 
-    with progress(what, at_once * len(items)) as done:
-        for number, item in enumerate(items):
+    with progress(what, total) as done:
+        for number, item in enumerate(items, 1):
             yield item
-            done(at_once * (number + 1))
+            done(total * number // len(items))

@@ -174,7 +174,7 @@ class OnlineClassifier(MemoryKeeping):
         if settings is not None or receipts is not None:
             raise ValueError("settings= and receipts= are written with a whole batch, which keep=True divides")
         learnt: dict[int, Receipt] = {}
-        for start in counted(range(0, len(order), KEPT_AT_ONCE), "learning", shown, KEPT_AT_ONCE):
+        for start in counted(range(0, len(order), KEPT_AT_ONCE), "learning", shown, len(order)):
             part = order[start : start + KEPT_AT_ONCE]
             told = [labels[i] for i in part], [sources[i] for i in part]
             learnt |= zip(part, self._learn(examples.take(part), *told, range(len(part))), strict=True)
@@ -345,7 +345,7 @@ class OnlineClassifier(MemoryKeeping):
             try:
                 learnt: dict[int, Receipt] = {}
                 numbers = range(len(labels)) if order is None else order
-                for i in counted(numbers, "learning", shown) if shown else numbers:
+                for i in counted(numbers, "learning", shown, len(labels)) if shown else numbers:
                     payload = partial(examples.payload, i) if self.keep_images else None
                     learnt[i] = opened.learn(embeddings[i], labels[i], sources[i], payload)
                 outcome = [_still_there(learnt[i], memory.staged) for i in range(len(labels))]

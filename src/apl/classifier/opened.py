@@ -102,7 +102,7 @@ class Opened:
     def predictions(self, embeddings: Float[np.ndarray, "query embed"], shown: bool = False) -> Iterator[Prediction]:
         """Predictions for many, some at a time. `shown`: with a bar."""
         at_once = max(1, min(EXAMPLES_AT_ONCE, PROBABILITIES_AT_ONCE // (len(self.memory.classes) + 1)))
-        for start in counted(range(0, len(embeddings), at_once), "predicting", shown, at_once):
+        for start in counted(range(0, len(embeddings), at_once), "predicting", shown, len(embeddings)):
             yield self.predict(embeddings[start : start + at_once])
 
     # --- answers --------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import Any
 
@@ -18,6 +19,7 @@ from apl.reading.ensemble import EnsembleReading
 from apl.reading.kernel import KernelReading, VectorNetworks
 from apl.store import StoreDamaged, find_memory, is_on_server, open_store
 
+log = logging.getLogger("apl")
 VOTERS = 16
 """Neighbours recalled under the paper's plain rule."""
 ROWS_READ = 32
@@ -105,6 +107,7 @@ def _open_memory(given: Configuration, learner: Learner, encoder: FrozenEncoder 
         except ValueError as error:
             raise StoreDamaged(f"memory {store.name!r}: {error}") from None
 
+    log.info("opened memory %r in %s", store.name, given.memory or "RAM")
     try:
         if not store.read_only:
             # A memory that others share is not touched where nothing changes: each write makes them look again.
