@@ -103,6 +103,13 @@ def test_a_field_of_another_version_is_named(saved: Path) -> None:
         Learner.load(saved)
 
 
+def test_an_option_that_is_gone_and_was_off_changes_nothing(saved: Path) -> None:
+    described, expected = read_json(saved / "model.json"), Learner.load(saved).config
+    described["config"]["decoder"]["telepathy"] = False
+    write_json(saved / "model.json", described)
+    assert Learner.load(saved).config == expected
+
+
 @pytest.mark.parametrize(
     "other,difference",
     [

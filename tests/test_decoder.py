@@ -341,24 +341,3 @@ def test_with_class_means_the_class_around_the_query_wins_over_the_nearest_row(k
         decoder.labels.class_sharpness.fill_(50.0)
         answer = ask(decoder, asked, found, 2)
     assert int(answer.log_probs.argmax()) == 0
-
-
-@pytest.mark.parametrize("kind", TRAINED)
-def test_with_counts_a_class_lies_where_most_of_its_examples_do(kind: DecoderKind) -> None:
-    torch.manual_seed(0)
-    config = DecoderConfig(kind, hidden=16, blocks=2, unroll=2, heads=4, class_means=True, counts=True)
-    decoder = build_decoder(config, 2).eval()
-    asked, found = between_two()
-
-    def with_counts(*count: float) -> Neighbourhood:
-        return replace(found, count=torch.tensor([count], dtype=torch.float32))
-
-    even, uneven = with_counts(1, 1, 1), with_counts(1, 50, 1)
-    torch.testing.assert_close(even.class_distance(asked), found.class_distance(asked))
-    off = (uneven.class_distance(asked) - (asked - found.embedding[0, 1]).norm()).abs()[0, 1:]
-    assert float(off.max()) < 0.02
-    with torch.no_grad():
-        decoder.labels.sharpness.fill_(1.0)
-        decoder.labels.class_sharpness.fill_(50.0)
-        assert int(ask(decoder, asked, even, 2).log_probs.argmax()) == 0
-        assert int(ask(decoder, asked, uneven, 2).log_probs.argmax()) == 1

@@ -174,7 +174,7 @@ def test_the_query_is_fed_as_often_as_configured() -> None:
 def test_the_defaults_are_the_paper_s() -> None:
     decoder = DecoderConfig(labels="fixed", way=20)
     assert (decoder.kind, decoder.hidden, decoder.blocks, decoder.unroll) == ("relational", 512, 8, 5)
-    added = ("rows_see_query", "compare", "class_means", "counts", "key_distances")
+    added = ("rows_see_query", "compare", "class_means", "key_distances")
     assert not any(getattr(decoder, name) for name in added)
     encoder = ConvConfig()
     assert not encoder.skip and encoder.groups == (Group(64, 3),) * 4

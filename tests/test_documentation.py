@@ -70,7 +70,7 @@ def test_python_on_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest
     for block in blocks(page, "python"):
         exec(compile(block, page.name, "exec"), given)
     for value in given.values():
-        if hasattr(value, "close"):
+        if hasattr(value, "close") and not isinstance(value, type):
             value.close()
 
 

@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,6 @@ from absent_torch import APL, WITHOUT_TORCH, without_torch
 
 from apl.checkpoint import CheckpointError, find_model
 from apl.config import ConvConfig, DecoderConfig, Group, LearnerConfig
-from apl.controller import ConsolidatingController
 from apl.exported import load_exported
 from apl.learner import Learner
 from apl.training.export import export_model
@@ -73,26 +71,6 @@ def test_an_exported_model_holds_all_it_needs_and_answers_alike(tiny: Path) -> N
     assert {p.name for p in tiny.iterdir()} == {"encoder.onnx", "decoder.onnx", "model.json", "model.safetensors"}
     x, y = stream(1, (1, 8, 8), 5, 60)
     check_the_same_on_a_stream(Learner.load(tiny), load_exported(tiny), x, y, 7)
-
-
-def test_a_decoder_that_asks_for_counts_answers_alike_on_memories_that_consolidate(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    learner = Learner(replace(TINY, decoder=replace(TINY.decoder, counts=True)))
-    with torch.no_grad():
-        for parameter in learner.decoder.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    learner.eval().save(tmp_path / "counting", {"why": "test"})
-    directory, alone = (
-        export_model(tmp_path / "counting", tmp_path / "exported"),
-        ConsolidatingController(0.9),
-    )
-    x, y = stream(3, (1, 8, 8), 4, 40)
-    trained, exported = Learner.load(directory, alone), load_exported(directory, alone)
-    check_the_same_on_a_stream(trained, exported, x, y, 5)
-    memory = exported.new_memory()
-    for image, label in zip(x, y, strict=True):
-        exported.observe(memory, image[None, None], np.array([[label]]), 5)
-    assert memory.column("count").sum() == len(x) > len(memory)
 
 
 def test_any_number_of_queries_and_neighbours_may_be_asked(tiny: Path) -> None:

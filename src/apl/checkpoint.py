@@ -97,6 +97,8 @@ def _dataclass_from_json(kind: type, value: Any) -> Any:
     if not isinstance(value, dict) or value.get("type") != kind.__name__:
         raise CheckpointError(f"expected a {kind.__name__}, found {value!r}")
     hints, fields = typing.get_type_hints(kind), dataclasses.fields(kind)
+    # An option that is gone, and was off, changes nothing.
+    value = {name: v for name, v in value.items() if v is not False or name in hints}
     unknown = set(value) - set(hints) - {"type"}
     if unknown:
         raise CheckpointError(f"{kind.__name__} has no field {min(unknown)!r}: the checkpoint is of another version")

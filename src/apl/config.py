@@ -108,8 +108,6 @@ class DecoderConfig:
     """Deviation: input |e_t - e_m| for each neighbour."""
     class_means: bool = False
     """Deviation: input the query's distance from the mean of the recalled rows of each neighbour's class."""
-    counts: bool = False
-    """Deviation: input the number of examples merged into each row."""
     key_distances: bool = False
     """Deviation: input each neighbour's distance by every key column, not only by the one that recalled it."""
     content: bool = True

@@ -124,7 +124,6 @@ class ExportedNetworks:
             "same": flat(neighbours.same),
             "log_elsewhere": flat(log_elsewhere),
             "label": flat(neighbours.columns["label"]),
-            "count": flat(neighbours.examples),
         }
         graph, asked, said = self._decoder
         return Posterior(**dict(zip(said, graph.run(None, {name: given[name] for name in asked}), strict=True)))

@@ -31,7 +31,6 @@ class TorchNetworks(nn.Module):
         super().__init__()
         self.metric: Metric = metric
         self.distance_gradient = distance_gradient
-        self.counts = decoder.counts
         self.encoder = build_encoder(encoder)
         self.decoder = build_decoder(decoder, self.encoder.width, tuple(self.key_widths.values()))
 
@@ -97,8 +96,7 @@ class TorchNetworks(nn.Module):
             # The value stays the memory's to the last bit; only the gradient is added.
             distance = live + (distance - live.detach())
         same, label = flat(neighbours.same), flat(columns["label"])
-        count = flat(neighbours.examples) if self.counts else None
-        return Neighbourhood(rows, distance, mask, same, flat(log_elsewhere), label, count)
+        return Neighbourhood(rows, distance, mask, same, flat(log_elsewhere), label)
 
     def fingerprint(self) -> str:
         """Identifies the encoder whose embeddings a memory holds: keys of different encoders cannot be compared."""
@@ -116,7 +114,7 @@ class TorchNetworks(nn.Module):
         """The same decoder behind vectors."""
         twin = TorchNetworks.__new__(TorchNetworks)
         nn.Module.__init__(twin)
-        twin.metric, twin.distance_gradient, twin.counts = self.metric, self.distance_gradient, self.counts
+        twin.metric, twin.distance_gradient = self.metric, self.distance_gradient
         twin.encoder = IdentityEncoder(replace(config, width=self.width), self.key_widths)
         twin.decoder = self.decoder
         return twin.train(self.training)

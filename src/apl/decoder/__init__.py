@@ -62,7 +62,6 @@ def row_inputs(config: DecoderConfig, key_widths: tuple[int, ...]) -> RowInputs:
         compare=config.compare,
         key_widths=key_widths if config.key_distances else (),
         class_means=config.class_means,
-        counts=config.counts,
     )
 
 

@@ -25,8 +25,6 @@ class Neighbourhood:
     """Log of the part of "none of these" that has a class to go to."""
     label: Int[Tensor, "query neighbours"] | None = None
     """Required by fixed labels."""
-    count: Float[Tensor, "query neighbours"] | None = None
-    """Number of examples merged into each row, for decoders configured to read it."""
 
     def class_distance(self, query: Float[Tensor, "query embed"]) -> Float[Tensor, "query neighbours"]:
         """The query's distance from the mean of the recalled rows that share the row's label.
@@ -35,8 +33,6 @@ class Neighbourhood:
         nearer. Rows are constant: gradient flows into the query alone.
         """
         alike = self.same.to(self.embedding.dtype)
-        if self.count is not None:
-            alike = alike * self.count[:, None]
         alike = alike / alike.sum(-1, keepdim=True).clamp(min=1)
         mean = alike @ self.embedding
         length = alike @ torch.linalg.vector_norm(self.embedding, dim=-1, keepdim=True)
@@ -57,7 +53,6 @@ class RowInputs:
     key_widths: tuple[int, ...] = ()
     """Widths of the key columns by each of which a distance is input."""
     class_means: bool = False
-    counts: bool = False
 
 
 class NeighbourInputs(nn.Module):
@@ -74,7 +69,7 @@ class NeighbourInputs(nn.Module):
         self.width = width
         self.rows = rows
         vectors = 1 + rows.query + rows.compare
-        numbers = rows.distance + len(rows.key_widths) + rows.class_means + rows.counts
+        numbers = rows.distance + len(rows.key_widths) + rows.class_means
         self.project = nn.Linear(vectors * width + label_width + numbers, hidden)
         self.none = nn.Linear(width, hidden)
         self.none_distance = nn.Parameter(torch.tensor(1.0))
@@ -103,11 +98,6 @@ class NeighbourInputs(nn.Module):
             parts += [difference.square().mean(-1, keepdim=True) for difference in apart]
         if self.rows.class_means:
             parts.append(neighbours.class_distance(query)[..., None] / math.sqrt(self.width))
-        if self.rows.counts:
-            if neighbours.count is None:
-                raise ValueError("this decoder reads counts, and the neighbourhood has none")
-            # Last, so that a decoder trained without counts can start one with them.
-            parts.append(neighbours.count.clamp(min=1).log()[..., None])
         return torch.cat([self.none(query)[:, None], self.project(torch.cat(parts, -1))], 1)
 
     def scaled_distance(self, neighbours: Neighbourhood) -> Float[Tensor, "query neighbours"]:

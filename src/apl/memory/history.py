@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from apl.store import Label
 from apl.store.rows import label_text
@@ -52,14 +52,15 @@ class History:
 
     def after(self, score: float, surprise_nats: float, label: Label) -> History:
         """The history after one more example."""
-        score, surprise_nats = min(float(score), MOST_NATS), min(float(surprise_nats), MOST_NATS)
-        missed = np.float32(score) > self._quantiles(LEVELS + self.shift)
+        last = np.array([score, surprise_nats], "<f4").clip(max=MOST_NATS)
+        # The set of a level missed the label if more scores than it holds lie below: its quantile is not needed.
+        missed = np.count_nonzero(self.score < last[0]) >= self._ranks(LEVELS + self.shift)
         # A set of everything says nothing about its level.
         enough = (len(self) + 1) * LEVELS >= 1
         return History(
-            np.append(self.score[-KEPT + 1 :], np.float32(score)),
-            np.append(self.surprise_nats[-KEPT + 1 :], np.float32(surprise_nats)),
-            np.append(self.label[-KEPT + 1 :], np.uint32(checksum(label))),
+            np.concatenate((self.score[-KEPT + 1 :], last[:1])),
+            np.concatenate((self.surprise_nats[-KEPT + 1 :], last[1:])),
+            np.concatenate((self.label[-KEPT + 1 :], np.array([checksum(label)], "<u4"))),
             self.shift + STEP * enough * (LEVELS - missed),
             self.seen + 1,
         )
@@ -71,14 +72,16 @@ class History:
 
     def _quantiles(self, missed: Float[np.ndarray, " level"]) -> Float[np.ndarray, " level"]:
         """The scores that these shares of new examples exceed."""
+        padded = np.concatenate(([-np.inf], np.sort(self.score), [np.inf]), dtype=np.float32)
+        quantiles: np.ndarray = padded[self._ranks(missed)]
+        return quantiles
+
+    def _ranks(self, missed: Float[np.ndarray, " level"]) -> Int[np.ndarray, " level"]:
+        """The places of these scores among all, from 1; 0 is below all, and one more than their number above all."""
         number = len(self.score)
-        padded = np.empty(number + 2, np.float32)
-        padded[0], padded[-1] = -np.inf, np.inf
-        padded[1:-1] = np.sort(self.score)
         # Rounding must not turn a rank of 9 into one of 10.
         rank = np.ceil((number + 1) * (1 - missed) - 1e-9)
-        quantiles: np.ndarray = padded[np.clip(rank, 0, number + 1).astype(np.int64)]
-        return quantiles
+        return np.minimum(np.maximum(rank, 0), number + 1).astype(np.int64)
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -53,9 +53,8 @@ class DecoderGraph(nn.Module):
         same: Tensor,
         log_elsewhere: Tensor,
         label: Tensor,
-        count: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        said = self.decoder(query, Neighbourhood(embedding, distance, mask, same, log_elsewhere, label, count))
+        said = self.decoder(query, Neighbourhood(embedding, distance, mask, same, log_elsewhere, label))
         return said.log_none, said.weight, said.log_probs if self.fixed else said.log_class
 
 
@@ -95,8 +94,6 @@ def export_model(name_or_dir: str | Path, directory: Path | None = None) -> Path
         "log_elsewhere": torch.zeros(queries),
         "label": torch.zeros(queries, k, dtype=torch.int64),
     }
-    if config.decoder.counts:
-        example["count"] = torch.ones(queries, k)
     said = ("log_none", "weight", "log_probs" if fixed else "log_class")
     write_graph(DecoderGraph(learner.decoder, fixed), example, said, target / DECODER, weights)
     described = read_json(target / DESCRIPTION)
