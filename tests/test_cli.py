@@ -102,7 +102,8 @@ def test_k_decoder_and_rotations_can_be_changed_for_an_evaluation(
 
 def test_results_are_readable_by_people_too(capsys: pytest.CaptureFixture[str], model: Path) -> None:
     code, out, _ = said(capsys, "evaluate", "--model", str(model), "--data", "glyphs", "--way", "5", "--episodes", "2")
-    assert code == 0 and any(line.split()[0] == "accuracy" for line in out.splitlines())
+    assert code == 0 and any(line.startswith("          accuracy  ") for line in out.splitlines())
+    assert re.search(r"^class +asked +right$", out, re.MULTILINE) and "Commonest confusions:" in out
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Encoders of other libraries by name. Every model here is real and small, and none is downloaded."""
 
 import json
+import os
 import sys
 import tomllib
 from importlib.metadata import EntryPoint
@@ -13,6 +14,7 @@ from PIL import Image
 from apl import OnlineClassifier
 from apl.cli import main
 from apl.encoders import EncoderError, FrozenEncoder, MissingExtraError, encoder_name, names, open_encoder
+from apl.encoders.library import import_library
 from apl.encoders.names import LIBRARIES, NAMED, is_encoder_name, open_named
 from apl.store import StoreError
 
@@ -206,6 +208,28 @@ def test_a_library_that_is_missing_names_its_extra(monkeypatch, library):
     monkeypatch.setitem(sys.modules, library.package, None)  # importing it fails
     with pytest.raises(MissingExtraError, match=rf"pip install 'apl-memory\[{library.extra}\]'"):
         open_encoder(f"{library.name}:anything")
+
+
+def test_a_torchvision_of_another_build_is_one_sentence_that_says_what_to_install(monkeypatch):
+    def fails(name):
+        raise RuntimeError("operator torchvision::nms does not exist")
+
+    monkeypatch.setattr("apl.encoders.library.importlib.import_module", fails)
+    with pytest.raises(EncoderError, match="cannot be imported.*torch and torchvision must be builds of one kind"):
+        import_library("timm", "timm")
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+def test_where_the_hub_cannot_be_reached_its_library_does_not_try_for_a_minute(monkeypatch, reachable):
+    def resolve(host, port):
+        if not reachable:
+            raise OSError("Name or service not known")
+
+    for name in ("HF_HUB_OFFLINE", "HF_ENDPOINT", "HTTPS_PROXY", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("socket.getaddrinfo", resolve)
+    import_library("json", "fastembed")
+    assert ("HF_HUB_OFFLINE" in os.environ) is not reachable
 
 
 def test_other_packages_add_libraries_by_an_entry_point(monkeypatch):

@@ -129,7 +129,7 @@ def test_online_batches_and_parallel_episodes_cover_every_example() -> None:
 def test_the_last_examples_alone_make_the_last_accuracy() -> None:
     correct = torch.tensor([[0.0, 0.0, 1.0, 1.0], [0.0, 1.0, 0.0, 1.0]])
     zeros = torch.zeros(2, 4, dtype=torch.int64)
-    result = OnlineResult(correct, correct, zeros, zeros, correct, way=2)
+    result = OnlineResult(correct, correct, zeros, zeros, zeros, correct, way=2)
     assert (
         result.accuracy().mean == 0.5 and result.accuracy_last(2).mean == 0.75 and result.accuracy_last(1).mean == 1.0
     )
@@ -139,3 +139,17 @@ def test_a_learner_in_training_is_measured_in_evaluation_mode() -> None:
     learner = learner_of().train()
     fixed_context(learner, *clusters(), way=5, shot=1, episodes=2, seed=0)
     assert not learner.networks.training
+
+
+def test_every_answer_is_tallied_under_the_classes_of_the_data() -> None:
+    inputs, labels = clusters()
+    pairs: list[tuple[Tensor, Tensor]] = []
+    fixed_context(
+        learner_of(), inputs, labels, way=5, shot=1, episodes=4, seed=0, queries=3, tally=lambda *p: pairs.append(p)
+    )
+    truth, answered = (torch.cat([pair[i].flatten() for pair in pairs]) for i in (0, 1))
+    assert len(truth) == 4 * 5 * 3 and torch.equal(truth, answered) and len(truth.unique()) > 5
+    pairs.clear()
+    result = online(learner_of(), inputs, labels, way=5, episodes=4, seed=0, tally=lambda *p: pairs.append(p))
+    truth, answered = (torch.cat([pair[i].flatten() for pair in pairs]) for i in (0, 1))
+    assert float((truth == answered).float().mean()) == pytest.approx(result.accuracy().mean)

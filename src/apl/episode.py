@@ -23,6 +23,11 @@ class Episodes:
     """Labels 0..way-1, assigned to classes anew in each episode."""
     way: int
 
+    def classes(self, labels: Int[Tensor, " example"]) -> Int[Tensor, "episode way"]:
+        """The class in the data that each label of an episode stands for; -1 if no example of it is shown."""
+        unknown = torch.full((len(self.label), self.way), -1)
+        return unknown.scatter_(1, self.label, labels[self.example])
+
 
 @dataclass(frozen=True)
 class FixedContexts:

@@ -67,6 +67,8 @@ class OnlineResult:
     stored: Int[Tensor, "episode time"]
     """Rows in memory after each example."""
     label: Int[Tensor, "episode time"]
+    answered: Int[Tensor, "episode time"]
+    """The predicted label."""
     written: Float[Tensor, "episode time"]
     way: int
 
@@ -82,11 +84,13 @@ class OnlineResult:
     @staticmethod
     def join(parts: list[OnlineResult]) -> OnlineResult:
         """Episodes of the same length, one batch after the other."""
-        names = ("correct", "probability", "stored", "label", "written")
+        names = ("correct", "probability", "stored", "label", "answered", "written")
         return OnlineResult(**{n: torch.cat([getattr(p, n) for p in parts]) for n in names}, way=parts[0].way)
 
 
 Progress = Callable[[int], None]
+Tally = Callable[[Tensor, Tensor], None]
+"""Takes the true and the answered classes of examples; -1 is a class that was not shown."""
 
 
 @torch.no_grad()
@@ -101,6 +105,7 @@ def fixed_context(
     seed: int,
     queries: int = 15,
     progress: Progress = lambda done: None,
+    tally: Tally = lambda truth, answered: None,
 ) -> Estimate:
     """Accuracy on up to `queries` examples of each class, with `shot` others of each class in memory."""
     learner.eval()
@@ -113,7 +118,7 @@ def fixed_context(
         parallel = min(at_once, episodes - len(accuracies))
         contexts = sampler.fixed_context(way, shot, queries, parallel)
         memory = twin.new_memory(parallel)
-        stored = contexts.stored
+        stored, classes = contexts.stored, contexts.stored.classes(labels)
         everything = torch.ones_like(stored.label, dtype=torch.bool)
         twin.write(memory, embeddings[stored.example], stored.label, everything)
         right = []
@@ -122,7 +127,9 @@ def fixed_context(
             contexts.asked.label.split(QUERIES_AT_ONCE, 1),
             strict=True,
         ):
-            right.append(twin.predict(memory, embeddings[example], way).label.cpu() == label)
+            answered = twin.predict(memory, embeddings[example], way).label.cpu()
+            right.append(answered == label)
+            tally(labels[example], classes.gather(1, answered))
         accuracies.extend(torch.cat(right, 1).float().mean(1))
         progress(len(accuracies))
     return Estimate.of(torch.stack(accuracies))
@@ -141,6 +148,7 @@ def online(
     batch: int = 1,
     parallel: int = 16,
     progress: Progress = lambda done: None,
+    tally: Tally = lambda truth, answered: None,
 ) -> OnlineResult:
     """Show every example once: predict, score, then learn. `length` None shows all examples of the classes."""
     learner.eval()
@@ -152,6 +160,7 @@ def online(
     while done < episodes:
         drawn = sampler.online(way, length, min(parallel, episodes - done))
         parts.append(watch(twin, embeddings, drawn, batch))
+        tally(labels[drawn.example], drawn.classes(labels).gather(1, parts[-1].answered))
         done += len(drawn.example)
         progress(done)
     return OnlineResult.join(parts)
@@ -161,14 +170,21 @@ def online(
 def watch(learner: Learner, inputs: Num[Tensor, "example *input"], episodes: Episodes, batch: int = 1) -> OnlineResult:
     """Run episodes from an empty memory and keep the score."""
     memory = learner.new_memory(len(episodes.example))
-    correct, probability, written = [], [], []
+    correct, probability, answered, written = [], [], [], []
     for step in run_episode(learner, memory, inputs, episodes, batch):
         correct.append(step.right.float())
+        answered.append(step.observation.prediction.label.cpu())
         probability.append((-step.observation.surprise_nats).exp().cpu())
         written.append(torch.from_numpy(step.observation.written).float())
     wrote = torch.cat(written, 1)
     return OnlineResult(
-        torch.cat(correct, 1), torch.cat(probability, 1), wrote.cumsum(1).long(), episodes.label, wrote, episodes.way
+        correct=torch.cat(correct, 1),
+        probability=torch.cat(probability, 1),
+        stored=wrote.cumsum(1).long(),
+        label=episodes.label,
+        answered=torch.cat(answered, 1),
+        written=wrote,
+        way=episodes.way,
     )
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json as json_format
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from apl.cli.options import JsonOption, TrainedModel, arg
+from apl.cli.terminal import print_json
 from apl.config import DeviceName
 from apl.data.omniglot import Split
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Command:
-    """Measure a model on classes it has never seen."""
+    """Measure a model on classes it has never seen: the accuracy, a table per class and the commonest confusions."""
 
     model: TrainedModel = "omniglot"
     protocol: Literal["fixed", "online"] = "fixed"
@@ -58,7 +58,10 @@ class Command:
     json: JsonOption = False
 
     def run(self) -> None:
+        import torch
+
         from apl.checkpoint import without_nan
+        from apl.cli.score import Score
         from apl.device import find_device
         from apl.evaluate import variant
         from apl.progress import progress
@@ -82,14 +85,22 @@ class Command:
             "labels": learner.config.decoder.labels,
         }
         measure = self._fixed if self.protocol == "fixed" else self._online
+        score = Score()
+
+        def tally(truth: Tensor, answered: Tensor) -> None:
+            pairs, counts = torch.stack([truth.flatten(), answered.flatten()], 1).unique(dim=0, return_counts=True)
+            for (true, answer), count in zip(pairs.tolist(), counts.tolist(), strict=True):
+                score.add(data.class_names[true], data.class_names[answer] if answer >= 0 else None, count)
+
         with progress("episodes", self.episodes) as done:
-            common = {"way": way, "episodes": self.episodes, "seed": self.seed, "progress": done}
+            common = {"way": way, "episodes": self.episodes, "seed": self.seed, "progress": done, "tally": tally}
             result = without_nan({**described, **measure(learner, data.images, data.labels, common)})
         if self.json:
-            print(json_format.dumps(result))
+            print_json({**result, **{name: score.to_dict()[name] for name in ("classes", "confusions")}})
             return
         for name, value in result.items():
             print(f"{name:>18}  {value:.4f}" if isinstance(value, float) else f"{name:>18}  {value}")
+        print(f"\n{score}")
 
     def _check(self) -> None:
         fixed = self.protocol == "fixed"

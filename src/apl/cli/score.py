@@ -22,8 +22,8 @@ class Score:
     """Examples under labels that the memory does not know."""
     unreadable: int = 0
 
-    def add(self, expected: Label, answer: Label | None) -> None:
-        self.answers[expected, answer] += 1
+    def add(self, expected: Label, answer: Label | None, count: int = 1) -> None:
+        self.answers[expected, answer] += count
 
     @property
     def asked(self) -> int:

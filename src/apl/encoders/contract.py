@@ -23,6 +23,14 @@ class MissingExtraError(ImportError):
     """A package that an encoder needs is not installed; the message names the command that installs it."""
 
 
+def missing_extra(package: str, extra: str) -> MissingExtraError:
+    return MissingExtraError(f"the package {package} is not installed: {install_command(extra)}")
+
+
+def install_command(extra: str) -> str:
+    return f"pip install 'apl-memory[{extra}]'"
+
+
 @runtime_checkable
 class FrozenEncoder(Protocol):
     """Examples → vectors. The same example always gives the same vector, up to rounding."""

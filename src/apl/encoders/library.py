@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -11,25 +13,36 @@ import numpy as np
 from jaxtyping import Float
 from PIL import Image
 
-from apl.encoders.contract import EncoderError, MissingExtraError, checked_vectors
+from apl.encoders.contract import EncoderError, checked_vectors, missing_extra
 
 Loaded = TypeVar("Loaded")
 _AT_ONCE = 16
+_HUB = "huggingface.co"
 _UNREACHABLE = ("hub", "download", "connect", "any source")
 
 
 def import_library(module: str, extra: str) -> Any:
     """The module, or one sentence that says how to install it."""
+    _stay_offline_without_hub()
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        missing = error.name or module
-        raise MissingExtraError(f"the package {missing} is not installed: pip install 'apl-memory[{extra}]'") from None
+        raise missing_extra(error.name or module, extra) from None
     except Exception as error:
         told = f"the package {module} is installed and cannot be imported: {_one_line(error)}"
         if "torchvision" in told:
             told += " (torch and torchvision must be builds of one kind: install both from the same index)"
         raise EncoderError(told) from error
+
+
+def _stay_offline_without_hub() -> None:
+    """Where the hub's name cannot be resolved, its library looks at this machine alone; otherwise it retries for a minute."""
+    if os.environ.keys() & {"HF_HUB_OFFLINE", "HF_ENDPOINT", "HTTPS_PROXY", "https_proxy"}:
+        return
+    try:
+        socket.getaddrinfo(_HUB, 443)
+    except OSError:
+        os.environ["HF_HUB_OFFLINE"] = "1"
 
 
 def load_model(library: str, name: str, load: Callable[[], Loaded]) -> Loaded:
@@ -42,7 +55,7 @@ def load_model(library: str, name: str, load: Callable[[], Loaded]) -> Loaded:
         told = f"{library} cannot load {name!r}: {_one_line(error)}"
         if any(word in told.lower() for word in _UNREACHABLE):
             told += (
-                " (weights are downloaded at first use; a model that is on this machine opens with HF_HUB_OFFLINE=1)"
+                f" (weights come from {_HUB} at first use; a model that is on this machine opens with HF_HUB_OFFLINE=1)"
             )
         raise EncoderError(told) from error
 

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from apl.encoders.contract import EncoderError, EncoderKind
+from apl.encoders.contract import EncoderError, EncoderKind, install_command
 
 GROUP = "apl.encoders"
 
@@ -39,7 +39,7 @@ class Offer:
 
     @property
     def install(self) -> str:
-        return f"pip install 'apl-memory[{self.extra}]'"
+        return install_command(self.extra)
 
     def open(self, model: str | None = None) -> Any:
         module, _, name = self.target.partition(":")

