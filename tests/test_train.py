@@ -164,7 +164,8 @@ from pathlib import Path
 import torch
 import apl.training.pretrain, apl.training.run, apl.training.episodic
 from apl.checkpoint import from_json, read_json
-from apl.training.run import RunOptions, process_group
+from apl.training.processes import process_group
+from apl.training.run import RunOptions
 
 torch.set_num_threads(1)
 apl.training.run.LOG_EVERY_SECONDS = apl.training.run.SAVE_EVERY_SECONDS = 0

@@ -91,7 +91,7 @@ class WholeStep:
         loss = step.observation.surprise_nats.mean()
         self.run.descend(loss, learning_rate(self.config, self.run.state["step"]), self.config.clip)
         right = step.right
-        self.run.everywhere(bool(right.all()))
+        self.run.processes.all(bool(right.all()))
         stored = float(self.memory.counts.sum()) / self.config.parallel / self.config.ways[0]
         accuracy = float(right.float().mean())
         self.run.record(right.numel(), accuracy=accuracy, surprise_nats=loss, stored_per_class=stored)

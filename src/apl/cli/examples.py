@@ -6,7 +6,7 @@ import hashlib
 import sys
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +31,19 @@ class FoundExample:
     """A picture's folder, as it was named, and its path inside; or a table's name."""
     label: str | None
     content: Path | str
+    source: str = ""
+    """Its place and a mark of its content, under which a memory keeps it; set by `with_source`."""
 
     def open(self) -> Any:
         return open_picture(self.content) if isinstance(self.content, Path) else self.content
 
-    def source(self) -> str:
-        """Its place and a mark of its content. It stays the same wherever the folder or the table is moved to."""
+    def with_source(self) -> FoundExample:
+        """The source stays the same wherever the folder or the table is moved to. Raises `ValueError` if it cannot be read."""
         try:
             content = self.content.read_bytes() if isinstance(self.content, Path) else self.content.encode()
         except OSError as error:
             raise ValueError((error.strerror or "cannot be read").lower()) from None
-        return f"{self.place}#{hashlib.sha256(content).hexdigest()[:12]}"
+        return replace(self, source=f"{self.place}#{hashlib.sha256(content).hexdigest()[:12]}")
 
 
 def labelled_examples(place: Path) -> list[FoundExample]:

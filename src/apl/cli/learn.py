@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from apl.classifier.online import OnlineClassifier
     from apl.cli.batches import Batch
     from apl.cli.examples import FoundExample
-    from apl.cli.sources import Learnt, SourcedExample
+    from apl.cli.sources import Learnt
 
 LABELS_NAMED = 10
 
@@ -101,10 +101,10 @@ class Command(WithClassifier):
         from apl.cli.sources import Learnt
 
         counts, learnt = Counts(), Learnt(classifier.store, found[0])
-        present = once_each(sourced(found, counts))
+        present = once_each(readable(found, counts))
         self._forget_gone(classifier, learnt.gone(present), counts)
         # The order of all, also of those that are known: a run that was interrupted goes on as if it had not been.
-        order = interleaved([one.example.label for one in present])
+        order = interleaved([one.label for one in present])
         fresh = [present[i] for i in order if self.again or not learnt.holds(present[i])]
         counts.already_known = len(present) - len(fresh)
         before, interrupted = len(classifier), False
@@ -127,22 +127,21 @@ class Command(WithClassifier):
                 classifier.forget(source=source)
             counts.forgotten += len(gone)
 
-    def _learn(self, classifier: OnlineClassifier, learnt: Learnt, fresh: list[SourcedExample], counts: Counts) -> None:
+    def _learn(self, classifier: OnlineClassifier, learnt: Learnt, fresh: list[FoundExample], counts: Counts) -> None:
         """Batch by batch, each in one transaction: what an interrupted run has learnt so far stays learnt."""
         from apl.cli.batches import photograph_remark
         from apl.progress import progress
 
-        sourced_as = {one.example.where: one for one in fresh}
         photographs = 0
         with progress("examples", len(fresh)) as done:
-            for batch in self._batches(classifier, [one.example for one in fresh]):
+            for batch in self._batches(classifier, fresh):
                 for failure in batch.failures:
                     counts.fail(failure)
                 if batch.embedded is not None:
-                    these = [sourced_as[example.where] for example in batch.examples]
+                    these = batch.examples
                     # If it is interrupted between these two, the next run learns what is missing.
                     counts.replaced += sum(len(classifier.forget(source=s)) for o in these for s in learnt.earlier(o))
-                    labels, sources = [one.example.label for one in these], [one.source for one in these]
+                    labels, sources = [one.label for one in these], [one.source for one in these]
                     receipts = classifier.learn_many(batch.embedded, labels, sources=sources)
                     counts.learnt += len(receipts)
                     counts.written += sum(receipt.written for receipt in receipts)
@@ -190,24 +189,22 @@ class Command(WithClassifier):
         print(one_line(f"Next: apl predict {asked} --memory {shlex.quote(self.memory)}{name}"))
 
 
-def sourced(found: list[FoundExample], counts: Counts) -> list[SourcedExample]:
+def readable(found: list[FoundExample], counts: Counts) -> list[FoundExample]:
     """The examples that can be read, with their sources."""
-    from apl.cli.sources import SourcedExample
-
-    readable = []
+    read = []
     for example in found:
         try:
-            readable.append(SourcedExample(example, example.source()))
+            read.append(example.with_source())
         except ValueError as error:
             counts.fail(f"{example.where}: {error}")
-    return readable
+    return read
 
 
-def once_each(examples: list[SourcedExample]) -> list[SourcedExample]:
+def once_each(examples: list[FoundExample]) -> list[FoundExample]:
     """A table may hold a text twice: the first line counts, and one that contradicts it is reported."""
-    first: dict[str, SourcedExample] = {}
-    for one in examples:
-        before, now = first.setdefault(one.source, one).example, one.example
+    first: dict[str, FoundExample] = {}
+    for now in examples:
+        before = first.setdefault(now.source, now)
         if before.label != now.label:
             line = before.where.rpartition(", ")[2]
             print(one_line(f"{now.where}: left out, {line} says {before.label!r} of the same text"), file=sys.stderr)

@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from apl.cli.examples import FoundExample
 from apl.store import Label, Store
-
-
-@dataclass(frozen=True)
-class SourcedExample:
-    """An example and the source under which a memory keeps it."""
-
-    example: FoundExample
-    source: str
 
 
 class Learnt:
@@ -32,15 +23,15 @@ class Learnt:
             if source.startswith(root):
                 self._known.setdefault(self._identity(source), {})[source] = label
 
-    def holds(self, one: SourcedExample) -> bool:
+    def holds(self, one: FoundExample) -> bool:
         """True if this very example was learnt under its label."""
-        return self._known.get(self._identity(one.source)) == {one.source: one.example.label}
+        return self._known.get(self._identity(one.source)) == {one.source: one.label}
 
-    def earlier(self, one: SourcedExample) -> list[str]:
+    def earlier(self, one: FoundExample) -> list[str]:
         """Sources that learning this example replaces."""
         return list(self._known.get(self._identity(one.source), ()))
 
-    def gone(self, present: Iterable[SourcedExample]) -> list[str]:
+    def gone(self, present: Iterable[FoundExample]) -> list[str]:
         """Sources of examples that are not in the folder or table any more."""
         here = {self._identity(one.source) for one in present}
         return sorted(source for name, sources in self._known.items() if name not in here for source in sources)

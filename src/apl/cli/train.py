@@ -72,7 +72,8 @@ class Command:
         from apl.checkpoint import read_json
         from apl.device import find_device
         from apl.training.presets import preset
-        from apl.training.run import RunOptions, process_group
+        from apl.training.processes import process_group
+        from apl.training.run import RunOptions
 
         if self.steps is not None and self.steps < 1:
             raise ValueError(f"steps must be at least 1, got {self.steps}")

@@ -139,7 +139,7 @@ def train(config: TrainConfig, options: RunOptions, start: Callable[[Learner], N
     validated = time.monotonic()
     for _ in run.rounds(config.steps):
         # Processes take as many steps per episode as one another, or they would wait for each other for ever.
-        way = run.as_first(config.ways[int(torch.randint(len(config.ways), (1,), generator=run.generator))])
+        way = run.processes.first(config.ways[int(torch.randint(len(config.ways), (1,), generator=run.generator))])
         length = way * config.longest_episode
         if config.shrinking and len(config.ways) == 1:
             length = min(length, run.state["episode_cap"])
@@ -152,7 +152,7 @@ def train(config: TrainConfig, options: RunOptions, start: Callable[[Learner], N
             if average:
                 average.update(networks)
             right = step.right
-            if run.everywhere(bool(right.all())):
+            if run.processes.all(bool(right.all())):
                 mastered_after = mastered_after or step.seen + config.batch
             run.record(
                 right.numel(),

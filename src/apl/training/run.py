@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import signal
 import time
 from collections.abc import Iterator, Mapping
@@ -19,7 +18,6 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
-import torch.distributed as dist
 from rich.progress import MofNCompleteColumn, Progress, TextColumn
 from torch import Tensor, nn
 
@@ -27,6 +25,7 @@ from apl.checkpoint import CheckpointError, current_commit, read_json, to_json, 
 from apl.data.source import DataSource
 from apl.device import CPU
 from apl.progress import progress_bar
+from apl.training.processes import Processes, laid_out
 from apl.training.weight_average import WeightAverage
 from apl.weights_file import below, read_tensors, write_tensors
 
@@ -82,8 +81,8 @@ class Run:
         self.module = module
         self.average = average
         self.optimiser = optimiser
-        self.rank = dist.get_rank() if dist.is_initialized() else 0
-        self.world = dist.get_world_size() if dist.is_initialized() else 1
+        self.processes = Processes(options.device)
+        self.rank, self.world = self.processes.rank, self.processes.world
         self.generator = torch.Generator().manual_seed(seed * 1000 + self.rank)
         self.state: dict[str, Any] = {"step": 0, "seconds": 0.0}
         self.stopped_early = False
@@ -120,11 +119,11 @@ class Run:
                 out_of_time = self.options.minutes is not None and (
                     time.monotonic() - self._started > 60 * self.options.minutes
                 )
-                stop = self._agree(self._interrupted or out_of_time)
+                stop = self.processes.any(self._interrupted or out_of_time)
                 if stop and self.state["step"] < total:
                     self.stopped_early = True
                     break
-                if self._agree(time.monotonic() - last_save > SAVE_EVERY_SECONDS):
+                if self.processes.any(time.monotonic() - last_save > SAVE_EVERY_SECONDS):
                     self.save()
                     last_save = time.monotonic()
             self.save()
@@ -140,7 +139,7 @@ class Run:
         self.optimiser.zero_grad()
         if loss.requires_grad:  # the kernel decoder has nothing to learn from an empty memory
             loss.backward()
-        self.average_gradients()
+        self.processes.average_gradients(self.module.parameters())
         if clip is not None:
             torch.nn.utils.clip_grad_norm_(self.module.parameters(), clip)
         for group in self.optimiser.param_groups:
@@ -189,35 +188,10 @@ class Run:
                 if isinstance(value, int | float):
                     self._writer.add_scalar(name, value, self.state["step"])
 
-    def average_gradients(self) -> None:
-        """Data-parallel training: the mean of all processes' gradients, in one message."""
-        if self.world == 1:
-            return
-        # A parameter without part in this batch's loss may have one in another process: the message holds all.
-        parameters = [p for p in self.module.parameters() if p.requires_grad]
-        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-        flat = torch.cat([gradient.flatten() for gradient in gradients])
-        dist.all_reduce(flat)
-        flat /= self.world
-        for parameter, mean in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
-            parameter.grad = self._laid_out(mean.view_as(parameter), parameter)
-
-    def everywhere(self, fact: bool) -> bool:
-        """Whether something holds in every process, so that all take the same turn."""
-        return not self._agree(not fact)
-
-    def as_first(self, number: int) -> int:
-        """The number of the first process, so that what one draws for all is the same for all."""
-        if self.world == 1:
-            return number
-        decision = torch.tensor(number, device=self.options.device)
-        dist.broadcast(decision, 0)
-        return int(decision)
-
     def save(self) -> None:
         """Weights, optimiser, random state and loop state, atomically."""
         self.state["seconds"] = self.seconds
-        generators = self._all_generator_states()
+        generators = self.processes.gather(self.generator.get_state())
         if self.rank:
             return
         tensors = {f"module.{n}": t for n, t in self.module.state_dict().items()}
@@ -256,34 +230,12 @@ class Run:
         slots: dict[int, dict[str, Tensor]] = {}
         for name, value in below("optimiser.", tensors).items():
             number, slot = name.split(".", 1)
-            slots.setdefault(int(number), {})[slot] = self._laid_out(value, parameters[int(number)])
+            slots.setdefault(int(number), {})[slot] = laid_out(value, parameters[int(number)])
         state = self.optimiser.state_dict()
         self.optimiser.load_state_dict({"state": slots, "param_groups": state["param_groups"]})
         self.generator.set_state(tensors[f"generator.{self.rank}"])
         self.state = saved["state"]
         self._seconds_before = self.state["seconds"]
-
-    @staticmethod
-    def _laid_out(value: Tensor, parameter: Tensor) -> Tensor:
-        """The fused optimisers walk through memory: moments must lie there as their (channels-last) weights do."""
-        return torch.empty_like(parameter).copy_(value) if value.shape == parameter.shape else value
-
-    def _all_generator_states(self) -> list[Tensor]:
-        mine = self.generator.get_state()
-        if self.world == 1:
-            return [mine]
-        mine = mine.to(self.options.device)
-        states = [torch.empty_like(mine) for _ in range(self.world)]
-        dist.all_gather(states, mine)
-        return [state.cpu() for state in states]
-
-    def _agree(self, wish: bool) -> bool:
-        """What rank 0 decides, all ranks do: clocks and signals differ between processes."""
-        if self.world == 1:
-            return wish
-        decision = torch.tensor(int(wish), device=self.options.device)
-        dist.all_reduce(decision, op=dist.ReduceOp.MAX)
-        return bool(decision)
 
     @contextmanager
     def _progress_bar(self, total: int) -> Iterator[tuple[Progress, Any]]:
@@ -334,23 +286,6 @@ class Window:
     def figures(self, processes: int) -> dict[str, float]:
         means = {name: float(value) / self._images for name, value in self._sums.items()}
         return {**means, "images_per_second": self._images * processes / self.seconds}
-
-
-@contextmanager
-def process_group(device: torch.device = CPU) -> Iterator[None]:
-    """Join the other processes when started by `torchrun`; otherwise do nothing."""
-    if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        yield
-        return
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    try:
-        yield
-        # A process that exits while rank 0 still saves may count as failed, and torchrun would then end rank 0.
-        dist.barrier()
-    finally:
-        dist.destroy_process_group()
 
 
 def _tensorboard_writer(directory: Path) -> Any:
