@@ -103,13 +103,16 @@ def _numbers(x: Any) -> np.ndarray:
     elif not isinstance(x, np.ndarray):
         x = as_array(x) if is_tensor(x) else x
         refuse_sparse(x)
-    if np.iscomplexobj(x):
+    if isinstance(x, np.ndarray) and x.dtype == np.float32:
+        values = x.copy()
+    elif np.iscomplexobj(x):
         raise ValueError("a vector consists of real numbers, got complex ones")
-    try:
-        with np.errstate(over="ignore"):
-            values = np.array(x, dtype=np.float32)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"a vector consists of numbers: {error}") from None
+    else:
+        try:
+            with np.errstate(over="ignore"):
+                values = np.array(x, dtype=np.float32)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"a vector consists of numbers: {error}") from None
     if values.size == 0:
         raise ValueError(f"there is nothing in an array of shape {list(values.shape)}")
     largest = float(np.abs(values).max())

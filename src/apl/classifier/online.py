@@ -313,7 +313,8 @@ class OnlineClassifier(MemoryKeeping):
         """What is open, locked, and the embeddings of these examples."""
         opened = self._open(examples)
         embeddings = opened.embed(examples, shown)
-        with opened.current(asking):
+        with opened.lock:
+            opened.follow(asking)
             yield opened, embeddings
 
     @contextmanager

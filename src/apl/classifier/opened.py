@@ -62,11 +62,15 @@ class Opened:
     def current(self, asking: bool = False) -> Iterator[StoredMemory | RemoteMemory]:
         """The memory as it is now, locked. A question may skip the staleness check if the store returns its generation."""
         with self.lock:
-            memory = self.memory
-            returned = asking and self.store.returns_generation and not memory.local
-            if memory.generation == LOST or (not returned and memory.is_stale()):
-                memory.follow()
-            yield memory
+            self.follow(asking)
+            yield self.memory
+
+    def follow(self, asking: bool) -> None:
+        """Bring the memory up to date. Under `lock`."""
+        memory = self.memory
+        returned = asking and self.store.returns_generation and not memory.local
+        if memory.generation == LOST or (not returned and memory.is_stale()):
+            memory.follow()
 
     def embed(self, examples: Examples | Embedded, shown: bool = False) -> Float[np.ndarray, "example embed"]:
         """`shown`: with a bar."""

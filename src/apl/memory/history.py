@@ -52,7 +52,7 @@ class History:
 
     def after(self, score: float, surprise_nats: float, label: Label) -> History:
         """The history after one more example."""
-        last = np.array([score, surprise_nats], "<f4").clip(max=MOST_NATS)
+        last = np.array([min(score, MOST_NATS), min(surprise_nats, MOST_NATS)], "<f4")
         # The set of a level missed the label if more scores than it holds lie below: its quantile is not needed.
         missed = np.count_nonzero(self.score < last[0]) >= self._ranks(LEVELS + self.shift)
         # A set of everything says nothing about its level.

@@ -6,6 +6,7 @@ put into the list of all classes. Shares may be numpy's or torch's arrays.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,6 +20,9 @@ from apl.reading.protocol import Networks, Prediction, Reading
 OVERLOOKED = 0.02
 """The part of "none of these" that goes to classes that have rows, none of which was recalled: a class with rows would
 hardly have been overlooked."""
+LOG_MASS = np.array([IMPOSSIBLE, math.log(OVERLOOKED), math.log(1 - OVERLOOKED), 0.0], np.float32)
+"""Log of the part of "none of these" that has a class to go to: if there is no class without recalled rows, if there are overlooked
+ones, if there are such without any row, and if there are both."""
 
 
 @dataclass(frozen=True)
@@ -53,15 +57,12 @@ class UnrecalledMass:
     def of(neighbours: Neighbours, stored: Int[np.ndarray, " episode"], way: int) -> UnrecalledMass:
         """`stored`: the number of classes, out of `way`, that have rows."""
         new, overlooked = (way - stored)[:, None], stored[:, None] - neighbours.is_first.sum(-1)
-        mass = (1 - OVERLOOKED) * (new > 0) + OVERLOOKED * (overlooked > 0)
-        shared = np.maximum(mass, 1e-9)
-
-        def each(share: float, classes: np.ndarray) -> np.ndarray:
-            log: np.ndarray = np.log(share / (shared * np.maximum(classes, 1))).astype(np.float32)
-            return log
-
-        log_mass = np.where(mass > 0, np.log(shared), IMPOSSIBLE).astype(np.float32)
-        return UnrecalledMass(log_mass, each(1 - OVERLOOKED, new), each(OVERLOOKED, overlooked))
+        log_mass = LOG_MASS.take(2 * (new > 0) + (overlooked > 0))
+        shared = np.maximum(log_mass, np.float32(math.log(1e-9)))
+        log_new = LOG_MASS[2] - shared - np.log(np.maximum(new, 1), dtype=np.float32)
+        return UnrecalledMass(
+            log_mass, log_new, LOG_MASS[1] - shared - np.log(np.maximum(overlooked, 1), dtype=np.float32)
+        )
 
 
 def place(log_class: Array, log_none: Array, part: Array, neighbours: Neighbours) -> Array:
