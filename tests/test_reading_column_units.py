@@ -155,7 +155,6 @@ def test_embeddings_have_no_units():
     clf.learn_many(x[:40], [n % 8 for n in range(40)])
     memory = clf._open().memory
     assert memory.scale is None and memory.state.units is None
-    assert "units" not in clf.store.setting("readers")
 
 
 def test_a_table_sorted_by_class_does_not_keep_all_of_the_first():

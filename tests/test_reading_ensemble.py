@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +15,7 @@ from apl.learner import Learner, Observation
 from apl.memory import COUNT, Column, RamMemory
 from apl.reading.ensemble import EnsembleReading
 from apl.reading.ensemble_state import EnsembleState
+from apl.reading.false_alarms import MOST_KEPT
 from apl.reading.kernel import VectorNetworks
 from apl.reading.readers import DECODER, READERS
 
@@ -169,18 +173,34 @@ def test_a_state_that_was_kept_comes_back_as_it_was(metric):
     assert fresh.pool.lessons[0] == 0  # other readers: from the prior
 
 
+def changed(kept: dict, part: str, dtype: str, change: Callable[[np.ndarray], np.ndarray]) -> dict:
+    """The same with other numbers in one of its texts."""
+    numbers = np.frombuffer(base64.b64decode(kept[part]), dtype).copy()
+    return {**kept, part: base64.b64encode(change(numbers).astype(dtype).tobytes()).decode()}
+
+
+def put(place: int, value: float) -> Callable[[np.ndarray], np.ndarray]:
+    def change(numbers: np.ndarray) -> np.ndarray:
+        numbers[place] = value
+        return numbers
+
+    return change
+
+
 DAMAGES = {
     "no table": lambda kept: 3,
-    "a part is missing": lambda kept: {"pool": kept["pool"]},
-    "a part is a number": lambda kept: {**kept, "novelty": 5},
-    "a weight too few": lambda kept: {**kept, "pool": {**kept["pool"], "weight": kept["pool"]["weight"][:-1]}},
-    "null": lambda kept: {**kept, "pool": {**kept["pool"], "weight": None}},
-    "text": lambda kept: {**kept, "pool": {**kept["pool"], "weight": ["a"] * 4}},
-    "infinite": lambda kept: {**kept, "pool": {**kept["pool"], "variance": float("inf")}},
-    "too large": lambda kept: {**kept, "pool": {**kept["pool"], "weight": [1e308] * 4}},
-    "negative": lambda kept: {**kept, "novelty": {**kept["novelty"], "cases": -1.0}},
-    "no precision": lambda kept: {**kept, "pool": {**kept["pool"], "precision": np.zeros((4, 4)).tolist()}},
-    "units of other columns": lambda kept: {**kept, "units": {**kept["units"], "scale": [1.0]}},
+    "a part is missing": lambda kept: {name: value for name, value in kept.items() if name != "numbers"},
+    "a part is a number": lambda kept: {**kept, "numbers": 5},
+    "no text of numbers": lambda kept: {**kept, "known": "?"},
+    "a number too few": lambda kept: changed(kept, "numbers", "<f8", lambda numbers: numbers[:-1]),
+    "infinite": lambda kept: changed(kept, "numbers", "<f8", put(0, np.inf)),
+    "too large": lambda kept: changed(kept, "numbers", "<f8", put(0, 1e308)),
+    "a weight too large": lambda kept: changed(kept, "numbers", "<f8", put(0, 1e13)),
+    "negative": lambda kept: changed(kept, "numbers", "<f8", put(-1, -1.0)),
+    "no precision": lambda kept: changed(kept, "numbers", "<f8", lambda numbers: 0 * numbers),
+    "half an example": lambda kept: changed(kept, "known", "<f4", lambda numbers: numbers[:-1]),
+    "too many examples": lambda kept: changed(kept, "known", "<f4", lambda numbers: np.zeros(2 * MOST_KEPT + 2)),
+    "neither true nor false": lambda kept: {**kept, "batch": 1},
 }
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from apl.memory import COUNT, LABEL, Neighbours
-from apl.reading.false_alarms import MOST_KEPT, from_text, line, to_text, without_itself
+from apl.reading.false_alarms import line, without_itself
 
 
 def test_the_line_is_exceeded_by_the_asked_share():
@@ -14,12 +14,6 @@ def test_the_line_is_exceeded_by_the_asked_share():
     for share in (0.05, 0.1, 0.5):
         assert (log_odds > line(log_odds, share)).mean() == pytest.approx(share, abs=0.006)
     assert line(np.zeros(0), 0.05) == np.inf
-
-
-def test_what_is_kept_comes_back():
-    kept = np.random.default_rng(0).random((5, 2))
-    assert from_text(to_text(kept)) == pytest.approx(kept, abs=1e-6)
-    assert from_text(None).shape == (0, 2)
 
 
 def test_an_example_is_taken_out_of_the_mean_of_its_row():
@@ -35,11 +29,3 @@ def test_an_example_is_taken_out_of_the_mean_of_its_row():
     assert left.examples[0, 0].tolist() == [1, 1] and left.mask.all()
     alone = without_itself(found, examples[None, :1], np.array([9]))
     assert alone.mask[0, 0].tolist() == [True, False]
-
-
-@pytest.mark.parametrize(
-    "damage", [5, "x", "AAAA", [[0.5, 0.5]], to_text(np.array([[0.5, np.inf]])), to_text(np.zeros((MOST_KEPT + 1, 2)))]
-)
-def test_damaged_numbers_are_one_clear_error(damage):
-    with pytest.raises(ValueError, match="damaged"):
-        from_text(damage)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeVar
+import base64
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from apl.reading.column_units import ColumnUnits
 from apl.reading.drift import Drift
-from apl.reading.false_alarms import from_text, to_text
+from apl.reading.false_alarms import MOST_KEPT
 from apl.reading.novelty import Novelty
 from apl.reading.pool import Pool
 
-Numbers = TypeVar("Numbers", Pool, Novelty, ColumnUnits)
-LARGEST = 1e12
-"""Of a number that is read back. Whatever is learnt stays far below."""
+LARGEST, SMALLER = 1e150, 1e12
+"""Of a number that is read back, and of those that are `SMALL`. Whatever is learnt stays far below."""
+SIGNED, SMALL = ("weight", "precision", "total"), ("weight", "lessons", "cases")
+DAMAGED = "what the readers have learnt about the memory is damaged: "
 
 
 @dataclass(frozen=True)
@@ -38,56 +40,57 @@ class EnsembleState:
         return EnsembleState(Pool.new(readers, episodes), Novelty.new(episodes), units)
 
     def to_dict(self) -> dict[str, Any]:
-        """Of a single memory."""
-        kept: dict[str, Any] = {"pool": _kept(self.pool), "novelty": _kept(self.novelty)}
-        kept |= {"drift": dict(vars(self.drift)), "known": to_text(self.known), "batch": self.batch}
-        return kept if self.units is None else {**kept, "units": _kept(self.units)}
+        """Of a single memory. Numbers are text, because it is written with every example."""
+        numbers = np.concatenate([values.ravel() for _, values in self._numbers()])
+        kept = {"readers": list(self.pool.readers), "numbers": _text(numbers, "<f8"), "known": _text(self.known, "<f4")}
+        return {**kept, "drift": dict(vars(self.drift)), "batch": self.batch}
 
     @staticmethod
     def from_dict(readers: tuple[str, ...], columns: int | None, kept: Any) -> EnsembleState:
         """As it was kept. What other readers have learnt is of no use to these: then as before any example."""
         state = EnsembleState.new(readers, columns)
-        if not isinstance(kept, dict) or not isinstance(kept.get("pool"), dict):
-            raise ValueError("what the readers have learnt about the memory is damaged: it is not a table of numbers")
-        if kept["pool"].get("readers") != list(readers):
+        if not isinstance(kept, dict):
+            raise ValueError(DAMAGED + "it is not a table")
+        if kept.get("readers") != list(readers):
             return state
-        units = None if state.units is None else _restored(state.units, kept.get("units"))
-        pool, novelty = _restored(state.pool, kept["pool"]), _restored(state.novelty, kept.get("novelty"))
+        numbers, expected = _array(kept.get("numbers"), "<f8", "numbers"), state._numbers()
+        if len(numbers) != sum(values.size for _, values in expected):
+            raise ValueError(DAMAGED + "numbers are missing")
+        ends = np.cumsum([values.size for _, values in expected])[:-1]
+        found = []
+        for (name, values), part in zip(expected, np.split(numbers, ends), strict=True):
+            if (name not in SIGNED and (part < 0).any()) or (name in SMALL and np.abs(part).max() > SMALLER):
+                raise ValueError(DAMAGED + f"bad numbers in {name!r}")
+            found.append(part.reshape(values.shape))
+        pool, novelty = Pool(readers, *found[:4]), Novelty(*found[4:9])
         for precision in (pool.precision, novelty.precision):
             if not (np.linalg.eigvalsh(precision) > 0).all():
-                raise ValueError(
-                    "what the readers have learnt about the memory is damaged: a precision is not positive"
-                )
-        if not isinstance(kept.get("batch", False), bool):
-            raise ValueError("what the readers have learnt about the memory is damaged: 'batch' is true or false")
-        drift, known = Drift.from_dict(kept.get("drift")), from_text(kept.get("known"))
-        return EnsembleState(pool, novelty, units, drift, known, kept.get("batch", False))
+                raise ValueError(DAMAGED + "a precision is not positive")
+        known = _array(kept.get("known"), "<f4", "known")
+        if len(known) % 2 or len(known) > 2 * MOST_KEPT:
+            raise ValueError(DAMAGED + "bad numbers in 'known'")
+        if not isinstance(kept.get("batch"), bool):
+            raise ValueError(DAMAGED + "'batch' is true or false")
+        units = ColumnUnits(*found[9:]) if columns is not None else None
+        return EnsembleState(
+            pool, novelty, units, Drift.from_dict(kept.get("drift")), known.reshape(-1, 2), kept["batch"]
+        )
+
+    def _numbers(self) -> list[tuple[str, np.ndarray]]:
+        """All arrays but `known`, by name, in the order of their classes."""
+        parts = [vars(self.pool), vars(self.novelty), {} if self.units is None else vars(self.units)]
+        return [item for part in parts for item in part.items() if item[0] != "readers"]
 
 
-def _kept(numbers: Pool | Novelty | ColumnUnits) -> dict[str, Any]:
-    values = {field.name: getattr(numbers, field.name) for field in fields(numbers)}
-    return {name: value[0].tolist() if isinstance(value, np.ndarray) else list(value) for name, value in values.items()}
+def _text(numbers: np.ndarray, dtype: str) -> str:
+    return base64.b64encode(numbers.astype(dtype).tobytes()).decode()
 
 
-def _restored(empty: Numbers, kept: Any) -> Numbers:
-    """Numbers of the same shapes as those before any example."""
-    if not isinstance(kept, dict) or set(kept) != {field.name for field in fields(empty)}:
-        raise ValueError("what the readers have learnt about the memory is damaged: numbers are missing")
-    found: dict[str, Any] = {}
-    for name, expected in vars(empty).items():
-        if not isinstance(expected, np.ndarray):
-            continue
-        try:
-            values = np.array([kept[name]], np.float64)
-        except (TypeError, ValueError, OverflowError):
-            values = np.empty(0)
-        signed = name in ("weight", "precision", "total")
-        if (
-            values.shape != expected.shape
-            or not np.isfinite(values).all()
-            or (not signed and (values < 0).any())
-            or (name in ("weight", "lessons", "cases") and np.abs(values).max(initial=0) > LARGEST)
-        ):
-            raise ValueError(f"what the readers have learnt about the memory is damaged: bad numbers in {name!r}")
-        found[name] = values
-    return replace(empty, **found)
+def _array(text: Any, dtype: str, name: str) -> np.ndarray:
+    try:
+        numbers = np.frombuffer(base64.b64decode(text, validate=True), dtype).astype(np.float64)
+    except (TypeError, ValueError):
+        numbers = np.array([np.nan])
+    if not (np.abs(numbers) < LARGEST).all():
+        raise ValueError(DAMAGED + f"bad numbers in {name!r}")
+    return numbers

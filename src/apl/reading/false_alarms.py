@@ -7,9 +7,7 @@ quantile of their log odds under the rule as it is now.
 
 from __future__ import annotations
 
-import base64
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -20,7 +18,6 @@ from apl.reading.readers import ReaderInputs, Readings, read
 MOST_KEPT = 256
 LEAST_EXAMPLES = 2
 """Examples of a class beside the one that counts: a class that was shown once is far from most of its examples."""
-LARGEST = 1e6
 
 
 def line(log_odds: Float[np.ndarray, " example"], share: float) -> float:
@@ -50,19 +47,3 @@ def readings_without_itself(given: ReaderInputs, truth: Int[np.ndarray, " query"
     plain = readings.plain.copy()
     plain[0, query, truth] = np.where(long > 1e-12, np.vecdot(rest, asked) / np.maximum(long, 1e-12), 0)
     return replace(readings, plain=plain)
-
-
-def to_text(nearness: Float[np.ndarray, "kept 2"]) -> str:
-    """As JSON can hold it: numbers one by one would take a quarter of the time of an example."""
-    return base64.b64encode(nearness.astype("<f4").tobytes()).decode()
-
-
-def from_text(kept: Any) -> Float[np.ndarray, "kept 2"]:
-    """As it was kept."""
-    try:
-        nearness = np.frombuffer(base64.b64decode(kept or "", validate=True), "<f4").reshape(-1, 2).astype(np.float64)
-    except (TypeError, ValueError):
-        nearness = np.full((1, 2), np.nan)
-    if len(nearness) > MOST_KEPT or not (np.abs(nearness) < LARGEST).all():
-        raise ValueError("what the readers have learnt about the memory is damaged: bad numbers in 'known'")
-    return nearness
