@@ -168,8 +168,10 @@ class Learner:
         if required is not None:
             action = np.where(required, int(Action.WRITE), action)
         self.reading.learn(memory, prediction, truth)
-        rows = self.key_columns(self.networks.array(prediction.embedding))
         row = merged = np.full(action.shape, -1)
+        if not action.any():
+            return Observation(prediction, surprise, row, merged)
+        rows = self.key_columns(self.networks.array(prediction.embedding))
         merging = action == int(Action.MERGE)
         if merging.any():
             merged = np.where(merging, prediction.neighbours.nearest_of(truth), -1)

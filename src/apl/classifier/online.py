@@ -339,8 +339,10 @@ class OnlineClassifier(MemoryKeeping):
         shown: bool = False,
     ) -> list[Receipt]:
         """One after the other (in `order`, if given), made durable together. Receipts come in the order of the examples."""
-        with self._asking(examples, shown=shown) as (opened, embeddings):
-            memory = opened.memory
+        opened = self._open(examples)
+        embeddings, memory = opened.embed(examples, shown), opened.memory
+        with opened.lock:
+            opened.follow(asking=True)
             if opened.store.read_only:
                 raise StoreError(f"memory {opened.store.name!r} was opened for reading only")
             try:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from apl.store import Label
 from apl.store.rows import label_text
@@ -28,6 +28,8 @@ STEP = 0.02
 """How far one example moves a level."""
 MOST_NATS = 100.0
 """Larger surprises are recorded as this."""
+SLACK = 1e-9
+"""Rounding must not turn a rank of 9 into one of 10."""
 HISTORY = "history"
 """The entry of a memory's state that holds its history."""
 
@@ -53,15 +55,17 @@ class History:
     def after(self, score: float, surprise_nats: float, label: Label) -> History:
         """The history after one more example."""
         last = np.array([min(score, MOST_NATS), min(surprise_nats, MOST_NATS)], "<f4")
-        # The set of a level missed the label if more scores than it holds lie below: its quantile is not needed.
-        missed = np.count_nonzero(self.score < last[0]) >= self._ranks(LEVELS + self.shift)
+        number = len(self.score) + 1
+        # The set of a level missed the label if at least as many scores lie below as it holds: no quantile is needed.
+        missed = np.count_nonzero(self.score < last[0]) + SLACK >= number * (1 - LEVELS - self.shift)
+        moved = STEP * (LEVELS - missed)
         # A set of everything says nothing about its level.
-        enough = (len(self) + 1) * LEVELS >= 1
+        moved[number * LEVELS < 1] = 0
         return History(
             np.concatenate((self.score[-KEPT + 1 :], last[:1])),
             np.concatenate((self.surprise_nats[-KEPT + 1 :], last[1:])),
             np.concatenate((self.label[-KEPT + 1 :], np.array([checksum(label)], "<u4"))),
-            self.shift + STEP * enough * (LEVELS - missed),
+            self.shift + moved,
             self.seen + 1,
         )
 
@@ -73,15 +77,9 @@ class History:
     def _quantiles(self, missed: Float[np.ndarray, " level"]) -> Float[np.ndarray, " level"]:
         """The scores that these shares of new examples exceed."""
         padded = np.concatenate(([-np.inf], np.sort(self.score), [np.inf]), dtype=np.float32)
-        quantiles: np.ndarray = padded[self._ranks(missed)]
+        rank = np.ceil((len(self.score) + 1) * (1 - missed) - SLACK)
+        quantiles: np.ndarray = padded[np.clip(rank, 0, len(self.score) + 1).astype(np.int64)]
         return quantiles
-
-    def _ranks(self, missed: Float[np.ndarray, " level"]) -> Int[np.ndarray, " level"]:
-        """The places of these scores among all, from 1; 0 is below all, and one more than their number above all."""
-        number = len(self.score)
-        # Rounding must not turn a rank of 9 into one of 10.
-        rank = np.ceil((number + 1) * (1 - missed) - 1e-9)
-        return np.minimum(np.maximum(rank, 0), number + 1).astype(np.int64)
 
     def to_dict(self) -> dict[str, Any]:
         return {
