@@ -96,61 +96,62 @@ def train(config: TrainConfig, options: RunOptions, start: Callable[[Learner], N
         start(learner)
     if config.decoder_from is not None:
         load_decoder(learner, config.decoder_from)
-    learner.to(options.device)
-    size = getattr(config.learner.encoder, "image_size", None)
-    if size is None:
-        raise ValueError("training needs an encoder of images")
-    shown = config.data.load_training(size, config.mirrored)
-    inputs, trained = shown.images, learner
-    through_distance = config.learner.distance_gradient and not config.freeze_encoder
-    if config.learner.decoder.kind == "nearest" or (config.learner.decoder.kind == "kernel" and not through_distance):
-        raise ValueError(f"there is nothing to train: the {config.learner.decoder.kind} decoder has no weights")
-    if config.freeze_encoder:
-        inputs, trained = embed_all(learner.encoder, shown.images), learner.on_embeddings()
-    validation = config.data.load("validation", size)
-    validation_inputs = embed_all(learner.encoder, validation.images) if config.freeze_encoder else validation.images
-
-    networks = cast(TorchNetworks, trained.networks)
-    optimiser = torch.optim.Adam(networks.parameters(), lr=config.learning_rate, fused=True)
-    average = WeightAverage(networks, config.averaging) if config.averaging else None
-    run = Run(config, options, networks, optimiser, config.seed, average)
-    judged = Learner(config.learner, trained.controller, cast(Networks, average.module)) if average else trained
-    run.state.setdefault("episode_cap", math.inf)
-    before = curve_before(config)
-    run.state.setdefault("curve", before)
-    seen_before = before[-1]["images"] if before else 0
-    sampler = EpisodeSampler(shown.labels, run.generator)
-
-    def prepare(x: Tensor) -> Tensor:
-        if config.jitter is None and not config.noise:
-            return x
-        x = scale_bytes(x)
-        if config.jitter is not None:
-            x = jitter(x, config.jitter, run.generator)
-        return x + config.noise * torch.randn(x.shape, generator=run.generator).to(x.device)
-
-    def validate() -> dict[str, float]:
-        figures = _validate(judged, validation_inputs, validation.labels, config)
-        seen = run.state["step"] * config.parallel * config.batch * run.world
-        run.state["curve"].append({"images": seen_before + seen, **figures})
-        return figures
-
-    trained.train()
+    training = Training(config, options, learner.to(options.device))
     validated = time.monotonic()
-    for _ in run.rounds(config.steps):
+    for _ in training.run.rounds(config.steps):
+        training.round()
+        if time.monotonic() - validated > VALIDATE_EVERY_SECONDS and training.run.rank == 0:
+            training.run.log(**training.validate())
+            training.trained.train()
+            validated = time.monotonic()
+    training.finish()
+    return learner
+
+
+class Training:
+    """A run of episodes: the learner, what it is shown, and what it is validated on."""
+
+    def __init__(self, config: TrainConfig, options: RunOptions, learner: Learner) -> None:
+        check_trainable(config)
+        self.config, self.learner = config, learner
+        size = getattr(config.learner.encoder, "image_size", None)
+        if size is None:
+            raise ValueError("training needs an encoder of images")
+        shown, held_out = config.data.load_training(size, config.mirrored), config.data.load("validation", size)
+        self.inputs, self.validation = shown.images, held_out.images
+        self.validation_labels = held_out.labels
+        self.trained = learner
+        if config.freeze_encoder:
+            self.inputs, self.validation = (embed_all(learner.encoder, x) for x in (self.inputs, self.validation))
+            self.trained = learner.on_embeddings()
+        self.networks = cast(TorchNetworks, self.trained.networks)
+        optimiser = torch.optim.Adam(self.networks.parameters(), lr=config.learning_rate, fused=True)
+        self.average = WeightAverage(self.networks, config.averaging) if config.averaging else None
+        self.run = Run(config, options, self.networks, optimiser, config.seed, self.average)
+        self.run.state.setdefault("episode_cap", math.inf)
+        before = curve_before(config)
+        self.run.state.setdefault("curve", before)
+        self.seen_before = before[-1]["images"] if before else 0
+        self.sampler = EpisodeSampler(shown.labels, self.run.generator)
+        self.trained.train()
+
+    def round(self) -> None:
+        """Some episodes side by side, one optimiser step per batch, until they end or are mastered for long enough."""
+        config, run = self.config, self.run
         # Processes take as many steps per episode as one another, or they would wait for each other for ever.
         way = run.processes.first(config.ways[int(torch.randint(len(config.ways), (1,), generator=run.generator))])
         length = way * config.longest_episode
         if config.shrinking and len(config.ways) == 1:
             length = min(length, run.state["episode_cap"])
-        episodes = sampler.online(way, int(length), config.parallel)
-        memory = trained.new_memory(config.parallel)
+        episodes = self.sampler.online(way, int(length), config.parallel)
+        memory = self.trained.new_memory(config.parallel)
         mastered_after = None
-        for step in in_precision(run, run_episode(trained, memory, inputs, episodes, config.batch, prepare)):
+        steps = run_episode(self.trained, memory, self.inputs, episodes, config.batch, self.prepare)
+        for step in in_precision(run, steps):
             loss = step.observation.surprise_nats.mean()
             run.descend(loss, learning_rate(config, run.state["step"]), config.clip)
-            if average:
-                average.update(networks)
+            if self.average:
+                self.average.update(self.networks)
             right = step.right
             if run.processes.all(bool(right.all())):
                 mastered_after = mastered_after or step.seen + config.batch
@@ -165,22 +166,48 @@ def train(config: TrainConfig, options: RunOptions, start: Callable[[Learner], N
             if mastered or run.state["step"] >= config.steps:
                 break
         run.state["episode_cap"] = next_episode_cap(run.state["episode_cap"], mastered_after, episodes.example.shape[1])
-        if time.monotonic() - validated > VALIDATE_EVERY_SECONDS and run.rank == 0:
-            run.log(**validate())
-            trained.train()
-            validated = time.monotonic()
-    if average:
-        networks.load_state_dict(average.module.state_dict())
-    learner.eval()
-    if run.rank == 0:
+
+    def prepare(self, x: Tensor) -> Tensor:
+        """A batch as the learner sees it in training: deformed and with noise, where asked."""
+        config, generator = self.config, self.run.generator
+        if config.jitter is None and not config.noise:
+            return x
+        x = scale_bytes(x)
+        if config.jitter is not None:
+            x = jitter(x, config.jitter, generator)
+        return x + config.noise * torch.randn(x.shape, generator=generator).to(x.device)
+
+    def validate(self) -> dict[str, float]:
+        """Accuracy on the held-out classes, added to the curve; of the mean weights, where there are some."""
+        judged = self.trained
+        if self.average:
+            judged = Learner(self.config.learner, judged.controller, cast(Networks, self.average.module))
+        figures = _validate(judged, self.validation, self.validation_labels, self.config)
+        seen = self.run.state["step"] * self.config.parallel * self.config.batch * self.run.world
+        self.run.state["curve"].append({"images": self.seen_before + seen, **figures})
+        return figures
+
+    def finish(self) -> None:
+        """Validate once more and save."""
+        config, run = self.config, self.run
+        if self.average:
+            self.networks.load_state_dict(self.average.module.state_dict())
+        self.learner.eval()
+        if run.rank:
+            return
         encoder = {"encoder": read_encoder(config.encoder_from).provenance} if config.encoder_from else {}
-        chosen_by = not config.data.with_validation
-        figures = validate() if chosen_by else {}
+        figures = {} if config.data.with_validation else self.validate()
         provenance = run.provenance("learner on episodes", config.data, figures, curve=run.state["curve"], **encoder)
         # An encoder that a bundled model holds is not saved again.
         shared = config.encoder_from if config.freeze_encoder and is_named(config.encoder_from) else None
-        learner.save(options.directory / "model", provenance, encoder=shared)
-    return learner
+        self.learner.save(run.options.directory / "model", provenance, encoder=shared)
+
+
+def check_trainable(config: TrainConfig) -> None:
+    kind = config.learner.decoder.kind
+    through_distance = config.learner.distance_gradient and not config.freeze_encoder
+    if kind == "nearest" or (kind == "kernel" and not through_distance):
+        raise ValueError(f"there is nothing to train: the {kind} decoder has no weights")
 
 
 def curve_before(config: TrainConfig) -> list[dict[str, int | float]]:
