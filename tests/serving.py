@@ -73,7 +73,7 @@ def question(sign: int, number: int = 0) -> dict[str, Any]:
     return {"image": base64.b64encode(png(sign, number)).decode()}
 
 
-def settings(memory: Path | None, model: Path | str, **changes: Any) -> Settings:
+def settings(memory: Path | str | None, model: Path | str, **changes: Any) -> Settings:
     return Settings(
         **{"model": str(model), "memory": "ram:" if memory is None else str(memory), "port": 0, "rate": 0.0, **changes}
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
-from serving import drawing, encoded, running, save_small_model, settings
+from serving import drawing, encoded, lesson, running, save_small_model, settings
 from test_service_encoders import landscape
 from test_service_encoders import needs as NEEDED_WEIGHTS
 
@@ -272,6 +272,90 @@ def test_several_pictures_and_folders_are_taught_and_nothing_is_left_out_in_sile
     page.wait_for_selector("#batch-title:has-text('Taught 2 pictures')")
 
 
+def test_a_queue_asks_about_one_after_the_other_one_key_agrees_and_the_rest_is_sorted(
+    page: object, memory: str, service: httpx.Client, tmp_path: Path
+) -> None:
+    files = [tmp_path / f"{sign}-{number}.png" for sign in range(3) for number in range(4)]
+    for number, file in enumerate(files):
+        file.write_bytes(encoded(drawing(number // 4, number % 4)))
+    (tmp_path / "blank.png").write_bytes(encoded(np.full((40, 40), 255, np.uint8)))
+    page.set_input_files("#picture", [*files, tmp_path / "blank.png"])
+    page.click("#batch-ask")
+    last, agreed = "", 0
+    for number in range(1, 9):
+        script = "last => { const at = document.getElementById('queue-text').title; return at && at !== last; }"
+        page.wait_for_function(script, arg=last)
+        page.wait_for_function("() => document.getElementById('verdict').textContent !== '…'")
+        assert page.inner_text("#queue-text").startswith(f"{number} of 12: "), "what is blank is left out"
+        last = page.get_attribute("#queue-text", "title")
+        label = f"sign {last[0]}"
+        with page.expect_response("**/learn*") as learnt:
+            if page.locator("#right").is_visible() and page.inner_text("#right").endswith(label):
+                agreed += 1
+                page.keyboard.press("Enter")
+            else:
+                page.fill("#label", label)
+                page.press("#label", "Enter")
+        assert learnt.value.json()["label"] == label, last
+    assert agreed >= 2 and len(service.get(f"{memory}/counts").json()["classes"]) == 3
+    page.wait_for_function("() => document.getElementById('queue-text').textContent.startsWith('9 of 12')")
+    page.click("#queue-skip")
+    page.wait_for_function(script, arg=last)
+    page.click("#queue-rest")
+    page.wait_for_selector("#sorted[open]")
+    assert "It sorted 4 examples" in page.inner_text("#sorted") and page.locator("#sorted img").count() == 4
+    with page.expect_download() as download:
+        page.click("#sorted-save")
+    rows = [line.split(",") for line in Path(download.value.path()).read_text().splitlines()[1:]]
+    assert all(predicted in ("", f"sign {name[0]}") for name, predicted, *_ in rows), rows
+    assert service.get(memory).json()["curve"]["seen"] == 8, "sorting teaches nothing"
+    page.click("#sorted button[value='ok']")
+    assert not page.locator("#queue").is_visible()
+
+
+def test_wrong_names_stand_on_a_shelf_and_a_line_shows_where_surprise_rose(
+    page: object, memory: str, service: httpx.Client
+) -> None:
+    for number in range(3):
+        taught = [lesson(n % 4, (n + number) % 12) for n in range(40)]
+        service.post(f"{memory}/learn/batch", json={"examples": taught}).raise_for_status()
+    page.wait_for_selector("#curve .line")
+    assert not page.locator("#drift").is_visible()
+    for number in range(40):
+        label = f"sign {(number * 7 + number // 3) % 4}"
+        service.post(f"{memory}/learn", json=lesson(number % 4, number % 12, label=label)).raise_for_status()
+    assert service.get(f"{memory}/drift").json()["alarm"]
+    page.wait_for_selector("#drift:visible:has-text('surprised more than before')")
+    assert page.locator("#curve .drift").count() == 1
+    page.wait_for_selector("#suspects li")
+    first = page.locator("#suspects li").first
+    row, suggested = first.get_attribute("data-row"), first.locator("button").nth(1).inner_text()
+    with page.expect_response("**/relabel"):
+        first.locator("button").nth(1).click()
+    assert suggested == f"It is {service.get(f'{memory}/rows/{row}').json()['label']}"
+    page.click("#check")
+    page.wait_for_selector("#suspects li")
+    text = page.locator("#suspects li").first.inner_text()
+    with page.expect_response("**/review*"):
+        page.locator("#suspects li").first.locator("button").first.click()
+    page.wait_for_function("text => document.querySelector('#suspects li')?.innerText !== text", arg=text)
+
+
+def test_an_answer_says_what_the_set_of_labels_says(page: object) -> None:
+    found = {"probabilities": [{"label": "alpha", "probability": 0.6}, {"label": "beta", "probability": 0.4}]}
+    said = {}
+    for labels, new in (["alpha"], False), (["alpha", "beta"], False), (["alpha"], True), ([], False):
+        answer = [found | {"probability_new": 0.1}, {"labels": labels, "new": new, "examples": 20}]
+        words = page.evaluate("([f, s]) => import('/answer.js').then((module) => module.words(f, s))", answer)
+        said[(*labels, new)] = (words["verdict"], words["agree"])
+    assert said == {
+        ("alpha", False): ("alpha.", "alpha"),
+        ("alpha", "beta", False): ("alpha or beta.", "alpha"),
+        ("alpha", True): ("alpha or something new.", "alpha"),
+        (False,): ("Something new? If not, alpha.", None),
+    }
+
+
 def test_the_description_of_the_service_can_be_read_in_a_browser(page: object, service: httpx.Client) -> None:
     page.goto(f"{service.base_url}/docs")
     page.wait_for_selector("html[data-ready]", state="attached")
@@ -382,13 +466,24 @@ def test_a_table_of_sentences_is_taught_and_one_without_names_is_answered(browse
         page.wait_for_selector("#surprise:has-text('Taught 3 sentences')")
         kept = [row["text"] for row in client.get("/v1/memories/default/rows").json()["rows"]]
         assert 'where; is "my" card' in kept
+        page.set_input_files("#table", asked)
+        page.wait_for_selector("#ask[open]:has-text('1 sentence without names')")
         with page.expect_download() as download:
-            page.set_input_files("#table", asked)
+            page.click("#ask button[value='other']")
         assert download.value.suggested_filename == "asked-answers.csv"
         head, answer = Path(download.value.path()).read_text().splitlines()
         assert head == "text,predicted,probability,probability_new" and answer.startswith(
             "is my card on its way,card,0."
         )
+        page.set_input_files("#table", asked)
+        page.click("#ask button[value='ok']")
+        page.wait_for_selector("#queue-text:has-text('1 of 1')")
+        assert page.input_value("#sentence") == "is my card on its way"
+        page.wait_for_selector("#right:visible")
+        with page.expect_response("**/learn*") as learnt:
+            page.click("#right")
+        assert learnt.value.json()["label"] == "card"
+        page.wait_for_selector("#queue", state="hidden")
         page.close()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from serving import Process, drawing, lesson, save_small_model
+from serving import Process, drawing, lesson, running, save_small_model, settings
 
 from apl.classifier.online import OnlineClassifier
 from apl.store import open_store
@@ -40,6 +40,20 @@ def test_two_services_on_one_memory_lose_nothing_to_kills_and_a_restart_of_the_d
     assert outcome["lessons_acknowledged"] >= 4 and outcome["lessons_never_acknowledged"] == 0
     assert outcome["lost"] == outcome["twice"] == outcome["receipts_that_name_no_row"] == 0
     assert outcome["answered_differently"] == 0 and outcome["errors_other_than_503"] == 0, outcome["answers"]
+
+
+def test_a_page_of_one_service_hears_of_what_another_teaches(model: str, postgres_url: str) -> None:
+    with running(settings(postgres_url, model)) as one, running(settings(postgres_url, model)) as other:
+        for client in (one, other):
+            client.put("/v1/memories/watched").raise_for_status()
+        with one.stream("GET", "/v1/memories/watched/events") as stream:
+            events = (json.loads(line[6:]) for line in stream.iter_lines() if line.startswith("data: "))
+            assert next(events) == {"event": "changed", "rows": 0}
+            other.post("/v1/memories/watched/learn", json=lesson(0)).raise_for_status()
+            assert next(events) == {"event": "changed", "rows": 1}
+            other.post("/v1/memories/watched/relabel", json={"row": 1, "label": "house"}).raise_for_status()
+            assert next(events)["event"] == "changed"
+        assert one.get("/v1/memories/watched/counts").json()["classes"] == [{"label": "house", "rows": 1}]
 
 
 def test_a_second_service_is_refused_and_a_polite_stop_loses_nothing(model: str, tmp_path: Path) -> None:

@@ -36,6 +36,8 @@ MOST_SIGNS = {b"[": 20_000, b"{": 20_000, b":": 20_000}
 HEALTH = ("/healthz", "/readyz")
 CLIENT_LEFT = 499
 """Logged when a client left before its answer."""
+TROUBLE_LINES_PER_SECOND = 5.0
+"""Of refused requests, per status: a hostile client must not fill the disk with log lines. Metrics count them all."""
 
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
@@ -71,7 +73,7 @@ class Guard:
         self, app: Any, settings: Settings, tokens: Tokens | None, metrics: Metrics, activity: Activity
     ) -> None:
         self.app, self.settings, self.tokens, self.metrics, self.activity = app, settings, tokens, metrics, activity
-        self.rate = RequestRate(settings.rate_per_second)
+        self.rate, self.lines = RequestRate(settings.rate_per_second), RequestRate(TROUBLE_LINES_PER_SECOND)
         self._held_bytes = 0
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -98,7 +100,8 @@ class Guard:
         except Exception:
             if answer.left:  # frameworks wrap what `send` raises
                 return
-            log.exception("failed", extra={"fields": {"request": answer.id, "path": scope["path"]}})
+            if not self.lines.wait_seconds("failed"):
+                log.exception("failed", extra={"fields": {"request": answer.id, "path": scope["path"]}})
             await answer.refuse(Refused(500, "internal", "something went wrong; the log of the service says what"))
         finally:
             self.activity.under_way -= 1
@@ -159,6 +162,8 @@ class Guard:
         status = CLIENT_LEFT if answer.left or answer.status is None else answer.status
         self.metrics.requests.labels(scope["method"] if route != "other" else "other", route, str(status)).inc()
         self.metrics.latency.labels(route).observe(seconds)
+        if status >= 400 and self.lines.wait_seconds(str(status)):
+            return
         fields = {
             "request": answer.id,
             "method": scope["method"],

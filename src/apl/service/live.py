@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from starlette.types import Send
 from apl.classifier.online import OnlineClassifier
 from apl.data.glyphs import draw_glyphs
 from apl.pictures.drawings import to_png
-from apl.service.answers import finite_nats
+from apl.service.answers import Prediction, finite
 from apl.service.refusal import busy
 from apl.service.served_memory import ServedMemory
 
@@ -88,41 +89,20 @@ async def changes(memory: ServedMemory, streams: Streams, stopping: Callable[[],
 
 
 def play(classifier: OnlineClassifier, way: int, drawings: int, seed: int) -> Iterator[dict[str, Any]]:
-    """An episode on invented characters: the alphabet, a record for each drawing shown, a summary."""
+    """An episode on invented characters: the alphabet, a receipt for each drawing shown, the end."""
     chance = np.random.default_rng(seed)
     glyphs = draw_glyphs(way, drawings, chance, SIDE)
     alphabet = [_picture(glyphs.images[(glyphs.labels == label).argmax(), 0]) for label in range(way)]
     order = chance.permutation(len(glyphs.labels))
-    yield {"event": "alphabet", "way": way, "length": len(order), "images": alphabet}
-    right = known = known_right = 0
-    for seen, example in enumerate(order):
-        truth, drawing = int(glyphs.labels[example]), glyphs.images[example, 0]
+    yield {"event": "alphabet", "length": len(order), "images": alphabet}
+    for example in order:
+        drawing = glyphs.images[example, 0]
         embedded = classifier.embed([classifier.read(drawing, ink="light")])
-        posterior = classifier.predict_proba_one(embedded)
-        receipt = classifier.learn_one(embedded, truth)
-        is_right = receipt.predicted == truth
-        right += is_right
-        known += not receipt.new_label
-        known_right += is_right and not receipt.new_label
-        yield {
-            "event": "step",
-            "seen": seen,
-            "truth": truth,
-            "right": is_right,
-            "posterior": [{"label": label, "probability": p} for label, p in list(posterior.items())[:SHOWN]],
-            "surprise_nats": finite_nats(receipt.surprise_nats),
-            "written": receipt.written,
-            "stored": len(classifier),
-            "image": _picture(drawing),
-        }
-    yield {
-        "event": "end",
-        "accuracy": right / len(order),
-        "accuracy_on_known": known_right / max(known, 1),
-        "stored": len(classifier),
-        "way": way,
-        "length": len(order),
-    }
+        posterior = Prediction.of(classifier.predict_proba_one(embedded), SHOWN).model_dump()
+        receipt = finite(classifier.learn_one(embedded, int(glyphs.labels[example])))
+        shown = {"stored": len(classifier), "image": _picture(drawing)}
+        yield {"event": "step", **posterior, **asdict(receipt), **shown}
+    yield {"event": "end"}
 
 
 async def episode_events(

@@ -116,15 +116,8 @@ def most_connections(limits: Limits) -> int:
         import resource
     except ImportError:  # not on Windows
         return limits.connections
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = limits.connections + OTHER_FILES
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with suppress(ValueError, OSError):
-            raised = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return max(8, min(limits.connections, soft - OTHER_FILES))
-    return limits.connections
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return limits.connections if files < 0 else max(8, min(limits.connections, files - OTHER_FILES))
 
 
 def _own_link(app: FastAPI, host: str, port: int) -> str:

@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 import time
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -21,26 +22,17 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        labels = ("method", "route", "status")
-        self.requests = Counter("apl_requests", "Requests answered.", labels, registry=self.registry)
-        self.latency = Histogram(
-            "apl_request_seconds", "Time to answer.", ("route",), buckets=LATENCY_SECONDS, registry=self.registry
+        counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry)
+        self.requests = counter("apl_requests", "Requests answered.", ("method", "route", "status"))
+        self.latency = histogram("apl_request_seconds", "Time to answer.", ("route",), buckets=LATENCY_SECONDS)
+        self.rows = gauge("apl_memory_rows", "Rows in a memory.", ("memory",))
+        self.drift = gauge("apl_memory_drift", "1 while surprise at what is taught has risen.", ("memory",))
+        self.surprise = histogram(
+            "apl_surprise_nats", "Surprise at what was taught.", ("memory",), buckets=SURPRISE_NATS
         )
-        self.rows = Gauge("apl_memory_rows", "Rows in a memory.", ("memory",), registry=self.registry)
-        self.drift = Gauge(
-            "apl_memory_drift", "1 while surprise at what is taught has risen.", ("memory",), registry=self.registry
-        )
-        self.surprise = Histogram(
-            "apl_surprise_nats",
-            "Surprise at what was taught.",
-            ("memory",),
-            buckets=SURPRISE_NATS,
-            registry=self.registry,
-        )
-        self.lessons = Counter("apl_lessons", "Examples taught.", ("memory", "written"), registry=self.registry)
-        self.batch = Histogram(
-            "apl_encoder_batch", "Examples embedded at once.", buckets=BATCH_SIZES, registry=self.registry
-        )
+        self.lessons = counter("apl_lessons", "Examples taught.", ("memory", "written"))
+        self.batch = histogram("apl_encoder_batch", "Examples embedded at once.", buckets=BATCH_SIZES)
 
     def forget_memory(self, name: str) -> None:
         """Drop the series of a deleted memory."""
@@ -66,38 +58,10 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-class FewAlike(logging.Filter):
-    """Of warnings and refused requests, a few of each kind in a while; the next line says how many were left out.
-
-    Otherwise a hostile client fills the disk with log lines.
-    """
-
-    def __init__(self, most: int = 20, seconds: float = 10.0) -> None:
-        super().__init__()
-        self.most, self.seconds = most, seconds
-        self._since: dict[tuple[str, int, int], float] = {}
-        self._count: dict[tuple[str, int, int], int] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        fields = getattr(record, "fields", {})
-        status = fields.get("status", 0)
-        if record.levelno < logging.WARNING and status < 400:
-            return True
-        kind = (record.pathname, record.lineno, status)
-        if record.created - self._since.get(kind, 0.0) >= self.seconds:
-            left_out = self._count.get(kind, 0) - self.most
-            if left_out > 0:
-                record.fields = {**fields, "left_out_before": left_out}
-            self._since[kind], self._count[kind] = record.created, 0
-        self._count[kind] += 1
-        return self._count[kind] <= self.most
-
-
 def start_logging() -> None:
     """JSON lines on stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
-    handler.addFilter(FewAlike())
     for name in ("apl", "asyncio"):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False

@@ -16,18 +16,36 @@ export function shares(found) {
   return [...items, { label: "something new", probability: found.probability_new, kind: "new" }];
 }
 
-export function words(found) {
+// A set of labels says something once so many examples stand behind it; before, it holds everything.
+const ENOUGH = 9;
+const NAMED = 3;
+
+// What it says, and what a click on each answer would teach: `agree` for yes (null: a new name), `deny` for no (null: ask which),
+// `others` for the further names it is torn between.
+export function words(found, set = null) {
   const best = found.probabilities[0];
   if (!best) return { verdict: "Something new: it knows no names yet.", live: "something new" };
-  const share = percent((1 - found.probability_new) * best.probability);
-  if (isNew(found)) {
+  const share = (1 - found.probability_new) * best.probability;
+  if (isNew(found) || (set?.examples >= ENOUGH && !set.labels.length)) {
     return {
       verdict: `Something new? If not, ${best.label}.`, live: `something new ${percent(found.probability_new)}`,
-      yes: "Yes, new: name it", no: `No: it is ${best.label}`,
+      yes: "Yes, new: name it", agree: null, no: `No: it is ${best.label}`, deny: best.label, others: [],
     };
   }
-  const sure = (1 - found.probability_new) * best.probability > SURELY;
-  return { verdict: sure ? `${best.label}.` : `${best.label}, perhaps (${share}).`, live: `${best.label} ${share}`, yes: `✓ Yes: ${best.label}`, no: "✗ No" };
+  const live = `${best.label} ${percent(share)}`;
+  if (set?.examples >= ENOUGH && set.labels.length + set.new > 1) {
+    const [first, ...others] = set.labels.slice(0, NAMED), many = set.labels.length > NAMED;
+    const parts = [first, ...others, ...(set.new ? ["something new"] : many ? ["another"] : [])];
+    return {
+      verdict: `${many ? "Not sure: " : ""}${parts.slice(0, -1).join(", ")} or ${parts.at(-1)}.`, live,
+      yes: `✓ ${first}`, agree: first, no: "✗ No", deny: null, others,
+    };
+  }
+  const sure = set?.examples >= ENOUGH || share > SURELY;
+  return {
+    verdict: sure ? `${best.label}.` : `${best.label}, perhaps (${percent(share)}).`, live,
+    yes: `✓ Yes: ${best.label}`, agree: best.label, no: "✗ No", deny: null, others: [],
+  };
 }
 
 // What the last lesson did, and why. Surprise is measured among the known names, whether it looked new or not.

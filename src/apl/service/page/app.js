@@ -1,15 +1,17 @@
 // The page: draw, watch the posterior, teach, look after the memory.
 
-import { isNew, lessonInWords, shares, words } from "./answer.js";
+import { lessonInWords, shares, words } from "./answer.js";
 import { call, memoryPath, onTokenNeeded, useToken } from "./api.js";
 import { Batch } from "./batch.js";
 import { Camera } from "./camera.js";
-import { ask, count, el, percent, say, showBars } from "./elements.js";
+import { ask, count, el, percent, save, say, showBars } from "./elements.js";
 import { Episode } from "./episode.js";
 import { badge, Gallery, picture } from "./gallery.js";
 import { Guide } from "./guide.js";
-import { chosen, dropped, whyUnreadable } from "./pictures.js";
+import { chosen, dropped, shrunk, whyUnreadable } from "./pictures.js";
 import { follow } from "./live.js";
+import { Queue } from "./queue.js";
+import { Shelf } from "./shelf.js";
 import { setUpSharing } from "./share.js";
 import { Sentence } from "./sentence.js";
 import { Sheet, SENT } from "./sheet.js";
@@ -20,6 +22,7 @@ const ASK_EVERY_MS = 110;
 const CHIPS = 24;
 const NEIGHBOURS = { least: 3, most: 8, weight: 0.01 };
 const PHOTO_SENT = 448;
+const POOL_SENT = 288; // photographs that are only chosen from
 
 // A link that was shared carries a token and the name of a memory.
 const invitation = new URLSearchParams(location.hash.slice(1));
@@ -29,7 +32,7 @@ if (invitation.has("token")) {
 }
 
 let memory = invitation.get("memory") ?? localStorage.getItem("apl memory") ?? "default";
-let answer = null; // to the drawing on the sheet
+let said = null; // of what is on the sheet: `words`
 let known = [];
 let rows = 0; // in the memory, as shown
 let surely = false; // the pen is up: say it aloud too
@@ -51,8 +54,10 @@ function askSoon() {
     const asked = drawing;
     try {
       if (!sheet.empty) {
-        const found = await call(memoryPath(memory, `/explain${going()}`), { method: "POST", json: sheet.example() });
-        if (asked === drawing && !sheet.empty) await showAnswer(found);
+        const question = { method: "POST", json: sheet.example() };
+        const verbs = ["explain", ...(surely ? ["predict_set"] : [])];
+        const [found, set] = await Promise.all(verbs.map((verb) => call(memoryPath(memory, `/${verb}${going()}`), question)));
+        if (asked === drawing && !sheet.empty) await showAnswer(found, set);
       }
     } catch (error) {
       if (error.code === "photograph") { insist = again = true; say("This looks like a photograph, and drawings are known here: apl serve --model photo."); }
@@ -63,10 +68,10 @@ function askSoon() {
   }, Math.max(0, ASK_EVERY_MS - (performance.now() - lastAsked)));
 }
 
-const going = () => (insist ? "?anyway=true" : "");
+const going = () => (insist || queue.on ? "?anyway=true" : "");
 
 const watch = {
-  began() { camera.stop(); },
+  began() { camera.stop(); queue.stop(); },
   changed(penDown) {
     surely = !penDown;
     drawing += penDown && sheet.strokes.length === 1 && sheet.strokes[0].length === 1;
@@ -78,26 +83,35 @@ const watch = {
 };
 let sheet = new Sheet(find("sheet"), watch);
 
+// Something else on the sheet: what was said of the last one does not hold for it.
+async function fresh(put) {
+  await put();
+  drawing++;
+  forgetAnswer();
+}
+
 function forgetAnswer() {
-  answer = null;
+  said = null;
   showBars(find("bars"), []);
   find("judge").hidden = true;
   find("live").textContent = "";
+  if (queue.on) { find("verdict").textContent = "…"; return; }
   const what = { drawing: "draw something", photo: "show it a photograph", text: "write a sentence" }[takes];
   find("verdict").textContent = known.length ? `${what[0].toUpperCase()}${what.slice(1)}.` : `It knows nothing yet: ${what} and name it.`;
   find("neighbours").replaceChildren(el("li", { class: "empty" }, "nothing yet"));
 }
 
-async function showAnswer(found) {
-  answer = found;
+async function showAnswer(found, set) {
   showBars(find("bars"), shares(found));
-  const { verdict, live, yes, no } = words(found);
+  said = words(found, set);
+  const { verdict, live, yes, no, agree, others = [] } = said;
   find("judge").hidden = !yes || sheet.done;
   find("right").textContent = yes;
   find("wrong").textContent = no;
+  find("others").replaceChildren(...others.map((label) => el("button", { onclick: () => teach(label) }, String(label))));
   find("live").textContent = live;
   if (surely || !find("verdict").textContent.startsWith(verdict.split(" ")[0])) find("verdict").textContent = verdict;
-  if (surely && !sheet.done && !isNew(found)) guide.answer(found.predicted);
+  if (surely && !sheet.done && agree) guide.answer(agree);
   await showNeighbours(found.neighbours);
 }
 
@@ -124,7 +138,7 @@ async function showNeighbours(neighbours) {
 
 async function teach(label) {
   if (sheet.empty || sheet.done) { say(sheet.done ? "You have taught this one: take another." : "There is nothing to teach yet."); return; }
-  const example = sheet.example(), key = newKey(), source = `page ${key}`;
+  const example = sheet.example(), key = newKey(), source = queue.source() ?? `page ${key}`;
   try {
     const receipt = await call(memoryPath(memory, `/learn${going()}`), {
       method: "POST", json: { ...example, label, source }, headers: { "Idempotency-Key": key },
@@ -140,6 +154,7 @@ async function teach(label) {
     if (receipt.written) say(`Learnt “${label}”, row ${receipt.row}.`, "Undo", undo);
     else if (receipt.merged_into) say(`Learnt “${label}”: merged into row ${receipt.merged_into}.`, "Undo", undo);
     else say(`“${label}” did not surprise it: nothing was written.`);
+    await queue.answered();
   } catch (error) { failed(error); }
 }
 
@@ -169,13 +184,21 @@ find("name-form").addEventListener("submit", (event) => {
   const label = find("label").value.trim().normalize();
   if (label) teach(label);
 });
-find("right").addEventListener("click", () => {
-  if (answer && isNew(answer)) nameIt("What is it called?");
-  else if (answer) teach(answer.predicted);
-});
+function agree() {
+  if (said?.yes && said.agree === null) nameIt("What is it called?");
+  else if (said?.yes) teach(said.agree);
+}
+find("right").addEventListener("click", agree);
 find("wrong").addEventListener("click", () => {
-  if (answer && isNew(answer)) teach(answer.predicted);
+  if (said?.deny) teach(said.deny);
   else nameIt("What is it, then?");
+});
+// One key to agree with what is asked about: Enter, while no name is being typed.
+document.addEventListener("keydown", (event) => {
+  const elsewhere = event.target.closest("button, dialog, select, textarea") || find("label").value.trim();
+  if (event.key !== "Enter" || !queue.on || elsewhere || find("judge").hidden) return;
+  event.preventDefault();
+  agree();
 });
 find("undo-stroke").addEventListener("click", () => sheet.undo());
 find("clear").addEventListener("click", () => sheet.clear());
@@ -190,7 +213,18 @@ const camera = new Camera({
     find("camera").textContent = on ? "Stop camera" : "Camera";
   },
 });
-const batch = new Batch({ memory: () => memory, side: () => (takes === "photo" ? PHOTO_SENT : SENT), photographs: () => takes === "photo", taught });
+const queue = new Queue({ memory: () => memory, failed, finished: () => sheet.clear() });
+const batch = new Batch({ askAbout, memory: () => memory, side: () => (takes === "photo" ? PHOTO_SENT : SENT), photographs: () => takes === "photo", taught });
+
+// Pictures or sentences without names: asked about one by one, or shown to the queue in the form they are sent in.
+async function askAbout(pictures) {
+  camera.stop();
+  await queue.start(pictures.map(({ file, path }) => ({
+    name: path, show: () => fresh(() => sheet.show(file)),
+    example: async () => ({ image: (await shrunk(file, takes === "photo" ? POOL_SENT : SENT)).toDataURL(takes === "photo" ? "image/jpeg" : "image/png") }),
+  })));
+}
+const askAboutTexts = (texts) => queue.start(texts.map((text) => ({ name: text, show: () => fresh(() => sheet.put(text)), example: async () => ({ text }) })));
 
 async function taught(summary) {
   find("surprise").replaceChildren(el("p", {}, summary));
@@ -201,9 +235,9 @@ async function take(collected) {
   const [only] = collected.found;
   camera.stop();
   if (collected.found.length !== 1 || only.path.includes("/")) return batch.show(collected);
-  try { await sheet.show(only.file); } catch { say(`${only.file.name}: ${whyUnreadable(only.file)}.`); }
+  try { await fresh(() => sheet.show(only.file)); } catch { say(`${only.file.name}: ${whyUnreadable(only.file)}.`); }
 }
-find("camera").addEventListener("click", () => camera.toggle());
+find("camera").addEventListener("click", () => { queue.stop(); camera.toggle(); });
 for (const id of ["picture", "folder"]) {
   find(id).addEventListener("change", (event) => {
     const collected = chosen(event.target.files);
@@ -222,6 +256,7 @@ for (const name of ["dragover", "dragleave", "drop"]) {
 // --- the memory ---
 
 const gallery = new Gallery({ forget, rename });
+const shelf = new Shelf({ memory: () => memory, failed, forget, changed, picture: async (row) => picture(await gallery.of(memory, row)) });
 
 async function refresh() {
   const asked = memory, state = await gallery.load(memory);
@@ -230,6 +265,7 @@ async function refresh() {
   document.body.dataset.scope = state.scope;
   find("tab-teach").textContent = state.scope === "read" ? "Ask" : "Teach";
   known = state.classes.map(({ label }) => label);
+  shelf.soon(state);
   showChips();
   find("known-labels").replaceChildren(...known.map((label) => el("option", { value: String(label) })));
   return state;
@@ -269,10 +305,7 @@ async function rename(label) {
 
 find("export").addEventListener("click", async () => {
   try {
-    const blob = await (await call(memoryPath(memory, "/export"), { raw: true })).blob();
-    const link = el("a", { href: URL.createObjectURL(blob), download: `${memory}.zip` });
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+    save([await (await call(memoryPath(memory, "/export"), { raw: true })).blob()], "application/zip", `${memory}.zip`);
   } catch (error) { failed(error); }
 });
 find("import").addEventListener("change", async (event) => {
@@ -298,6 +331,7 @@ async function choose(name) {
   memory = name;
   await listMemories();
   localStorage.setItem("apl memory", memory);
+  queue.stop();
   find("surprise").replaceChildren(el("p", { class: "empty" }, "teach it something"));
   const state = await refresh();
   sheet.clear(); // after it is known what the memory knows
@@ -379,7 +413,7 @@ function suit(kind) {
   else find("label-title").textContent = "It is about";
 }
 
-setUpTables({ memory: () => memory, mayTeach: () => document.body.dataset.scope !== "read", taught });
+setUpTables({ askAbout: askAboutTexts, memory: () => memory, mayTeach: () => document.body.dataset.scope !== "read", taught });
 
 try {
   const service = await call("/v1/service");

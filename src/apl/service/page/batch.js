@@ -11,7 +11,7 @@ const THUMBNAILS = 4;
 const find = (id) => document.getElementById(id);
 
 export class Batch {
-  constructor({ memory, side, photographs, taught }) {
+  constructor({ memory, side, photographs, taught, askAbout }) {
     Object.assign(this, { memory, side, photographs, taught });
     find("batch-form").addEventListener("submit", (event) => {
       event.preventDefault();
@@ -19,6 +19,11 @@ export class Batch {
       else find("batch").close();
     });
     find("batch-cancel").addEventListener("click", () => find("batch").close());
+    find("batch-ask").addEventListener("click", () => {
+      const pictures = this.groups.flatMap((group) => group.pictures);
+      find("batch").close();
+      askAbout(pictures);
+    });
   }
 
   show(collected) {
@@ -27,12 +32,12 @@ export class Batch {
     this.run = null; // ends a run that is still under way
     find("batch-progress").hidden = true;
     find("batch-title").textContent = groups.size ? "Teach these pictures" : "Nothing to teach";
-    find("batch-text").textContent = groups.size ? "What is in each? A name left empty leaves its pictures out." : "";
+    find("batch-text").textContent = groups.size ? "What is in each? A name left empty leaves its pictures out. Or let it ask you about one after the other, and sort the rest." : "";
     this.groups = groups.size ? [...groups].map(([label, pictures]) => this.group(label, pictures)) : null;
     find("batch-groups").replaceChildren(...(this.groups ?? []).map(({ item }) => item));
     this.list();
     find("batch-go").textContent = groups.size ? "Teach" : "Close";
-    find("batch-cancel").hidden = !groups.size;
+    find("batch-cancel").hidden = find("batch-ask").hidden = !groups.size;
     find("batch").showModal();
   }
 
@@ -61,6 +66,7 @@ export class Batch {
       return [];
     });
     this.groups = null;
+    find("batch-ask").hidden = true;
     find("batch-go").disabled = true;
     const progress = find("batch-progress");
     Object.assign(progress, { hidden: false, max: Math.max(1, queue.length), value: 0 });

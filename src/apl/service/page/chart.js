@@ -10,7 +10,7 @@ function node(name, attributes, text) {
   return made;
 }
 
-export function chart(svg, { share, count, total, first = 0, most = 0 }) {
+export function chart(svg, { share, count, total, first = 0, most = 0, mark = null }) {
   svg.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT}`);
   svg.replaceChildren();
   const length = Math.max(total ?? 0, count.length, 2);
@@ -27,6 +27,7 @@ export function chart(svg, { share, count, total, first = 0, most = 0 }) {
   const examples = first + (total ?? count.length);
   last.textContent = examples === 1 ? "1 example" : `${examples} examples`;
   svg.append(last);
+  if (mark !== null && mark >= 0) svg.append(node("line", { class: "drift", x1: x(mark), x2: x(mark), y1: TOP, y2: HEIGHT - BOTTOM }));
   const line = (values, scale) => {
     let path = "", pen = "M";
     values.forEach((v, i) => {

@@ -49,7 +49,15 @@ export function say(message, action, run) {
   toastTimer = setTimeout(() => { toast.hidden = true; }, action ? 9000 : 5000);
 }
 
-export async function ask({ title, text, label, value = "", secret = false, pattern = null, input = true }) {
+// A file for the person before the page.
+export function save(parts, type, name) {
+  const link = el("a", { href: URL.createObjectURL(new Blob(parts, { type })), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+// The text that was given, or true where none is asked for; null if cancelled, "other" for the third button.
+export async function ask({ title, text, label, value = "", secret = false, pattern = null, input = true, ok = "OK", other = "" }) {
   const dialog = document.getElementById("ask");
   const field = document.getElementById("ask-input");
   dialog.querySelector("h2").textContent = title;
@@ -57,12 +65,15 @@ export async function ask({ title, text, label, value = "", secret = false, patt
   dialog.querySelector("label").textContent = label ?? title;
   field.type = secret ? "password" : "text";
   field.value = value;
+  dialog.querySelector("[value=ok]").textContent = ok;
+  Object.assign(dialog.querySelector("[value=other]"), { hidden: !other, textContent: other });
   field.hidden = !input;
   field.required = input;
   if (pattern) field.pattern = pattern; else field.removeAttribute("pattern");
   dialog.returnValue = "cancel";
   dialog.showModal();
   await new Promise((resolve) => dialog.addEventListener("close", resolve, { once: true }));
+  if (dialog.returnValue === "other") return "other";
   if (dialog.returnValue !== "ok") return null;
   return input ? field.value : true;
 }

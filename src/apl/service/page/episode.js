@@ -21,6 +21,7 @@ export class Episode {
 
   reset() {
     this.right = [];
+    this.known = []; // those of `right` whose character was met before
     this.stored = [];
     chart(find("episode-curve"), { share: [], count: [], total: 100 });
   }
@@ -59,31 +60,32 @@ export class Episode {
   }
 
   step(event) {
-    this.right.push(event.right ? 1 : 0);
+    const right = event.predicted === event.label;
+    this.right.push(right ? 1 : 0);
+    if (!event.new_label) this.known.push(right ? 1 : 0);
     this.stored.push(event.stored);
-    const { cell, dots } = this.cells[event.truth];
-    const met = !cell.classList.contains("unmet");
+    const { cell, dots } = this.cells[event.label];
     cell.classList.remove("unmet");
     document.querySelectorAll("#alphabet .current").forEach((other) => other.classList.remove("current", "good", "bad"));
-    cell.classList.add("current", event.right ? "good" : "bad");
+    cell.classList.add("current", right ? "good" : "bad");
     if (event.written) dots.append(el("i", {}));
     find("episode-image").src = event.image;
-    find("episode-image").alt = `drawing ${event.seen + 1}`;
+    find("episode-image").alt = `drawing ${this.right.length}`;
     const surprise = `surprise ${event.surprise_nats.toFixed(2)} nats`;
     find("episode-verdict").textContent =
-      `${event.right ? "✓ right" : met ? "✗ wrong" : "✗ never seen before"} · ${surprise}${event.written ? " · written down" : ""}`;
-    showBars(find("episode-bars"), event.posterior.slice(0, 6).map(({ label, probability }) => ({
-      probability, picture: this.images[label], label: `character ${label + 1}`, mark: label === event.truth,
+      `${right ? "✓ right" : event.new_label ? "✗ never seen before" : "✗ wrong"} · ${surprise}${event.written ? " · written down" : ""}`;
+    showBars(find("episode-bars"), event.probabilities.slice(0, 6).map(({ label, probability }) => ({
+      probability, picture: this.images[label], label: `character ${label + 1}`, mark: label === event.label,
     })));
     chart(find("episode-curve"), {
       share: recent(this.right, 25), count: this.stored, total: this.length, most: 2 * this.cells.length,
     });
   }
 
-  end(event) {
-    const each = (event.stored / event.way).toFixed(1);
+  end() {
+    const stored = this.stored.at(-1), share = this.known.reduce((sum, right) => sum + right, 0) / Math.max(1, this.known.length);
     find("episode-summary").textContent =
-      `${Math.round(100 * event.accuracy_on_known)}% right on characters met before. It saw ${event.length} drawings and ` +
-      `wrote down ${event.stored}, ${each} per character. No weight was changed.`;
+      `${Math.round(100 * share)}% right on characters met before. It saw ${this.length} drawings and ` +
+      `wrote down ${stored}, ${(stored / this.cells.length).toFixed(1)} per character. No weight was changed.`;
   }
 }

@@ -19,8 +19,9 @@ export class Gallery {
   async load(memory) {
     if (memory !== this.memory) this.kept = new Map();
     this.memory = memory;
-    const [state, rows] = await Promise.all([call(memoryPath(memory)), this.rows(memory)]);
-    if (memory === this.memory) this.show(state, rows);
+    const drift = call(memoryPath(memory, "/drift"), { quiet: true }).catch(() => null); // needs a library that may be missing
+    const [state, rows, report] = await Promise.all([call(memoryPath(memory)), this.rows(memory), drift]);
+    if (memory === this.memory) this.show(state, rows, report);
     return state;
   }
 
@@ -45,14 +46,20 @@ export class Gallery {
     return found;
   }
 
-  show(state, rows) {
+  show(state, rows, drift) {
     const { curve, classes } = state;
     find("memory-summary").textContent = state.rows
       ? `${count(curve.seen, "lesson")}, ${state.rows} written down, ${count(classes.length, "name")}.`
       : "Empty. It knows nothing yet.";
     chart(find("curve"), {
       share: accuracySoFar(curve.outcomes), count: curve.rows, first: curve.seen - curve.outcomes.length,
+      mark: drift?.alarm ? curve.outcomes.length - drift.since : null,
     });
+    find("drift").hidden = find("drift-key").hidden = !drift?.alarm;
+    if (drift?.alarm) {
+      const names = drift.labels.length ? `, at ${drift.labels.slice(0, 3).map((label) => `“${label}”`).join(", ")}` : "";
+      find("drift").textContent = `For about ${count(drift.since, "lesson")} it has been surprised more than before${names}: names may have changed their meaning.`;
+    }
     const byClass = new Map(classes.map(({ label }) => [key(label), []]));
     for (const row of rows) byClass.get(key(row.label))?.push(row);
     const shown = classes.slice(-CLASSES_SHOWN).map(({ label, rows: some }) => this.class(label, some, byClass.get(key(label))));

@@ -10,7 +10,9 @@ export class Sentence {
 
   example() { return { text: this.area.value.trim() }; }
 
-  clear() { this.area.value = ""; this.done = false; this.show(); this.changed(false); }
+  clear() { this.put(""); }
+
+  put(text) { this.area.value = text; this.done = false; this.show(); this.changed(false); }
 
   undo() { this.clear(); }
 

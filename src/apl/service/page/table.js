@@ -1,7 +1,7 @@
 // Tables of sentences: taught if they have a column of names, named and given back if they have none.
 
 import { call, memoryPath } from "./api.js";
-import { ask, count, el, say } from "./elements.js";
+import { ask, count, save, say } from "./elements.js";
 
 const AT_ONCE = 64;
 const TEXTS = ["text", "sentence", "utterance", "query"], NAMES = ["label", "name", "class", "intent", "category"];
@@ -34,7 +34,7 @@ export function columns(rows) {
   return { text: 0, label: rows[0].length > 1 ? 1 : -1, rows };
 }
 
-export function setUpTables({ memory, mayTeach, taught }) {
+export function setUpTables({ askAbout, memory, mayTeach, taught }) {
   find("table").addEventListener("change", async (event) => {
     const file = event.target.files[0];
     event.target.value = "";
@@ -44,10 +44,18 @@ export function setUpTables({ memory, mayTeach, taught }) {
       const examples = rows.map((row) => ({ text: row[text]?.trim(), label: label < 0 ? "" : row[label]?.trim().normalize() })).filter((one) => one.text);
       const named = examples.filter((one) => one.label);
       if (named.length && mayTeach()) await teach(named, examples.length - named.length);
+      else if (examples.length && mayTeach()) await choose(examples, file.name);
       else if (examples.length) await answer(examples, file.name);
       else say("There are no sentences in this table.");
     } catch (error) { say(error.message); }
   });
+
+  async function choose(examples, name) {
+    const text = `${count(examples.length, "sentence")} without names. It can ask you about one after the other and sort the rest, or name them all as a table.`;
+    const chosen = await ask({ title: "Sort this table?", text, input: false, ok: "Ask me", other: "Name them all" });
+    if (chosen === "other") await answer(examples, name);
+    else if (chosen) await askAbout(examples.map((one) => one.text));
+  }
 
   async function teach(examples, without) {
     const names = new Set(examples.map(({ label }) => label)).size;
@@ -74,13 +82,11 @@ export function setUpTables({ memory, mayTeach, taught }) {
       answers.forEach((found, i) => lines.push([part[i].text, found.predicted ?? "", found.probabilities[0]?.probability ?? "", found.probability_new].map(cell).join(",")));
       say(`${lines.length - 1} of ${examples.length}…`);
     }
-    const link = el("a", { href: URL.createObjectURL(new Blob([lines.join("\n") + "\n"], { type: "text/csv" })), download: name.replace(/\.\w+$/, "") + "-answers.csv" });
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+    save([lines.join("\n") + "\n"], "text/csv", name.replace(/\.\w+$/, "") + "-answers.csv");
     say(`Named ${count(lines.length - 1, "sentence")}.`);
   }
 }
 
 const parts = (examples) => Array.from({ length: Math.ceil(examples.length / AT_ONCE) }, (_, i) => examples.slice(i * AT_ONCE, (i + 1) * AT_ONCE));
 // A cell that begins like a formula would be run by a spreadsheet.
-const cell = (value) => { const text = String(value).replace(/^[=+@-](?!\d)/, "'$&"); return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text; };
+export const cell = (value) => { const text = String(value).replace(/^[=+@-](?!\d)/, "'$&"); return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text; };

@@ -1,0 +1,68 @@
+// A shelf of rows whose name looks wrong by the other rows: keep, relabel or forget.
+
+import { call, memoryPath } from "./api.js";
+import { el, say } from "./elements.js";
+
+const LOOKED_AT = 200; // rows up to which it looks by itself
+const SHOWN = 6;
+const WAIT_MS = 1500;
+const KEPT = "apl kept", MOST_KEPT = 500;
+
+const find = (id) => document.getElementById(id);
+
+export class Shelf {
+  constructor({ memory, failed, forget, changed, picture }) {
+    Object.assign(this, { memory, failed, forget, changed, picture });
+    find("check").addEventListener("click", async () => {
+      try { if (!await this.look()) say("No name looks wrong."); } catch (error) { failed(error); }
+    });
+  }
+
+  // After a change: small memories are looked at by themselves, large ones when asked to.
+  soon({ rows, scope }) {
+    clearTimeout(this.timer);
+    if (rows > LOOKED_AT || scope === "read") find("shelf").hidden = true;
+    else this.timer = setTimeout(() => this.look().catch(() => {}), WAIT_MS);
+  }
+
+  async look() {
+    const asked = this.memory();
+    const { suspects } = await call(memoryPath(asked, "/review?limit=50"));
+    const open = suspects.filter((one) => !kept().includes(name(asked, one))).slice(0, SHOWN);
+    const items = await Promise.all(open.map((one) => this.item(asked, one)));
+    if (asked !== this.memory()) return open.length;
+    find("suspects").replaceChildren(...items);
+    find("shelf").hidden = !items.length;
+    return items.length;
+  }
+
+  async item(memory, suspect) {
+    const { row, source, label, suggested } = suspect;
+    const keep = () => {
+      localStorage.setItem(KEPT, JSON.stringify([...kept(), name(memory, suspect)].slice(-MOST_KEPT)));
+      this.look().catch(this.failed);
+    };
+    const relabel = async () => {
+      try {
+        await call(memoryPath(memory, "/relabel"), { method: "POST", json: { row, label: suggested, ...(source === null ? {} : { source }) } });
+        await this.changed();
+        say(`It is called “${suggested}” now.`);
+      } catch (error) { this.failed(error); }
+    };
+    const forget = async () => {
+      try {
+        // Others may share the row.
+        const { examples } = await call(memoryPath(memory, `/rows/${row}`));
+        this.forget(examples > 1 && source !== null ? { source } : { row }, source ?? `row ${row}`);
+      } catch (error) { this.failed(error); }
+    };
+    const shown = await this.picture(row);
+    return el("li", { "data-row": row, title: source ?? "" }, shown, el("p", {}, "“", el("b", {}, String(label)), "”, or rather “", el("b", {}, String(suggested)), "”?"),
+      el("div", { class: "tools" },
+        el("button", { onclick: keep }, `Keep ${label}`), el("button", { onclick: relabel }, `It is ${suggested}`),
+        el("button", { class: "quiet", onclick: forget }, "Forget")));
+  }
+}
+
+const kept = () => JSON.parse(localStorage.getItem(KEPT) ?? "[]");
+const name = (memory, { row, source, label }) => JSON.stringify([memory, row, source, label]);
