@@ -3,8 +3,8 @@ PYTHON ?= python3
 PIP := .venv/bin/python -m pip
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 
-EXPERIMENTS := table1 fixed-labels paper-form ablations online posterior per-class thousand-way mnist pens decoders sigma continual lake imagenet analogy \
-  baselines report all classifier-speed peers calibration eviction order training-step features batch service soak engine
+EXPERIMENTS := paper-form extended ablations lake imagenet analogy baselines analogy-plain imagenet-plain report all \
+  classifier-speed peers training-step features batch service soak engine
 
 .PHONY: setup demo test coverage docs package clean $(EXPERIMENTS)
 
@@ -41,7 +41,7 @@ docs: .venv/.ready
 	$(INSTALL) --editable '.[docs]'
 	.venv/bin/mkdocs build --strict
 
-# `make table1 OPTIONS=--quick`
+# `make paper-form OPTIONS=--quick`
 $(EXPERIMENTS): .venv/.ready-test
 	.venv/bin/python -m experiments $@ $(OPTIONS)
 

@@ -10,19 +10,16 @@ from experiments.paper.experiments import EXPERIMENTS
 
 PAPER = {
     **{name: experiment.title for name, experiment in EXPERIMENTS.items()},
+    "analogy-plain": "the analogy task in the paper's form: no hints, no set weights, no curriculum (--train)",
+    "imagenet-plain": "ImageNet in the paper's form: 8 blocks × 1024, fixed labels (--train)",
     "report": "results/claims.json, docs/RESULTS.md and the tables of README.md, from the result files",
     "all": "every experiment above, then the report",
 }
-PLAIN = {
-    "analogy-plain": "the analogy task in the paper's form: no hints, no set weights, no curriculum (--train)",
-    "imagenet-plain": "ImageNet in the paper's form: 8 blocks × 1024, fixed labels (--train)",
-}
+TRAINED_HERE = ("analogy-plain", "imagenet-plain")
+"""Experiments with options of their own."""
 CLASSIFIER = {
     "classifier-speed": "OnlineClassifier against the bare encoder and a numpy scan",
     "peers": "OnlineClassifier against what a user would take instead, on streams",
-    "calibration": "how far probabilities can be trusted",
-    "eviction": "which row a full memory gives up: our rule, random, oldest",
-    "order": "how much the order of the examples matters",
 }
 BENCHES = {
     "training-step": "a training step against the bare network",
@@ -43,21 +40,21 @@ def main(argv: list[str] | None = None) -> int:
     if name != "report" and not {"--quick", "-h", "--help"} & set(rest) and current_commit().endswith("-dirty"):
         print("experiments: commit first, results name the commit that they were measured at", file=sys.stderr)
         return 2
+    if name in TRAINED_HERE:
+        return run_command(f"python -m experiments {name}", f"experiments.paper.{name.replace('-', '_')}", rest)
     if name in PAPER:
         return run_command("python -m experiments", "experiments.paper.command", arguments)
-    if name in PLAIN:
-        return run_command(f"python -m experiments {name}", f"experiments.paper.{name.replace('-', '_')}", rest)
     if name in CLASSIFIER:
         return run_command("python -m experiments", "experiments.bench.command", arguments)
     if name in BENCHES:
         return run_command(f"python -m experiments {name}", f"experiments.bench.{name.replace('-', '_')}", rest)
-    names = ", ".join([*PAPER, *PLAIN, *CLASSIFIER, *BENCHES])
+    names = ", ".join([*PAPER, *CLASSIFIER, *BENCHES])
     print(f"experiments: no experiment {name!r}; there are: {names}", file=sys.stderr)
     return 2
 
 
 def usage() -> str:
-    parts = {"The paper:": PAPER | PLAIN, "The classifier:": CLASSIFIER, "Speed, encoders and servers:": BENCHES}
+    parts = {"The paper:": PAPER, "The classifier:": CLASSIFIER, "Speed, encoders and servers:": BENCHES}
     width = max(len(name) for names in parts.values() for name in names)
     lines = ["usage: python -m experiments NAME [options]"]
     for part, names in parts.items():

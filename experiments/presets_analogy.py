@@ -21,8 +21,6 @@ DRAWN = PairConfig(SMALL_ENCODER, SMALL_ENCODER)
 WAY = AnalogyTask().way
 SIGMA_RATIO = 0.1
 """0.3 nats: a half-solved equation is no surprise at the usual 0.75, and what completes it would not be stored."""
-COMPARED_SIGMA_RATIO = 0.0033
-"""0.01 nats: a decoder that is sure too soon stores too little, and is the better for the rows."""
 
 DIGITS = "analogy-shuffled"
 """A learner that holds the encoder of digits; made anew by `analogy-digits`."""
@@ -55,35 +53,6 @@ FIXED = AnalogyConfig(
     longest_episode=40,
     steps=6500,
 )
-
-
-def compared(kind: DecoderKind, k: int, **more: Any) -> AnalogyConfig:
-    """One cell of the paper's comparison: one of its decoders, k neighbours by each key."""
-    hidden = 128 if kind == "lstm" else 64
-    decoder = DecoderConfig(
-        kind=kind, labels="fixed", way=WAY, hidden=hidden, blocks=4, heads=4, key_distances=True, rows_see_query=True
-    )
-    learner = LearnerConfig(encoder=ONE_HOT, decoder=decoder, k=k, sigma_ratio=COMPARED_SIGMA_RATIO)
-    first = AnalogyConfig(
-        learner,
-        digits_from=DIGITS,
-        share_encoder=True,
-        comparing=True,
-        row_questions=1.0,
-        sigma_ratios=(0.02, 0.1),
-        longest_episode=80,
-        curriculum=0.5,
-        steps=12_000,
-        learning_rate=1.5e-3,
-        decay_share=0.4,
-    )
-    return replace(first, **more)
-
-
-def from_one_hop(kind: DecoderKind, k: int, hops: int) -> AnalogyConfig:
-    """On from the decoder of 16 neighbours and one hop: no weight depends on either."""
-    whole = compared(kind, k, decoder_from=f"runs/analogy-{dashed(kind)}-k16/model", curriculum=0.0, steps=600)
-    return replace(whole, learner=replace(whole.learner, hops=hops), learning_rate=1e-3)
 
 
 def plain(kind: DecoderKind, k: int, **more: Any) -> AnalogyConfig:
@@ -124,19 +93,10 @@ ANALOGY_PRESETS: dict[str, PretrainConfig | AnalogyConfig] = {
     "analogy-fixed": FIXED,
     "analogy-glyphs": GLYPHS,
     "analogy-glyphs-longer": replace(GLYPHS, decoder_from="analogy-glyphs"),
-    **{f"analogy-{dashed(kind)}-k16": compared(kind, 16) for kind in PAPER_DECODERS},
-    **{f"analogy-relational-k{k}": from_one_hop("relational", k, 1) for k in (2, 4, 8)},
-    **{f"analogy-{dashed(kind)}-k16-two-hops": from_one_hop(kind, 16, 2) for kind in PAPER_DECODERS},
     **{f"analogy-plain-{dashed(kind)}-k{k}": plain(kind, k) for kind in PAPER_DECODERS for k in (2, 4, 8, 16)},
     **{
         f"analogy-plain-fixed-{dashed(kind)}": plain(
             kind, 8, task=AnalogyTask(level="fixed"), longest_episode=40, steps=20_000
-        )
-        for kind in PAPER_DECODERS
-    },
-    **{
-        f"analogy-fixed-{dashed(kind)}": compared(
-            kind, 16, task=AnalogyTask(level="fixed"), longest_episode=40, curriculum=0.0, steps=10_000
         )
         for kind in PAPER_DECODERS
     },

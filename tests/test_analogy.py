@@ -32,9 +32,7 @@ from experiments.data.analogy import (
 from experiments.data.analogy_solver import Differences, solve
 from experiments.paper import analogy_plain
 from experiments.paper.analogy_plain import Cell, cells, over_seeds, preset_of
-from experiments.training.analogy import AnalogyConfig, digits_shown, embedded_sampler, train_analogy
-from experiments.training.analogy_hints import note_times, row_questions
-from experiments.training.decoder_start import start_by_comparing
+from experiments.training.analogy import AnalogyConfig, embedded_sampler, train_analogy
 
 TINY = ConvConfig(stem_channels=4, stem_stride=4, groups=(Group(4, 1),))
 PAIR = PairConfig(TINY, IdentityConfig(10, normalise=True))
@@ -106,23 +104,6 @@ def test_fixed_digits_keep_their_values_and_shuffled_ones_are_a_permutation() ->
     shuffled = sampler_of(AnalogyTask()).draw(3)
     assert torch.equal(shuffled.digit_value.sort(1).values, torch.arange(10).expand(3, 10))
     assert not torch.equal(shuffled.digit_value[0], shuffled.digit_value[1])
-
-
-def test_episodes_among_few_digits_and_symbols_show_all_their_combinations_and_no_others() -> None:
-    drawn = sampler_of(AnalogyTask(), 3).draw(20, among=4)
-    assert drawn.digit.shape[1] == 16
-    for digits, symbols in zip(drawn.digit.tolist(), drawn.symbol.tolist(), strict=True):
-        assert len(set(zip(digits, symbols, strict=True))) == 16
-        assert len(set(digits)) == len(set(symbols)) == 4
-    assert len(set(drawn.digit.flatten().tolist())) == DIGITS
-
-
-def test_a_curriculum_begins_with_three_digits_and_ends_with_up_to_ten() -> None:
-    config = AnalogyConfig(SHORT.learner, curriculum=0.5, steps=1000)
-    chance = generator(0)
-    assert {digits_shown(config, 0, chance) for _ in range(50)} == {3}
-    assert {digits_shown(config, 600, chance) for _ in range(300)} == set(range(3, 11))
-    assert digits_shown(replace(config, curriculum=0.0), 0, chance) is None
 
 
 def test_each_symbol_first_begins_with_one_of_each() -> None:
@@ -377,83 +358,6 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(made_up: None, tm
 PAPERS = replace(DEDUCTION, kind="relational", hidden=16, blocks=1, key_distances=True)
 
 
-@pytest.mark.parametrize("kind", ["relational", "working_memory", "lstm"])
-def test_questions_of_rows_are_part_of_training_and_not_of_what_is_saved(
-    kind: str, made_up: None, tmp_path: Path
-) -> None:
-    config = replace(
-        SHORT, learner=replace(SHORT.learner, decoder=replace(PAPERS, kind=kind)), row_questions=1.0, comparing=True
-    )
-    config = replace(config, decay_share=1e-9)
-    straight = train_analogy(config, RunOptions(tmp_path / "straight"))
-    train_analogy(replace(config, steps=4), RunOptions(tmp_path / "parts"))
-    resumed = train_analogy(config, RunOptions(tmp_path / "parts", resume=True))
-    without = train_analogy(replace(config, row_questions=0.0), RunOptions(tmp_path / "without"))
-    for a, b in zip(resumed.decoder.parameters(), straight.decoder.parameters(), strict=True):
-        assert torch.equal(a, b)
-    weights = [learner.decoder.inputs.project.weight for learner in (straight, without)]
-    assert not torch.equal(*weights)
-    assert (
-        Learner.load(tmp_path / "straight" / "model").decoder.state_dict().keys() == without.decoder.state_dict().keys()
-    )
-
-
-@pytest.mark.parametrize("kind", ["relational", "working_memory"])
-def test_a_decoder_that_starts_by_comparing_attends_to_rows_with_the_same_key(kind: str) -> None:
-    learner = learner_of(replace(PAPERS, kind=kind, hidden=64), k=40)
-    twin = learner.on_embeddings()
-    decoder = twin.networks.decoder
-    drawn = sampler_width(twin).draw(1, 40)
-    memory, pairs = twin.new_memory(1), drawn.inputs[drawn.episodes.example]
-    twin.write(memory, pairs, drawn.episodes.label, torch.ones(1, 40, dtype=torch.bool))
-    neighbours = twin.networks.neighbourhood(
-        pairs[0, :1], twin.recall(memory, pairs[:, :1]), np.zeros((1, 1), np.float32)
-    )
-    row = twin.recall(memory, pairs[:, :1]).row[0, 0]
-
-    @torch.no_grad()
-    def followed() -> list[float]:
-        """Of what each row looks at in the heads of a key, the share of rows with that key."""
-        states = decoder.inputs(pairs[0, :1], neighbours, decoder.labels.embed(neighbours))[0, 1:]
-        if kind == "relational":
-            query, key, _ = decoder.blocks[0].attention.to_qkv(states).chunk(3, -1)
-        else:
-            query, key = decoder.core.to_q(states), decoder.core.to_kv(states).chunk(2, -1)[0]
-        shares = []
-        for head, which in enumerate((drawn.digit[0, row], drawn.symbol[0, row])):
-            part = slice(16 * head, 16 * head + 16)
-            attention = (query[:, part] @ key[:, part].T / 4).softmax(-1)
-            shares.append(float((attention * (which[:, None] == which)).sum(-1).mean()))
-        return shares
-
-    before = followed()
-    start_by_comparing(decoder, tuple(learner.key_widths.values()), heads=4)
-    after = followed()
-    assert max(before) < 0.4 and min(after) > 0.8
-
-
-def test_a_row_is_asked_for_the_question_s_digit_with_its_symbol_and_for_its_digit_with_the_question_s_symbol() -> None:
-    task, twin = AnalogyTask(), learner_of(PAPERS, k=3).on_embeddings()
-    drawn = sampler_width(twin).draw(2, 12)
-    times = torch.full_like(drawn.digit, -1)
-    steps = run_episode(twin, twin.new_memory(2), drawn.inputs, drawn.episodes, 4)
-    label = {
-        (e, int(d), int(s)): int(task.label(drawn.digit_value[e, d], drawn.symbol_value[e, s]))
-        for e, d, s in itertools.product(range(2), range(10), range(10))
-    }
-    for step in steps:
-        found = step.observation.prediction.neighbours
-        seen = times[torch.arange(2)[:, None, None], torch.from_numpy(found.row).clamp(min=0)]
-        asked = row_questions(task, drawn, step.seen, seen)
-        for e, q, r in np.argwhere(found.mask).tolist():
-            a, b = (int(x[e, step.seen + q]) for x in (drawn.digit, drawn.symbol))
-            i, j = (int(x[e, seen[e, q, r]]) for x in (drawn.digit, drawn.symbol))
-            assert asked[e, q, r].tolist() == [label[e, a, j], label[e, i, b]]
-            assert label[e, i, j] == found.columns["label"][e, q, r]
-        note_times(times, step)
-    assert step.seen == 8 and found.mask.any()
-
-
 def test_other_encoders_than_pairs_are_refused() -> None:
     learner = Learner(LearnerConfig(encoder=IdentityConfig(4), decoder=DEDUCTION))
     with pytest.raises(ValueError, match="encoder of pairs"):
@@ -468,8 +372,8 @@ def test_the_plain_comparison_has_every_cell_and_no_help() -> None:
     assert len(found) == len(set(found)) == len({cell.directory for cell in found}) == 2 * (12 + 3)
     for config in (preset_of(cell.preset) for cell in found):
         decoder = config.learner.decoder
-        assert not (config.comparing or config.row_questions or config.curriculum or config.decoder_from)
-        assert not (decoder.rows_see_query or decoder.key_distances or decoder.compare or config.sigma_ratios)
+        assert not (config.decoder_from or config.sigma_ratios)
+        assert not (decoder.rows_see_query or decoder.key_distances or decoder.compare)
     assert len({preset_of(cell.preset).learner.sigma_ratio for cell in found}) == 1
     assert len({preset_of(cell.preset).steps for cell in found if cell.level == "shuffled"}) == 1
 

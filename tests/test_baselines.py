@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from experiments.baselines.mann import LABEL_LENGTH, MemoryAugmentedNetwork, least_used
+from experiments.baselines.snail import Snail
 from torch import nn
 
 from apl.config import ConvConfig, Group, LearnerConfig
@@ -18,7 +20,6 @@ from experiments.baselines.gemcl import GenerativeMetaContinual, student_t
 from experiments.baselines.infinite_mixture import InfiniteMixturePrototypes
 from experiments.baselines.interface import EpisodicMethod, FewShotMethod
 from experiments.baselines.maml import Maml
-from experiments.baselines.mann import LABEL_LENGTH, MemoryAugmentedNetwork, least_used
 from experiments.baselines.matching import MatchingNetwork
 from experiments.baselines.meta_training import MetaTraining, deal_places, draw_tasks, meta_train
 from experiments.baselines.protocols import Roaming, Watched, average_precision, few_shot, one_after_another, watch
@@ -26,7 +27,6 @@ from experiments.baselines.prototypical import PrototypicalNetwork
 from experiments.baselines.relation import RelationNetwork
 from experiments.baselines.scikit import LogisticBaseline, NeighbourBaseline
 from experiments.baselines.shipped import Shipped
-from experiments.baselines.snail import Snail
 from experiments.baselines.streaming_lda import StreamingLDA
 from experiments.paper.baselines import summary
 from experiments.paper.baselines_entries import ENTRIES

@@ -38,10 +38,10 @@ def test_nothing_is_measured_where_the_source_was_changed_since_the_commit(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("experiments.__main__.current_commit", lambda: "0123456789ab-dirty")
-    assert main(["table1"]) == 2 and main(["engine", "sizes"]) == 2
+    assert main(["paper-form"]) == 2 and main(["engine", "sizes"]) == 2
     assert capsys.readouterr().err.count("commit first") == 2
     monkeypatch.setattr("experiments.__main__.run_command", lambda *_: 0)
-    assert main(["table1", "--quick"]) == main(["report"]) == 0
+    assert main(["paper-form", "--quick"]) == main(["report"]) == 0
 
 
 @pytest.mark.parametrize("command", apl.cli.EXPERIMENTS)
@@ -55,5 +55,5 @@ def test_outside_a_checkout_the_door_says_what_is_missing(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(apl.cli, "__file__", str(tmp_path / "site-packages" / "apl" / "cli" / "__init__.py"))
-    assert apl.cli.main([command, "table1"]) == 2
+    assert apl.cli.main([command, "paper-form"]) == 2
     assert capsys.readouterr().err == f"apl {command}: the experiments are not in the package: run this in a checkout\n"

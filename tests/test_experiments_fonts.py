@@ -8,11 +8,11 @@ from pathlib import Path
 import matplotlib
 import pytest
 import torch
+from experiments.paper.pens import typed_signs
 
 from apl.data.files import DataError
 from apl.data.omniglot import PAPER_TEST, VALIDATION
 from experiments.data.fonts import font_files, is_taken, print_characters, taken
-from experiments.paper.pens import typed_signs
 
 MATPLOTLIB = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
 

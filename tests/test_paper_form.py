@@ -42,7 +42,7 @@ def test_a_figure_is_measured_once_for_the_same_weights_and_the_better_model_rep
         asked.append(way)
         yield {"shot": 1, "episodes": episodes, "accuracy": 0.5, "ci95": 0.1}
 
-    monkeypatch.setattr(paper_form, "PLAN", (Measurement("made", figure, 3, ("further", "first")),))
+    monkeypatch.setitem(paper_form.PLANS, "paper-form", (Measurement("made", figure, 3, ("further", "first")),))
     monkeypatch.setattr(paper_form, "characters", lambda *how, **more: separable())
 
     def checkpoints() -> list[tuple[str, int]]:

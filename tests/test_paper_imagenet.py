@@ -6,15 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from apl.config import DecoderConfig, IdentityConfig, LearnerConfig
 from apl.encoders.photo import PhotoEncoder
-from apl.learner import Learner
 from experiments.paper import imagenet, imagenet_plain
 from experiments.paper.imagenet import any_n_learner, chosen_weight, row, watch_episodes
 from experiments.paper.imagenet_plain import DecoderTraining, train
 from experiments.paper.photo_features import PhotoFeatures
-from experiments.paper.verdicts import FINDINGS
-from experiments.training.decoder_start import start_by_copying
 
 
 def _made(classes=30, photos=9, width=24):
@@ -44,15 +40,6 @@ def test_labels_are_shuffled_so_that_nothing_can_be_known_at_the_start():
     assert not torch.equal(watched.result.label[0], watched.result.label[1])
 
 
-def test_the_verdict_is_by_the_share_of_the_encoder_s_own_accuracy():
-    rows = [
-        {"method": "m", "encoder": "e", "way": way, "accuracy": 0.5, "ci95": 0.01, "share_of_encoder": share}
-        for way, share in ((20, 1.2), (100, 1.0), (1000, 0.6))
-    ]
-    (finding,) = FINDINGS["imagenet"](rows)
-    assert finding.reproduced == "partly" and "1000-way 0.60" in finding.ours
-
-
 def test_decoders_of_fixed_labels_are_trained_in_pieces_measured_once_and_kept(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data, config = _made(classes=1000), DecoderTraining(5, hidden=16, blocks=1, parallel=2, steps=8)
@@ -75,18 +62,6 @@ def test_decoders_of_fixed_labels_are_trained_in_pieces_measured_once_and_kept(t
 
 def test_classes_to_validate_on_are_not_trained_on_where_some_can_be_spared():
     assert [imagenet_plain.shown_classes(way) for way in (20, 100, 1000)] == [900, 900, 1000]
-
-
-@pytest.mark.parametrize("kind", ["relational", "working_memory", "lstm"])
-def test_a_decoder_of_fixed_labels_starts_by_repeating_what_it_attends_to(kind):
-    data = _made()
-    decoder = DecoderConfig(kind=kind, labels="fixed", way=30, hidden=256, blocks=4)
-    learner = Learner(LearnerConfig(IdentityConfig(24, normalise=True), decoder, k=5)).eval()
-    keys = torch.from_numpy(data.features)
-    before = watch_episodes(learner, keys, data, 30, episodes=1).result
-    start_by_copying(learner.decoder, sharpness=20.0)
-    after = watch_episodes(learner, keys, data, 30, episodes=1).result
-    assert before.accuracy_last(60).mean < 0.4 and after.accuracy_last(60).mean > 0.8
 
 
 def test_the_weight_of_the_name_is_the_best_on_the_photographs_it_is_given():

@@ -41,7 +41,7 @@ def beside_the_encoder(model: str, memory: Path | None, noise: bool) -> list[Row
     random, learner = np.random.default_rng(0), load_for_use(model)
     with OnlineClassifier.from_pretrained(model, memory=memory) as classifier:
         keys = random.normal(size=(ROWS, classifier.store.width)).astype(np.float32)
-        pictures = [drawing(random, image_size(learner)) for _ in range(16 if noise else CLASSES)]
+        pictures = [drawing(random, image_size(learner.config.encoder)) for _ in range(16 if noise else CLASSES)]
         if not noise:
             centres = classifier.embed(pictures).vectors
             keys = centres[np.arange(ROWS) % CLASSES] + BLUR * centres.std(0) * keys

@@ -22,7 +22,7 @@ def jittered_drawings(file: Path, number: int, seed: int = 0) -> None:
     from experiments.paper.subjects import image_size
 
     learner = load_for_use(BUNDLED / "omniglot")
-    data = omniglot("paper", "validation", rotations=True, size=image_size(learner))
+    data = omniglot("paper", "validation", rotations=True, size=image_size(learner.config.encoder))
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.arange(number) % len(data)
     x = []

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from experiments.paper.markdown_table import table as markdown
+from experiments.paper.tables import table as markdown
 
 HEAD = ["rows of 256 numbers, k = 32", "PostgreSQL (pgvector)", "goal"]
 FOLLOWED_ROWS = 100_000

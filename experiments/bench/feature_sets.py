@@ -40,7 +40,7 @@ def photographs() -> Embedded:
 def digits(model: str) -> Embedded:
     """MNIST behind a bundled model's encoder."""
     learner = Learner.load(model)
-    images = load_mnist("test", image_size(learner))
+    images = load_mnist("test", image_size(learner.config.encoder))
     return Embedded(embed_all(learner.encoder, images.images[:DIGITS]), images.labels[:DIGITS], "mnist test", "")
 
 

@@ -127,7 +127,7 @@ def requests(kind: Kind, examples: list[tuple[int, str]], memory: str = "default
 
 def bare_encoder_ms(learner: Learner, batch: int, repeats: int = 60) -> float:
     """Median time of one call with this many pictures, per picture."""
-    size = image_size(learner)
+    size = image_size(learner.config.encoder)
     x = torch.randint(0, 256, (1, batch, 1, size, size), dtype=torch.uint8)
     times = []
     with torch.no_grad():
@@ -141,7 +141,7 @@ def bare_encoder_ms(learner: Learner, batch: int, repeats: int = 60) -> float:
 def measure(model: str, seconds: float) -> dict[str, Any]:
     """Throughput and latency, each kind of request with each number of clients, in fresh memories."""
     learner = Learner.load(model)
-    examples = drawings(image_size(learner))
+    examples = drawings(image_size(learner.config.encoder))
     result: dict[str, Any] = {"bare_encoder_ms": bare_encoder_ms(learner, 1)}
     started = time.process_time()
     bare_encoder_ms(learner, 1)
@@ -179,7 +179,7 @@ def measure(model: str, seconds: float) -> dict[str, Any]:
 
 def kill_under_load(model: str, memory: Path, kills: int, clients: int = 32, answers: int = 40) -> dict[str, Any]:
     """Kill the server after some answers, in the middle of other requests; start it again and look for what it acknowledged."""
-    examples = drawings(image_size(Learner.load(model)), seed=1)
+    examples = drawings(image_size(Learner.load(model).config.encoder), seed=1)
     stream = requests("learn_new", examples)
     acknowledged: dict[int, tuple[Sent, dict[str, Any]]] = {}
     outcome = {"kills": kills, "acknowledged": 0, "lost": 0, "written_twice": 0, "retries_that_differ": 0}

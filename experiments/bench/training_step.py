@@ -27,6 +27,7 @@ from apl.training.run import Run, RunOptions
 from apl.training.schedule import learning_rate
 from experiments.bench.timing import ratio, take_turns, threads
 from experiments.paper.results import RESULTS
+from experiments.paper.subjects import image_size
 from experiments.presets import PRESETS
 
 CLASSES, DRAWINGS = 60, 20
@@ -79,7 +80,7 @@ class WholeStep:
 
     def __init__(self, config: TrainConfig, run: Run, learner: Learner) -> None:
         self.config, self.run, self.learner = config, run, learner
-        drawn = draw_glyphs(CLASSES, DRAWINGS, np.random.default_rng(0), config.learner.encoder.image_size)
+        drawn = draw_glyphs(CLASSES, DRAWINGS, np.random.default_rng(0), image_size(config.learner.encoder))
         glyphs = LabelledImages.of_glyphs(drawn)
         self.images = glyphs.images
         self.sampler = EpisodeSampler(glyphs.labels, run.generator)

@@ -109,27 +109,19 @@ class AnalogySampler:
         if len(self._symbols.count) < task.symbol_count:
             raise ValueError(f"needs {task.symbol_count} symbols, there are {len(self._symbols.count)}")
 
-    def draw(
-        self, episodes: int, length: int | None = None, each_symbol_first: bool = False, among: int | None = None
-    ) -> Analogies:
-        """Combinations in random order, `length` of them (all by default).
-
-        `each_symbol_first` begins with one combination of every symbol; `among` takes so many of the digits and
-        symbols alone, others in every episode.
-        """
+    def draw(self, episodes: int, length: int | None = None, each_symbol_first: bool = False) -> Analogies:
+        """Combinations in random order, `length` of them (all by default). `each_symbol_first` begins with one combination
+        of every symbol."""
         task, count = self.task, self.task.symbol_count
-        symbols = min(among or count, count)
 
         def permutations(of: int) -> Int[Tensor, "episode place"]:
             return torch.rand(episodes, of, generator=self.generator).argsort(1)
 
-        order = permutations(min(among or DIGITS, DIGITS) * symbols)
+        order = permutations(task.combinations)
         if each_symbol_first:
-            order = _first_of_each(order, order % symbols)
+            order = _first_of_each(order, order % count)
         order = order[:, :length]
-        digit, symbol = order // symbols, order % symbols
-        if among is not None:
-            digit, symbol = permutations(DIGITS).gather(1, digit), permutations(count).gather(1, symbol)
+        digit, symbol = order // count, order % count
         digit_value = permutations(DIGITS) if task.level == "shuffled" else torch.arange(DIGITS).repeat(episodes, 1)
         symbol_value = torch.randint(task.lowest, task.highest + 1, (episodes, count), generator=self.generator)
         symbol_class = permutations(len(self._symbols.count))[:, :count]

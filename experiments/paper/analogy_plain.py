@@ -179,16 +179,13 @@ def described(cell: Cell) -> Row:
 def measured(cell: Cell, episodes: int) -> Iterator[Row]:
     learner = Learner.load(cell.model)
     task = AnalogyTask(level=cell.level)
-    sampler = embedded_sampler(learner, task, "test", torch.Generator().manual_seed(SEED))
-    if cell.level == "fixed":
-        yield fixed_row(learner, task, sampler, episodes)
-        return
-    drawn = sampler.draw(episodes)
-    solvable = (solve(task, drawn) >= 0).float()
     for rule, controller in RULES.items():
-        twin = learner.on_embeddings()
-        twin.controller = controller or SurpriseController(learner.config.sigma_ratio)
-        yield {"rule": rule, **curve_row(watch(twin, drawn.inputs, drawn.episodes), solvable, task)}
+        sampler = embedded_sampler(learner, task, "test", torch.Generator().manual_seed(SEED))
+        if cell.level == "fixed":
+            yield {"rule": "one of each symbol", **fixed_row(learner, task, sampler, episodes)}
+            return
+        learner.controller = controller or SurpriseController(learner.config.sigma_ratio)
+        yield {"rule": rule, **shuffled_row(learner, task, sampler, episodes)}
 
 
 @torch.no_grad()
@@ -202,7 +199,6 @@ def fixed_row(learner: Learner, task: AnalogyTask, sampler: AnalogySampler, epis
     right = twin.predict(memory, pairs[:, shown:], task.way).label == label[:, shown:]
     accuracy = Estimate.of(right.float().mean(1))
     return {
-        "rule": "one of each symbol",
         "seen": shown,
         "stored": float(shown),
         "accuracy": accuracy.mean,
@@ -212,9 +208,11 @@ def fixed_row(learner: Learner, task: AnalogyTask, sampler: AnalogySampler, epis
     }
 
 
-def curve_row(result: OnlineResult, solvable: Tensor, task: AnalogyTask) -> Row:
+def shuffled_row(learner: Learner, task: AnalogyTask, sampler: AnalogySampler, episodes: int) -> Row:
     """Accuracy over the second half of an episode, its distance from the one-shot line over all of it, and the curve.
     `samples` are the accuracies of the single episodes, for paired comparisons."""
+    drawn = sampler.draw(episodes)
+    result, solvable = watch(learner.on_embeddings(), drawn.inputs, drawn.episodes), (solve(task, drawn) >= 0).float()
     length = result.correct.shape[1]
     line = torch.arange(length) / task.combinations
     second_half = result.correct[:, length // 2 :].mean(1)

@@ -104,7 +104,6 @@ def compete(entry: Entry, rows: list[Row], about: dict[str, Any], values: Values
     about[entry.name] = {
         "paper": entry.paper,
         **fitted.about,
-        **({"cannot": entry.cannot} if entry.cannot else {}),
         "processor_seconds": round(time.process_time() - started, 1),
         "wall_seconds": round(time.monotonic() - wall, 1),
     }
@@ -190,7 +189,7 @@ def _validation_score(method: FewShotMethod, data: Embedded, quick: bool) -> flo
 def training_characters(drawings: int) -> Embedded:
     """What all methods train on, and what our decoder was trained on: classes that the encoder has never seen."""
     learner, source = Learner.load(MODEL), DataSource()
-    images = source.load_training(image_size(learner), "for_decoder").first_of_each(drawings)
+    images = source.load_training(image_size(learner.config.encoder), "for_decoder").first_of_each(drawings)
     return Embedded(embed_once(learner, images.images), images.labels, source.split_name(), source.split_hash())
 
 
@@ -205,7 +204,7 @@ def measure(method: FewShotMethod, quick: bool) -> Iterable[Cell]:
 def contexts(method: FewShotMethod, quick: bool) -> Iterable[tuple[Row, Numbers]]:
     for way in _possible(method, (5, 20, MANY, 1000)):
         # Half of the drawings are enough for six of each class.
-        data = characters(True, quick=True) if way > MANY else characters(False)
+        data = characters(True, few=True) if way > MANY else characters(False)
         episodes, queries = (EPISODES, 5) if way < MANY else (20, 1)
         episodes = max(2, episodes // 50) if quick else episodes
         for shot in (1, 5):

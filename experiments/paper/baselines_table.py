@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from experiments.paper.markdown_table import percent, table
 from experiments.paper.plot import OTHER, OURS, figure
+from experiments.paper.published import PAPER
 from experiments.paper.results import Row, load_rows, load_whole
-from experiments.paper.table1 import PAPER
+from experiments.paper.tables import percent, table
 
 OURS_NAME, PLAIN_NAME = "Ours", "Ours, the paper's rule"
 FEW_SHOT = tuple((way, shot) for way in (5, 20, 423, 1000) for shot in (1, 5))
@@ -81,6 +81,15 @@ def is_first(rows: list[Row]) -> bool | None:
     return all((m["behind_ours"] or 0) > (m["behind_ours_ci95"] or 0) for m in others)
 
 
+def baselines_finding() -> str:
+    """Who is ahead in the mean over all cells, and whether that can be told from chance."""
+    rows = load_rows("baselines")
+    ranked = sorted(((m["mean"], name) for name, m in means(rows).items() if m["mean"] is not None), reverse=True)
+    best = ", ".join(f"{name} {100 * value:.2f}" for value, name in ranked[:4])
+    said = {None: "paired differences were not measured", True: "ours is first", False: "no first place for ours"}
+    return f"The best means over all cells: {best}; {said[is_first(rows)]}."
+
+
 def baselines_in_full() -> str:
     return _table([*CELLS, *MEANS, BEHIND, KEPT, TIME], intervals=True)
 
@@ -125,11 +134,7 @@ def _table(columns: list[str], intervals: bool = False) -> str:
     heading("measured: our encoder, frozen, the same episodes")
     for name, values in _measured(load_rows("baselines"), intervals):
         add(name, values)
-    reasons: dict[str, list[str]] = {}
-    for method, about in whole.get("methods", {}).items():
-        if "cannot" in about:
-            reasons.setdefault(about["cannot"], []).append(method)
-    notes = [f"Cells that {' and '.join(methods)} leave empty: {why}." for why, methods in reasons.items()]
+    notes = []
     if missing := whole.get("not_yet_measured"):
         notes.append(f"Not yet measured (`python -m experiments baselines` continues there): {', '.join(missing)}.")
     return "\n".join([table(["", *columns], lines), "", CPM, *notes])

@@ -11,7 +11,6 @@ from typing import Annotated
 import tyro
 
 from apl.cli.options import JsonOption, arg
-from apl.config import DeviceName
 
 
 @dataclass
@@ -25,8 +24,6 @@ class Command:
     """Which table or figure."""
     quick: bool = False
     """A small honest version in under two minutes, in results/quick."""
-    device: DeviceName = "auto"
-    """Where to compute; auto takes the best there is."""
     threads: Annotated[int | None, arg(metavar="N")] = None
     """CPU threads."""
     json: JsonOption = False
@@ -34,54 +31,51 @@ class Command:
     def run(self) -> None:
         import torch
 
-        from apl.checkpoint import is_named
-        from apl.data.files import DataError
-        from apl.device import find_device
-        from experiments.paper.claims import write_claims
-        from experiments.paper.departures import write_departures
         from experiments.paper.experiments import EXPERIMENTS
-        from experiments.paper.markdown import write_results_page, write_tables
-        from experiments.paper.results import load_rows, result_path
-        from experiments.paper.subjects import compute_on
+        from experiments.paper.report import write_report
+        from experiments.paper.results import load_rows
 
-        compute_on(find_device(self.device))
         if self.threads:
             torch.set_num_threads(self.threads)
         names = {"all": list(EXPERIMENTS), "report": []}.get(self.name, [self.name])
         for name in names:
-            if self.name == "all" and not is_named(EXPERIMENTS[name].needs):
-                print(
-                    f"{name}: left out, it needs the model {EXPERIMENTS[name].needs!r} of a checkout", file=sys.stderr
-                )
-                continue
-            started = time.monotonic()
-            small = " (quick: a small version)" if self.quick else ""
-            print(f"{name}: {EXPERIMENTS[name].title}{small} …", file=sys.stderr, flush=True)
-            try:
-                EXPERIMENTS[name].run(self.quick)
-            except (DataError, ImportError) as error:
-                if self.name != "all":
-                    raise
-                print(f"{name}: left out: {error}", file=sys.stderr)
-                continue
-            print(f"{name}: {result_path(name, self.quick)} in {time.monotonic() - started:.0f} s", file=sys.stderr)
+            self._measure(name)
         if self.name in ("all", "report") and not self.quick:
-            write_claims()
-            write_departures()
-            write_tables()
-            write_results_page()
+            write_report()
         for name in names:
             rows = load_rows(name, self.quick)
             if self.json:
                 print(json_format.dumps({"name": name, "rows": rows}))
-                continue
-            for row in rows:
-                interval = "" if row.get("ci95") is None else f" ± {100 * row['ci95']:.2f}"
-                what = ", ".join(f"{row[key]}-{key}" for key in ("way", "shot") if row.get(key))
-                if "seen" in row and "level" in row:
-                    what = f"{row['level']}, {row['decoder']}, k = {row['k']}, {row['seen']} seen"
-                stored = f", {row['stored']:.1f} stored" if "stored" in row else ""
-                method = row.get("method", "")
-                if len({other.get("checkpoint") for other in rows if other.get("method") == method}) > 1:
-                    method += f" ({row['checkpoint']})"
-                print(f"{method}: {what}: {100 * row['accuracy']:.2f}{interval} %{stored}")
+            else:
+                print("\n".join(line(row) for row in rows))
+
+    def _measure(self, name: str) -> None:
+        """With `all`, an experiment that lacks its model or data is left out."""
+        from apl.checkpoint import is_named
+        from apl.data.files import DataError
+        from experiments.paper.experiments import EXPERIMENTS
+        from experiments.paper.results import result_path
+
+        needed = EXPERIMENTS[name].needs
+        if self.name == "all" and not is_named(needed):
+            print(f"{name}: left out, it needs the model {needed!r} of a checkout", file=sys.stderr)
+            return
+        started = time.monotonic()
+        print(f"{name}: {EXPERIMENTS[name].title} …", file=sys.stderr, flush=True)
+        try:
+            EXPERIMENTS[name].run(self.quick)
+        except (DataError, ImportError) as error:
+            if self.name != "all":
+                raise
+            print(f"{name}: left out: {error}", file=sys.stderr)
+            return
+        print(f"{name}: {result_path(name, self.quick)} in {time.monotonic() - started:.0f} s", file=sys.stderr)
+
+
+def line(row: dict) -> str:
+    """What a row says, for the terminal."""
+    interval = "" if row.get("ci95") is None else f" ± {100 * row['ci95']:.2f}"
+    about = [str(row[key]) for key in ("measure", "method", "checkpoint", "level", "decoder") if row.get(key)]
+    about += [f"{row[key]}-{key}" for key in ("way", "shot") if row.get(key)]
+    stored = f", {row['stored']:.1f} stored" if "stored" in row else ""
+    return f"{', '.join(about)}: {100 * row['accuracy']:.2f}{interval} %{stored}"

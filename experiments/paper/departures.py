@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.paper.markdown_table import table
+from experiments.paper.tables import table
 
 PAGE = Path("docs/explanation/departures.md")
 SOURCES = ("src/apl", "experiments/paper", "experiments/presets.py", "experiments/training")

@@ -13,7 +13,8 @@ from apl.evaluate import Estimate
 from experiments.paper.results import Row
 
 Verdict = Literal["yes", "partly", "no", "not measured"]
-POINT = 0.01
+COMPARABLE = 0.0175
+"""The paper calls 97.6 % comparable to the state of the art's 99.35 %: what it means by the word."""
 
 
 @dataclass(frozen=True)
@@ -44,15 +45,15 @@ def percent(value: float) -> str:
 
 
 def reached(row: Row, wanted: float) -> Judgement:
-    """Yes at the number or above, partly within two points of it."""
+    """Yes at the number or above, its interval allowed for; partly if comparable with it."""
     accuracy, ci95 = row["accuracy"], row.get("ci95") or 0.0
-    verdict: Verdict = "yes" if accuracy + ci95 >= wanted else "partly" if accuracy + 2 * POINT >= wanted else "no"
+    verdict: Verdict = "yes" if accuracy + ci95 >= wanted else "partly" if accuracy + COMPARABLE >= wanted else "no"
     return judged(verdict, f"{percent(accuracy)} against {percent(wanted)}", row)
 
 
 def comparable(rows: list[Row], best: dict[int, float]) -> Judgement:
-    """Yes if every cell (by shots) is within two points of the best published one."""
-    near = [row for row in rows if row["accuracy"] + 2 * POINT >= best[row["shot"]]]
+    """Yes if every cell (by shots) is as near to the best published one as the paper's farther cell is."""
+    near = [row for row in rows if row["accuracy"] + COMPARABLE >= best[row["shot"]]]
     verdict: Verdict = "yes" if len(near) == len(rows) else "partly" if near else "no"
     said = ", ".join(
         f"{row['shot']}-shot {percent(row['accuracy'])} against {percent(best[row['shot']])}" for row in rows
@@ -71,32 +72,37 @@ def saturates(row: Row, limit: float = 2.0) -> Judgement:
 
 
 def stops_writing(row: Row) -> Judgement:
-    """Yes below 0.05 rows per class in the last quarter of the episode, partly below 0.25."""
+    """Yes if most episodes write nothing in their last quarter, so less than half a row on average; partly if that quarter
+    writes less than a tenth of all that is stored: writing has slowed down."""
     written = row["written_in_last_quarter_per_class"]
-    verdict: Verdict = "yes" if written < 0.05 else "partly" if written < 0.25 else "no"
+    slowed = written < 0.1 * row["stored_per_class"]
+    verdict: Verdict = "yes" if written * row["way"] < 0.5 else "partly" if slowed else "no"
     return judged(
-        verdict, f"{written:.3f} rows per class in the last quarter", row, "written_in_last_quarter_per_class"
+        verdict, f"{written * row['way']:.2f} rows in the last quarter", row, "written_in_last_quarter_per_class"
     )
 
 
 def uniform_at_start(row: Row) -> Judgement:
-    """Yes if no class has more than twice 1/N on an empty memory, partly up to four times."""
+    """Yes if no class is more than one bit from uniform on an empty memory (twice 1/N), partly up to two bits."""
     times = row["highest_at_start"] * row["way"]
     verdict: Verdict = "yes" if times <= 2 else "partly" if times <= 4 else "no"
-    why = f"the most probable class has {row['highest_at_start']:.3f}, {times:.1f} times 1/N; learnt, not built in"
+    learnt = "learnt" if row.get("labels") == "fixed" else "by construction"
+    why = f"the most probable class has {row['highest_at_start']:.3f}, {times:.1f} times 1/N; {learnt}"
     return judged(verdict, why, row, "highest_at_start")
 
 
 def confident_once_seen(row: Row) -> Judgement:
-    """Yes at 0.9 or more for the true class once it was shown, partly at 0.7."""
+    """Yes ("very confident") if all other classes together are left a tenth once the class was shown, partly if the class is
+    at least more probable than all others together."""
     seen = row["truth_once_seen"]
-    verdict: Verdict = "yes" if seen >= 0.9 else "partly" if seen >= 0.7 else "no"
+    verdict: Verdict = "yes" if seen >= 0.9 else "partly" if seen > 0.5 else "no"
     why = f"{seen:.2f} for the true class after its first example, {row['truth_at_end']:.2f} at the end"
     return judged(verdict, why, row, "truth_once_seen")
 
 
 def uneven(row: Row) -> Judgement:
-    """Yes if the rows per class vary by half of their mean, partly by a quarter."""
+    """Yes ("highly heterogeneous") if the standard deviation is half of the mean: a class with many rows then has three times
+    as many as one with few. Partly at a quarter of the mean."""
     spread = row["spread_over_classes"]
     verdict: Verdict = "yes" if spread >= 0.5 else "partly" if spread >= 0.25 else "no"
     why = (
@@ -124,9 +130,9 @@ def above(row: Row, difference: str, than: str) -> Judgement:
 
 
 def not_below(row: Row, difference: str, than: str) -> Judgement:
-    """As good or better on the same episodes: yes unless clearly below, partly if within two points."""
+    """As good or better on the same episodes: yes unless clearly below, partly if comparable."""
     mean, ci95 = row[difference], row[f"{difference}_ci95"] or 0.0
-    verdict: Verdict = "yes" if mean + ci95 >= 0 else "partly" if mean >= -2 * POINT else "no"
+    verdict: Verdict = "yes" if mean + ci95 >= 0 else "partly" if mean >= -COMPARABLE else "no"
     why = (
         f"{percent(row['accuracy'])} against {percent(row[than])}: {100 * mean:+.1f} ± {100 * ci95:.1f} points, paired"
     )
@@ -134,7 +140,7 @@ def not_below(row: Row, difference: str, than: str) -> Judgement:
 
 
 def passes_fixed_context(row: Row) -> Judgement:
-    """Yes if 2,000 written beat the fixed context, partly if 5,000 do."""
+    """Yes if 2,000 written beat the fixed context, partly if it takes as many as that holds."""
     wanted = row["fixed_context"]
     at = {n: row[f"accuracy_at_{n}_written"] for n in (2000, 5000)}
     verdict: Verdict = "yes" if at[2000] >= wanted else "partly" if at[5000] >= wanted else "no"
@@ -143,7 +149,8 @@ def passes_fixed_context(row: Row) -> Judgement:
 
 
 def bimodal(row: Row) -> Judgement:
-    """Yes if at most a tenth of the examples surprise by a quarter to three quarters of ln N, partly up to a quarter."""
+    """Half of the range, from a quarter to three quarters of ln N, would hold half of the examples if surprise were spread
+    evenly. Yes if it holds a fifth of that, partly if half of that."""
     middle = row["surprise_between_quarter_and_three_quarters"]
     verdict: Verdict = "yes" if middle <= 0.1 else "partly" if middle <= 0.25 else "no"
     why = f"{percent(middle)} of the examples surprise by 0.25 to 0.75 ln N"
@@ -151,21 +158,29 @@ def bimodal(row: Row) -> Judgement:
 
 
 def sigma_is_flat(rows: list[Row]) -> Judgement:
-    """Yes if a range from at most 0.25 to at least 0.9 ln N is within two points of its best, partly a factor of two."""
+    """The widest range of σ with comparable accuracy and a memory that varies by less than a factor of two. Yes if it reaches from
+    a quarter of ln N to nearly ln N, partly if it covers a factor of two."""
     written = [row for row in rows if row["sigma_ratio"] > 0]
-    best = max(written, key=lambda row: row["accuracy"])
-    flat = [row["sigma_ratio"] for row in written if row["accuracy"] >= best["accuracy"] - 2 * POINT]
-    wide = min(flat) <= 0.25 and max(flat) >= 0.9
-    verdict: Verdict = "yes" if wide else "partly" if max(flat) >= 2 * min(flat) else "no"
-    return judged(verdict, f"within two points of the best from {min(flat)} to {max(flat)} ln N", best)
+    best = max(written, key=lambda row: float(row["accuracy"]))
+    flat = [
+        row
+        for row in written
+        if row["accuracy"] >= best["accuracy"] - COMPARABLE
+        and 0.5 * best["stored"] < row["stored"] < 2 * best["stored"]
+    ]
+    low, high = min(row["sigma_ratio"] for row in flat), max(row["sigma_ratio"] for row in flat)
+    verdict: Verdict = "yes" if low <= 0.25 and high >= 0.9 else "partly" if high >= 2 * low else "no"
+    stored = sorted(row["stored"] for row in flat)
+    why = f"comparable from {low} to {high} ln N, with {stored[0]:.0f} to {stored[-1]:.0f} rows"
+    return judged(verdict, why, best)
 
 
 def natural_sigma(rows: list[Row]) -> Judgement:
-    """Yes if ln N is within three points of the best, and a larger σ loses ten points or more."""
+    """Yes if ln N is comparable with the best σ, and beyond it accuracy "tanks": less than half is left."""
     natural = next(row for row in rows if row["sigma_ratio"] == 1.0)
     best = max(row["accuracy"] for row in rows if row["sigma_ratio"] > 0)
     lowest = min(row["accuracy"] for row in rows if row["sigma_ratio"] > 1.0)
-    near, tanks = natural["accuracy"] >= best - 3 * POINT, lowest <= natural["accuracy"] - 10 * POINT
+    near, tanks = natural["accuracy"] >= best - COMPARABLE, lowest <= natural["accuracy"] / 2
     why = (
         f"{percent(natural['accuracy'])} with {natural['stored']:.0f} rows at ln N, the best is {percent(best)}, "
         f"the lowest beyond it {percent(lowest)}"
@@ -173,13 +188,14 @@ def natural_sigma(rows: list[Row]) -> Judgement:
     return judged(of_two(near, tanks), why, natural)
 
 
-def everything_costs(rows: list[Row], times: tuple[float, float] = (4.0, 16.0)) -> Judgement:
-    """Yes if writing everything gains at most five points over ln N, at about eight times (4 to 16) the memory."""
+def everything_costs(rows: list[Row], times: float = 8.0) -> Judgement:
+    """Yes if writing everything is "slightly" better than ln N (but comparable), at "roughly" 8 times the memory: half to double."""
     everything = next(row for row in rows if row["sigma_ratio"] == 0.0)
     natural = next(row for row in rows if row["sigma_ratio"] == 1.0)
     gain, factor = natural["below_everything"], everything["stored"] / max(1.0, natural["stored"])
     why = f"{100 * gain:+.1f} points with {factor:.1f} times the rows of σ = ln N"
-    return judged(of_two(0 <= gain <= 5 * POINT, times[0] <= factor <= times[1]), why, natural, "below_everything")
+    slightly, roughly = 0 <= gain <= COMPARABLE, times / 2 <= factor <= 2 * times
+    return judged(of_two(slightly, roughly), why, natural, "below_everything")
 
 
 def stored_enough(row: Row, per_class: float, accuracy: float) -> Judgement:
@@ -190,11 +206,10 @@ def stored_enough(row: Row, per_class: float, accuracy: float) -> Judgement:
 
 
 def alike(rows: list[Row], ways: tuple[int, ...] = (20, 423, 1000)) -> Judgement:
-    """Three decoders online: yes if at each of the paper's N they lie within two points, which is as much as its figure can
-    tell; partly at some."""
+    """Three decoders online: yes if at each of the paper's N they are comparable; partly at some."""
     measured = {way: [row["accuracy"] for row in rows if row["way"] == way] for way in ways}
     apart = {way: max(some) - min(some) for way, some in measured.items() if len(some) == 3}
-    near = [way for way, distance in apart.items() if distance <= 2 * POINT]
+    near = [way for way, distance in apart.items() if distance <= COMPARABLE]
     verdict: Verdict = "yes" if len(near) == len(ways) else "partly" if near else "no"
     said = [f"{100 * apart[way]:.1f} points apart at {way}-way" for way in apart]
     missing = [f"{way}-way not measured" for way in ways if way not in apart]

@@ -1,8 +1,10 @@
-"""The paper's system alone: fixed labels, its decoders, its rule for writing, nothing merged, one trained model per N.
+"""The paper's figures, measured in two forms on the same harness.
 
-`python -m experiments paper-form` measures every figure of the paper that the models at hand allow, and keeps what was measured
-of the same weights before. A decoder of N labels also answers for fewer classes: with the first of its labels alone, as
-the paper does with MNIST. Intervals are Student's t over episodes.
+`python -m experiments paper-form`: the paper's system alone, with fixed labels, its decoders, its rule for writing, nothing merged, one
+trained model per N. `python -m experiments extended`: the bundled model `omniglot`, one for every N, which merges what does not surprise.
+Each measures what the models at hand allow, and keeps what was measured of the same weights before. A decoder of N fixed labels
+also answers for fewer classes: with the first of its labels alone, as the paper does with MNIST. Intervals are Student's t over
+episodes.
 """
 
 from __future__ import annotations
@@ -12,15 +14,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from apl.checkpoint import find_model, is_named, read_description
+from apl.evaluate import variant
 from apl.learner import Learner
 from apl.training.episodic import load_decoder
 from experiments.paper import paper_measures as figures
+from experiments.paper.paper_figures import draw_online, draw_sigma
 from experiments.paper.paper_measures import EPISODES, SEED
-from experiments.paper.results import Row, load_rows, save_rows
-from experiments.paper.subjects import Embedded, characters
+from experiments.paper.results import Row, figure_path, load_rows, save_rows
+from experiments.paper.subjects import MODEL, Embedded, characters
 from experiments.presets_analogy import PAPER_DECODERS, dashed
 
-NAME = "paper-form"
+PAPER_FORM, EXTENDED = "paper-form", "extended"
 LABELS_200 = ("paper-recipe-200way-further", "paper-recipe-200way")
 LABELS_1000 = ("paper-recipe-1000way",)
 LABELS_20 = ("paper-recipe-20way", "paper-recipe")
@@ -35,51 +39,80 @@ class Measurement:
     figure: Callable[[Learner, Embedded, int, int], Iterator[Row]]
     way: int
     models: tuple[str, ...]
+    merging: bool = False
 
     def rows_of(self, rows: list[Row]) -> list[Row]:
         key = (self.measure, self.way)
         return [row for row in rows if (row["measure"], row["way"]) == key and row["checkpoint"] in self.models]
 
+    def learner(self, place: str) -> Learner:
+        if self.models == (MODEL,):
+            return variant(place, consolidate=self.merging).on_embeddings()
+        return with_first_labels(place, self.way).on_embeddings()
 
-PLAN = (
-    Measurement("per-class", figures.per_class, 20, LABELS_20),
-    Measurement("posterior", figures.posterior, 20, LABELS_20),
-    Measurement("online", figures.saturation, 5, LABELS_20),
-    Measurement("sigma-20way", figures.sigma, 20, LABELS_20),
-    Measurement("table1-5way", figures.fixed, 5, LABELS_20),
-    Measurement("table1-20way", figures.fixed, 20, LABELS_20),
-    Measurement("mnist", figures.mnist, 10, LABELS_20),
-    Measurement("continual", figures.continual, 10, LABELS_20),
-    *(
-        Measurement("decoders", figures.decoders, way, (f"paper-{dashed(kind)}-{way}way",))
-        for way in (20, 423, 1000)
-        for kind in PAPER_DECODERS
+
+def ours(measure: str, figure: Callable[[Learner, Embedded, int, int], Iterator[Row]], way: int) -> Measurement:
+    """With a fixed context nothing is merged; online the bundled system is."""
+    return Measurement(measure, figure, way, (MODEL,), merging=figure is not figures.fixed)
+
+
+PLANS: dict[str, tuple[Measurement, ...]] = {
+    PAPER_FORM: (
+        Measurement("per-class", figures.per_class, 20, LABELS_20),
+        Measurement("posterior", figures.posterior, 20, LABELS_20),
+        Measurement("online", figures.saturation, 5, LABELS_20),
+        Measurement("sigma-20way", figures.sigma, 20, LABELS_20),
+        Measurement("table1-5way", figures.fixed, 5, LABELS_20),
+        Measurement("table1-20way", figures.fixed, 20, LABELS_20),
+        Measurement("mnist", figures.mnist, 10, LABELS_20),
+        Measurement("continual", figures.continual, 10, LABELS_20),
+        *(
+            Measurement("decoders", figures.decoders, way, (f"paper-{dashed(kind)}-{way}way",))
+            for way in (20, 423, 1000)
+            for kind in PAPER_DECODERS
+        ),
+        Measurement("table1-423way", figures.fixed, 423, LABELS_1000),
+        Measurement("table1-1000way", figures.fixed, 1000, LABELS_1000),
+        Measurement("thousand-way", figures.many_way, 1000, LABELS_1000),
+        Measurement("sigma", figures.sigma, 200, LABELS_200),
     ),
-    Measurement("table1-423way", figures.fixed, 423, LABELS_1000),
-    Measurement("table1-1000way", figures.fixed, 1000, LABELS_1000),
-    Measurement("thousand-way", figures.many_way, 1000, LABELS_1000),
-    Measurement("sigma", figures.sigma, 200, LABELS_200),
-)
+    EXTENDED: (
+        *(ours(f"table1-{way}way", figures.fixed, way) for way in (5, 20, 423, 1000)),
+        ours("online", figures.saturation, 5),
+        ours("per-class", figures.per_class, 20),
+        ours("posterior", figures.posterior, 20),
+        ours("mnist", figures.mnist, 10),
+        ours("continual", figures.continual, 10),
+        ours("thousand-way", figures.many_way, 1000),
+    ),
+}
 
 
-def reproduce(quick: bool = False) -> None:
-    rows = load_rows(NAME, quick)
-    for one in PLAN:
+def reproduce(quick: bool = False, name: str = PAPER_FORM) -> None:
+    rows = load_rows(name, quick)
+    for one in PLANS[name]:
         model = next((name for name in one.models if place_of(name)), None)
         before = one.rows_of(rows)
         if model is None or (before and all(is_of(row, model) for row in before)):
             continue
         rows = [row for row in rows if row not in before] + list(measured(one, model, 4 if quick else EPISODES))
-        save_rows(NAME, rows, quick)
-    save_rows(NAME, rows, quick)
+        save_rows(name, rows, quick)
+    save_rows(name, rows, quick)
+    if not quick and name == PAPER_FORM:
+        draw_online(rows, figure_path(name, quick, "online"))
+        draw_sigma(rows, figure_path(name, quick, "sigma"))
+
+
+def reproduce_extended(quick: bool = False) -> None:
+    reproduce(quick, EXTENDED)
 
 
 def measured(one: Measurement, model: str, episodes: int) -> Iterator[Row]:
     place = place_of(model) or model
     data = characters(one.way > 423, model=place)
-    learner = with_first_labels(place, one.way).on_embeddings()
+    learner = one.learner(place)
     for row in one.figure(learner, data, one.way, episodes):
-        yield described(one.measure, model, learner, data, one.way, row)
+        yield described(one, model, learner, data, row)
 
 
 def place_of(model: str) -> str | None:
@@ -114,22 +147,22 @@ def with_first_labels(model: str, way: int) -> Learner:
     return learner.eval()
 
 
-def described(measure: str, model: str, learner: Learner, data: Embedded, way: int, measured: Row) -> Row:
+def described(one: Measurement, model: str, learner: Learner, data: Embedded, row: Row) -> Row:
     """A row with what was tested on what."""
-    config = learner.config
+    decoder = learner.config.decoder
     return {
-        "measure": measure,
-        "method": "the paper's form",
-        "decoder": config.decoder.kind,
-        "labels": "fixed",
-        "rule": "plain",
+        "measure": one.measure,
+        "method": "ours" if one.models == (MODEL,) else "the paper's form",
+        "decoder": decoder.kind,
+        "labels": decoder.labels,
+        "rule": "merging" if one.merging else "plain",
         "checkpoint": model,
         "trained_seeds": 1,
         "split": data.split,
         "split_hash": data.split_hash,
-        "k": config.k,
-        "way": way,
+        "k": learner.config.k,
+        "way": one.way,
         "seed": SEED,
         **origin(model),
-        **measured,
+        **row,
     }

@@ -12,13 +12,13 @@ from torch import Tensor
 from apl.config import DecoderConfig, IdentityConfig
 from apl.controller import SurpriseController
 from apl.data.mnist import load_mnist
-from apl.encoder import embed_all
 from apl.episode import Episodes, EpisodeSampler, run_episode
 from apl.evaluate import Estimate, OnlineResult, fixed_context, online, watch
 from apl.learner import Learner
 from experiments.paper.continual import LAST, best_learning_rate, progressive_accuracy, task_streams
+from experiments.paper.embedding_cache import embed_once
 from experiments.paper.results import Row
-from experiments.paper.subjects import Embedded, characters, encoder_of
+from experiments.paper.subjects import Embedded, characters, image_size
 
 SEED, EPISODES = 11, 20
 RATIOS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5)
@@ -196,8 +196,9 @@ def window(correct: Tensor, middle: int, width: int) -> Tensor:
 
 def mnist(learner: Learner, data: Embedded, way: int, episodes: int) -> Iterator[Row]:
     """Transfer: 10 digits, one of each in memory; then a stream of 2,000 digits."""
-    digits = load_mnist("test", 28)
-    embeddings = embed_all(encoder_of(data.model), digits.images)
+    whole = Learner.load(data.model)
+    digits = load_mnist("test", image_size(whole.config.encoder))
+    embeddings = embed_once(whole, digits.images)
     found = fixed_context(learner, embeddings, digits.labels, way=way, shot=1, episodes=5 * episodes, seed=SEED)
     yield {"shot": 1, "episodes": 5 * episodes, "accuracy": found.mean, "ci95": found.ci95}
     result = online(learner, embeddings, digits.labels, way=way, episodes=episodes, seed=SEED, length=2000)

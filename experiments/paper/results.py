@@ -42,7 +42,7 @@ def load_whole(name: str, quick: bool = False) -> dict[str, Any]:
     return whole
 
 
-def figure_path(name: str, quick: bool) -> Path:
+def figure_path(name: str, quick: bool, part: str = "") -> Path:
     directory = RESULTS / "quick" if quick else FIGURES
     directory.mkdir(parents=True, exist_ok=True)
-    return directory / f"{name}.png"
+    return directory / f"{name}{part and '-' + part}.png"

@@ -10,7 +10,7 @@ from typing import Literal, cast
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from apl.checkpoint import find_model, read_json
 from apl.config import ConvConfig, IdentityConfig, LearnerConfig
@@ -24,12 +24,9 @@ from apl.training.episodic import in_precision, load_decoder
 from apl.training.run import Run, RunOptions
 from apl.training.schedule import plateau
 from apl.weights_file import below, load_weights, read_weights
-from experiments.data.analogy import DIGITS, AnalogySampler, AnalogyTask, Examples, digit_examples, symbol_examples
-from experiments.training.analogy_hints import RowQuestions, note_times
-from experiments.training.decoder_start import start_by_comparing
+from experiments.data.analogy import AnalogySampler, AnalogyTask, Examples, digit_examples, symbol_examples
 
 VALIDATION_EPISODES = 64
-FEWEST_DIGITS = 3
 
 
 @dataclass(frozen=True)
@@ -53,17 +50,11 @@ class AnalogyConfig:
     batch: int = 4
     """Examples of each episode per step."""
     longest_episode: int = 60
-    curriculum: float = 0.0
-    """Deviation: over this first share of the steps episodes grow from three digits and symbols to all ten."""
     steps: int = 4000
     learning_rate: float = 3e-3
     warmup_steps: int = 100
     decay_share: float = 0.6
     """The learning rate falls linearly to zero over this last share of the steps."""
-    comparing: bool = False
-    """Deviation: start with attention that follows the keys (`decoder_start`)."""
-    row_questions: float = 0.0
-    """Deviation: weight of the questions that recalled rows are asked in training (`analogy_hints`)."""
     clip: float = 1.0
     seed: int = 0
 
@@ -76,18 +67,12 @@ def train_analogy(config: AnalogyConfig, options: RunOptions) -> Learner:
     torch.manual_seed(config.seed)
     learner = Learner(config.learner)
     encoders = load_encoders(learner, config)
-    if config.comparing:
-        start_by_comparing(learner.decoder, tuple(learner.key_widths.values()), config.learner.decoder.heads)
     if config.decoder_from is not None:
         load_decoder(learner, config.decoder_from)
     twin = learner.to(options.device).on_embeddings()
-    networks, questions = cast(TorchNetworks, twin.networks), None
-    trained: nn.Module = networks
-    if config.row_questions:
-        questions = RowQuestions(learner.decoder, config.learner.decoder.hidden, config.task).to(options.device)
-        trained = nn.ModuleDict({"networks": networks, "questions": questions})
-    optimiser = torch.optim.Adam(trained.parameters(), lr=0.0, fused=True)
-    run = Run(config, options, trained, optimiser, config.seed)
+    networks = cast(TorchNetworks, twin.networks)
+    optimiser = torch.optim.Adam(networks.parameters(), lr=0.0, fused=True)
+    run = Run(config, options, networks, optimiser, config.seed)
     sampler = embedded_sampler(learner, config.task, "train", run.generator)
     ratios = config.sigma_ratios or (config.learner.sigma_ratio,)
 
@@ -95,23 +80,17 @@ def train_analogy(config: AnalogyConfig, options: RunOptions) -> Learner:
     for _ in run.rounds(config.steps):
         ratio = ratios[int(torch.randint(len(ratios), (1,), generator=run.generator))]
         twin.controller = SurpriseController(ratio)
-        among = digits_shown(config, run.state["step"], run.generator)
-        drawn = sampler.draw(config.parallel, config.longest_episode, among=among)
-        memory, times = twin.new_memory(config.parallel), torch.zeros_like(drawn.digit)
+        drawn = sampler.draw(config.parallel, config.longest_episode)
+        memory = twin.new_memory(config.parallel)
         for step in in_precision(run, run_episode(twin, memory, drawn.inputs, drawn.episodes, config.batch)):
             loss = step.observation.surprise_nats.mean()
-            hints = loss.new_zeros(())
-            if questions is not None:
-                hints = questions.loss(drawn, step, times)
-                note_times(times, step)
-            run.descend(loss + config.row_questions * hints, plateau(config, run.state["step"]), config.clip)
+            run.descend(loss, plateau(config, run.state["step"]), config.clip)
             right = step.right
             run.record(
                 right.numel(),
                 {"sigma_ratio": ratio},
                 accuracy=float(right.float().mean()),
                 surprise_nats=loss,
-                rows_surprise_nats=hints,
                 stored=float(memory.counts.sum()) / config.parallel,
             )
             if run.state["step"] >= config.steps:
@@ -124,15 +103,6 @@ def train_analogy(config: AnalogyConfig, options: RunOptions) -> Learner:
         shared = config.digits_from if config.share_encoder else None
         learner.save(options.directory / "model", provenance, encoder=shared)
     return learner
-
-
-def digits_shown(config: AnalogyConfig, step: int, generator: torch.Generator) -> int | None:
-    """How many digits and symbols the next episodes are about: of few the answers follow from few rows, so that how one
-    follows from others is learnt sooner. None: all."""
-    if not config.curriculum:
-        return None
-    most = min(DIGITS, FEWEST_DIGITS + int((DIGITS + 1 - FEWEST_DIGITS) * step / (config.curriculum * config.steps)))
-    return int(torch.randint(FEWEST_DIGITS, most + 1, (1,), generator=generator))
 
 
 def embedded_sampler(

@@ -1,11 +1,11 @@
-"""What the benchmarks measured, as tables for the README and docs/CLASSIFIER.md."""
+"""Markdown tables: numbers in them, and what the benchmarks measured, for the README and docs/CLASSIFIER.md."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from experiments.paper.markdown_table import percent, table
 from experiments.paper.results import Row, load_rows
 
 OURS = "apl"
@@ -26,6 +26,17 @@ IN_README = (
     "BANKING77 requests, random order",
     "photographs, random order",
 )
+
+
+def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    return "\n".join("| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *lines))
+
+
+def percent(row: Mapping[str, Any], name: str = "accuracy", digits: int = 1) -> str:
+    """A share in percent with its interval, where it has one."""
+    spread = row.get("ci95" if name == "accuracy" else f"{name}_ci95")
+    interval = "" if spread is None else f" ± {100 * spread:.{digits}f}"
+    return f"{100 * row[name]:.{digits}f}{interval}"
 
 
 def peers_in_short() -> str:
@@ -117,53 +128,6 @@ def new_or_known() -> str:
     ]
     head = ["new or known", "classes known", "per class", "AUROC: ours", "nearest row", "nearest class mean"]
     return table([*head, "known called new", "new called new"], lines)
-
-
-def calibration() -> str:
-    head = [
-        "known classes",
-        "accuracy",
-        "ECE of the answer",
-        "AUROC new / known",
-        "ECE of P(new)",
-        "new called new",
-        "known called new",
-    ]
-    lines = [
-        [
-            str(row["known_classes"]),
-            f"{100 * row['accuracy']:.1f} %",
-            *(f"{row[name]:.3f}" for name in ("ece", "auroc_new", "ece_new")),
-            *(f"{100 * row[name]:.1f} %" for name in ("new_called_new", "known_called_new")),
-        ]
-        for row in load_rows("calibration")
-    ]
-    return table(head, lines)
-
-
-def order() -> str:
-    head = ["classes", "accuracy, mean ± sd over orders", "lowest to highest", "two orders agree on", "rows kept"]
-    lines = [
-        [
-            str(row["way"]),
-            f"{100 * row['accuracy']:.1f} ± {100 * row['accuracy_std']:.1f} %",
-            f"{100 * row['accuracy_min']:.1f} to {100 * row['accuracy_max']:.1f} %",
-            f"{100 * row['agreement']:.1f} %",
-            f"{row['rows']:.1f} ± {row['rows_std']:.1f} of {row['way'] * row['shown_per_class']}",
-        ]
-        for row in load_rows("order")
-    ]
-    return table(head, lines)
-
-
-def eviction() -> str:
-    rules = {"least important": "the row that matters least", "random": "random", "oldest": "oldest"}
-    found: dict[str, dict[str, str]] = {}
-    for row in load_rows("eviction"):
-        found.setdefault(f"{row['stream']}, {row['max_rows']} rows", {})[row["rule"]] = f"{percent(row)} %"
-    return table(
-        ["classes come", *rules.values()], [[case, *(by[rule] for rule in rules)] for case, by in found.items()]
-    )
 
 
 def speed() -> str:
