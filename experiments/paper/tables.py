@@ -19,15 +19,6 @@ UNKNOWN = {
 }
 
 
-IN_README = (
-    "drawings, random order",
-    "drawings, class by class",
-    "MNIST digits, random order",
-    "BANKING77 requests, random order",
-    "photographs, random order",
-)
-
-
 def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *lines))
 
@@ -43,7 +34,7 @@ def peers_in_short() -> str:
     """Accuracy on classes seen before, and rows; in bold the best, if its lead excludes zero."""
     methods = [m for m in _methods(_streams().values()) if "plain" not in m]
     lines = []
-    for stream, by in ((name, _streams()[name]) for name in IN_README):
+    for stream, by in _streams().items():
         cells = {m: f"{percent(by[m], 'accuracy_seen')} / {by[m]['rows']:.0f}" for m in methods if m in by}
         marked = {m: f"**{cell}**" if m == _first(by) else cell for m, cell in cells.items()}
         lines.append([stream, *(marked.get(m, "–") for m in methods)])
