@@ -8,7 +8,6 @@ from pathlib import Path
 import matplotlib
 import pytest
 import torch
-from experiments.paper.pens import typed_signs
 
 from apl.data.files import DataError
 from apl.data.omniglot import PAPER_TEST, VALIDATION
@@ -78,9 +77,3 @@ def test_without_fonts_it_says_how_to_give_them(monkeypatch: pytest.MonkeyPatch,
         print_characters("あ", [MATPLOTLIB / "DejaVuSans.ttf"], 32)
     monkeypatch.setenv("APL_FONTS", str(MATPLOTLIB))
     assert len(font_files()) > 10
-
-
-def test_the_typed_signs_to_choose_by_are_none_of_those_learnt_from() -> None:
-    signs = typed_signs(28)
-    assert len(signs.class_names) > 30 and signs.labels.bincount().min() >= 8
-    assert not set(signs.class_names) & set(taken())

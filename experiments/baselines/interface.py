@@ -46,9 +46,6 @@ class Scores:
 
 @runtime_checkable
 class FewShotMethod(Protocol):
-    most_classes: int | None
-    """The most labels it can tell apart, where its weights decide that."""
-
     def adapt(self, x: Float[Tensor, "example embed"], y: Int[Tensor, " example"], way: int) -> None: ...
 
     def predict(self, x: Float[Tensor, "query embed"]) -> Scores: ...
@@ -66,7 +63,6 @@ class EpisodicMethod(nn.Module):
     The context is kept whole and read again for each answer; methods that keep less override the verbs.
     """
 
-    most_classes: int | None = None
     side_by_side: bool = True
     """Whether `logits` of several tasks answers as `adapt` and `predict` do, and is cheaper."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Int, Num
@@ -54,23 +54,6 @@ def draw_tasks(sampler: EpisodeSampler, x: Tensor, way: int, shot: int, queries:
     return Tasks(x[example], label, x[asked.example], asked.label, way)
 
 
-def deal_places(tasks: Tasks, places: int, generator: torch.Generator) -> Tasks:
-    """The same tasks with labels among all `places` that a method's weights hold.
-
-    Which class gets which place is drawn again every time, so that no place stands for a class and tasks with fewer
-    classes than places are known too.
-    """
-    if tasks.way > places:
-        raise ValueError(f"{tasks.way} classes for {places} places: train on tasks of at most {places} classes")
-    dealt = torch.rand(len(tasks.context), places, generator=generator).argsort(1)[:, : tasks.way]
-    return replace(
-        tasks,
-        context_label=dealt.gather(1, tasks.context_label),
-        query_label=dealt.gather(1, tasks.query_label),
-        way=places,
-    )
-
-
 def meta_train(
     method: EpisodicMethod,
     x: Num[Tensor, "example input"],
@@ -81,7 +64,7 @@ def meta_train(
     """Train in place. The learning rate falls along a cosine to zero."""
     generator = torch.Generator().manual_seed(seed)
     sampler = EpisodeSampler(y, generator)
-    widest = min(config.widest, method.most_classes or config.widest, len(sampler.count))
+    widest = min(config.widest, len(sampler.count))
     optimiser = torch.optim.AdamW(method.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
     started, steps, examples = time.process_time(), 0, 0
     method.train()
@@ -96,8 +79,6 @@ def meta_train(
         way = round(math.exp(low + (high - low) * float(torch.rand((), generator=generator))))
         shot = int(torch.randint(1, config.shots + 1, (), generator=generator))
         tasks = draw_tasks(sampler, x, way, shot, config.queries, max(1, config.classes_at_once // way))
-        if method.most_classes is not None:
-            tasks = deal_places(tasks, method.most_classes, generator)
         loss = method.loss(tasks)
         optimiser.zero_grad()
         loss.backward()

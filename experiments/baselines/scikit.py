@@ -22,8 +22,6 @@ GROWTH, FITTED_EACH_TIME = 1.1, 200
 class KeepsEverything:
     """The examples so far, in arrays that grow by doubling."""
 
-    most_classes: int | None = None
-
     def adapt(self, x: Float[Tensor, "example embed"], y: Int[Tensor, " example"], way: int) -> None:
         self.way, self.count = way, len(x)
         self._x, self._y = x.numpy().copy(), y.numpy().copy()

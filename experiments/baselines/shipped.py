@@ -21,8 +21,6 @@ from experiments.baselines.interface import Scores
 class Shipped:
     """The model is opened once; every `adapt` starts an empty memory in RAM."""
 
-    most_classes: int | None = None
-
     def __init__(self, model: str | None, width: int | None = None, **parameters: Any) -> None:
         """`parameters` of the classifier: `consolidate=False` is the paper's rule, read by its decoder alone."""
         if model is None:

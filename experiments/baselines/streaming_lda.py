@@ -16,8 +16,6 @@ GROWTH = 1.05
 
 
 class StreamingLDA:
-    most_classes: int | None = None
-
     def __init__(self, base: Float[Tensor, "embed embed"], base_count: float, shrinkage: float) -> None:
         """The covariance that a stream begins with counts as `base_count` examples."""
         self.base_covariance, self.base_count, self.shrinkage = base, base_count, shrinkage

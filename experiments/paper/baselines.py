@@ -175,13 +175,12 @@ def _validation_score(method: FewShotMethod, data: Embedded, quick: bool) -> flo
     ways = {20: 20, 126: 3}
     cells = [
         few_shot(method, x, labels, way=way, shot=shot, queries=5, episodes=1 if quick else ways[way], seed=0).mean()
-        for way in _possible(method, ways)
+        for way in ways
         for shot in (1, 5)
     ]
-    if _possible(method, (Roaming().classes,)):
-        watched = roaming(method, x, labels, streams=1 if quick else VALIDATION_STREAMS, seed=0)
-        for number in (Watched.accuracy_on_known, Watched.average_precision_known, Watched.average_precision_new):
-            cells.append(torch.tensor([number(w) for w in watched]).mean())
+    watched = roaming(method, x, labels, streams=1 if quick else VALIDATION_STREAMS, seed=0)
+    for number in (Watched.accuracy_on_known, Watched.average_precision_known, Watched.average_precision_new):
+        cells.append(torch.tensor([number(w) for w in watched]).mean())
     return float(torch.stack(cells).mean())
 
 
@@ -202,7 +201,7 @@ def measure(method: FewShotMethod, quick: bool) -> Iterable[Cell]:
 
 
 def contexts(method: FewShotMethod, quick: bool) -> Iterable[tuple[Row, Numbers]]:
-    for way in _possible(method, (5, 20, MANY, 1000)):
+    for way in (5, 20, MANY, 1000):
         # Half of the drawings are enough for six of each class.
         data = characters(True, few=True) if way > MANY else characters(False)
         episodes, queries = (EPISODES, 5) if way < MANY else (20, 1)
@@ -215,7 +214,7 @@ def contexts(method: FewShotMethod, quick: bool) -> Iterable[tuple[Row, Numbers]
 
 def streams(method: FewShotMethod, quick: bool) -> Iterable[tuple[Row, Numbers]]:
     data = characters(False)
-    for way in _possible(method, STREAMS):
+    for way in STREAMS:
         count, per_class = (2, 2) if quick else (STREAMS[way], PER_CLASS[way])
         how = {"way": way, "per_class": per_class, "streams": count, "seed": SEED}
         watched = online(method, data.embeddings, data.labels, **how)
@@ -225,29 +224,24 @@ def streams(method: FewShotMethod, quick: bool) -> Iterable[tuple[Row, Numbers]]
 
 def roaming_streams(method: FewShotMethod, quick: bool) -> Iterable[tuple[Row, Numbers]]:
     data, count = characters(False), 2 if quick else ROAMING_STREAMS
-    for way in _possible(method, (Roaming().classes,)):
-        watched = roaming(method, data.embeddings, data.labels, streams=count, seed=SEED)
-        yield (
-            _about("roaming", method, data, way, 0, count) | _cost(watched),
-            {
-                "accuracy": [w.accuracy_on_known() for w in watched],
-                "ap_known": [w.average_precision_known() for w in watched],
-                "ap_new": [w.average_precision_new() for w in watched],
-            },
-        )
+    watched = roaming(method, data.embeddings, data.labels, streams=count, seed=SEED)
+    yield (
+        _about("roaming", method, data, Roaming().classes, 0, count) | _cost(watched),
+        {
+            "accuracy": [w.accuracy_on_known() for w in watched],
+            "ap_known": [w.average_precision_known() for w in watched],
+            "ap_new": [w.average_precision_new() for w in watched],
+        },
+    )
 
 
 def sequences(method: FewShotMethod, quick: bool) -> Iterable[tuple[Row, Numbers]]:
     data = characters(False)
-    for way in _possible(method, SEQUENCES):
+    for way in SEQUENCES:
         episodes = 2 if quick else SEQUENCES[way]
         how = {"way": way, "shot": SEQUENCE_SHOT, "queries": 5, "episodes": episodes, "seed": SEED}
         values = one_after_another(method, data.embeddings, data.labels, **how)
         yield _about("one after another", method, data, way, SEQUENCE_SHOT, episodes), {"accuracy": values}
-
-
-def _possible(method: FewShotMethod, ways: Iterable[int]) -> list[int]:
-    return [way for way in ways if method.most_classes is None or way <= method.most_classes]
 
 
 def _about(protocol: str, method: FewShotMethod, data: Embedded, way: int, shot: int, episodes: int) -> Row:
@@ -256,7 +250,7 @@ def _about(protocol: str, method: FewShotMethod, data: Embedded, way: int, shot:
         "way": way,
         "shot": shot,
         "decoder": type(method).__name__,
-        "labels": "fixed" if method.most_classes else "any",
+        "labels": "any",
         "checkpoint": MODEL,
         "split": data.split,
         "split_hash": data.split_hash,
