@@ -17,7 +17,6 @@ from apl.memory.names import Budget
 from apl.memory.remote import RemoteMemory
 from apl.memory.stored import StoredMemory
 from apl.store import Store, StoreError, open_store
-from apl.store.ram import RamStore
 
 pytest_plugins = ["store_servers"]
 
@@ -58,7 +57,7 @@ def test_engine_and_ram_give_the_same_answers_on_a_stream(
     name = f"same-{next(names)}"
     with (
         opened(url, name, metric=metric or "euclidean") as store,
-        RamStore("ram", "e", WIDTH) as copy,
+        open_store(None, fingerprint="e", width=WIDTH) as copy,
     ):
         engine, ram = classifying(store, RemoteMemory, metric), classifying(copy, StoredMemory, metric)
         for number, (key, label) in enumerate(stream()):

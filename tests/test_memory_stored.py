@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from apl.memory.stored import Details, StoredMemory
+from apl.memory.names import Budget
+from apl.memory.staging import Details
+from apl.memory.stored import StoredMemory
 from apl.store import NewRow, RowUpdate, Store, StoreUnavailable, open_store
 
 WIDTH = 5
@@ -76,7 +78,7 @@ def test_what_a_store_that_went_away_did_not_take_is_not_answered_with(
         stage(memory, "kept")
         memory.commit()
         with monkeypatch.context() as away:
-            for verb in ("_write", "_load"):
+            for verb in ("_write", "load"):
                 away.setattr(store, verb, lambda *_: (_ for _ in ()).throw(StoreUnavailable("away")))
             stage(memory, "refused")
             with pytest.raises(StoreUnavailable):
@@ -84,3 +86,49 @@ def test_what_a_store_that_went_away_did_not_take_is_not_answered_with(
             assert memory.is_stale()
         memory.follow()
         assert memory.classes == ["kept"] and not memory.is_stale()
+
+
+def test_a_store_that_is_written_when_it_is_asked_ends_as_one_written_at_every_commit() -> None:
+    """Named sources, merges, a budget that evicts, failing batches and a forgotten source."""
+    memories = [
+        StoredMemory(open_store(None, fingerprint="e", width=WIDTH), "euclidean", budget=Budget(9, 4), lasts=lasts)
+        for lasts in (True, False)
+    ]
+    for memory in memories:
+        chance = random.Random(1)
+        for step in range(120):
+            for _ in range(chance.randrange(3)):
+                key = np.array([[[chance.gauss(0, 1) for _ in range(WIDTH)]]], np.float32)
+                detail = [Details(chance.choice("abc"), chance.choice([None, "x", "y", f"{step}"]))]
+                if len(memory) and chance.random() < 0.7:
+                    memory.merge({"embedding": key}, memory.nearest("embedding", key, 1).row[:, :, 0], detail)
+                else:
+                    memory.write({"embedding": key, "label": np.zeros((1, 1), int)}, np.ones((1, 1), bool), detail)
+            if chance.random() < 0.1:
+                memory.reload()
+            else:
+                memory.commit()
+            if step == 60:
+                memory.forget_source("x")
+    one, other = (memory.store for memory in memories)
+    kept = [[(r.id, r.label, r.source, r.count, r.has_shares) for r in store.rows()] for store in (one, other)]
+    assert kept[0] == kept[1]
+    np.testing.assert_allclose(one.load().keys, other.load().keys, atol=1e-5)
+    for id in one.ids():
+        mine, theirs = ({s.source: s for s in store.shares([id]).get(id, ())} for store in (one, other))
+        assert {source: s.count for source, s in mine.items()} == {source: s.count for source, s in theirs.items()}
+        for source, share in mine.items():
+            np.testing.assert_allclose(share.total, theirs[source].total, atol=1e-4)
+    assert one.count() == 9 and any(one.shares(one.ids()).values())
+
+
+def test_what_a_memory_in_ram_cannot_keep_is_refused_at_once() -> None:
+    memory = StoredMemory(open_store(None, fingerprint="e", width=WIDTH), "euclidean", lasts=False)
+    stage(memory, "kept")
+    memory.commit()
+    rows = {"embedding": np.ones((1, 1, WIDTH), np.float32), "label": np.array([[0]])}
+    memory.write(rows, np.ones((1, 1), bool), [Details("refused", "x" * 3000)])
+    with pytest.raises(ValueError, match="3000 bytes"):
+        memory.commit()
+    memory.reload()
+    assert memory.classes == ["kept"] and memory.store.load().labels == ["kept"]

@@ -23,7 +23,7 @@ from apl.cli import main
 from apl.service.served_memory import ServedMemory
 from apl.service.settings import Limits
 from apl.store import NewRow, StoreError, StoreUnavailable, open_store
-from apl.store.ram import RamStore
+from apl.store.sqlite import SqliteStore
 
 HOME = "/v1/memories/default"
 
@@ -432,8 +432,8 @@ def test_while_the_database_is_away_it_says_so_and_nothing_is_left_behind(
     with running(settings(None, model)) as client:
         teach(client, 0)
         with monkeypatch.context() as patched:
-            for verb in ("_write", "_generation"):
-                patched.setattr(RamStore, verb, away)
+            for verb in ("_write", "_state_query"):
+                patched.setattr(SqliteStore, verb, away)
             assert client.get("/readyz").status_code == 503 and client.get("/healthz").status_code == 200
             refused = client.post(f"{HOME}/learn", json=lesson(1))
             assert refused.status_code == 503 and refused.json()["error"]["code"] == "memory_away"

@@ -7,7 +7,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from apl.store import (
     list_memories,
     open_store,
 )
-from apl.store.ram import RamStore
+from apl.store.sqlite import SqliteStore
 from apl.store.transfer import export_memory, import_memory, verify
 
 pytest_plugins = ["store_servers"]
@@ -212,7 +212,7 @@ def test_a_merge_changes_a_row_in_place_and_keeps_what_each_source_contributed(p
     store.replace([], [], update=[RowUpdate(a, key=np.full(WIDTH, 3.8, np.float32), count=5, shares=more)])
     assert kept(store, a) == {"s": (1, [1.0] * WIDTH), "t": (2, [3.0] * WIDTH), None: (2, [6.0] * WIDTH)}
     assert sorted(store.sources()) == [("s", "a"), ("t", "a")]
-    assert store.nearest(np.full(WIDTH, 3.8, np.float32), 1).distances.tolist() == [0.0]
+    assert store.recall(np.full((1, WIDTH), 3.8, np.float32), 1).distances[0].tolist() == [0.0]
     store.delete([a])
     assert kept(store, a) == {} and store.rows_of_source("t") == [] and verify(store) == []
 
@@ -473,42 +473,42 @@ def test_the_nearest_rows_are_the_true_ones_and_the_older_first_among_equals(pla
     for query in rng.standard_normal((3, WIDTH)).astype(np.float32):
         distance = np.linalg.norm(keys[kept].astype(np.float64) - query, axis=1)
         expected = np.argsort(distance, kind="stable")[:57]
-        found = store.nearest(query, 100)
-        assert found.ids.tolist() == ids[kept][expected].tolist()
-        np.testing.assert_allclose(found.distances, distance[expected], rtol=1e-4)
-        assert store.nearest(query, 6).distances.tolist() == pytest.approx(distance[expected[:6]].tolist(), rel=1e-4)
+        found = store.recall(query[None], 100)
+        assert found.ids == [ids[kept][expected].tolist()]
+        np.testing.assert_allclose(found.distances[0], distance[expected], rtol=1e-4)
+        np.testing.assert_allclose(store.recall(query[None], 6).distances[0], distance[expected[:6]], rtol=1e-4)
     with pytest.raises(ValueError, match="at least 1"):
-        store.nearest(keys[0], 0)
+        store.recall(keys[:1], 0)
     with pytest.raises(ValueError, match="4 numbers"):
-        store.nearest(keys[0, :2], 1)
+        store.recall(keys[:1, :2], 1)
 
 
 def test_recalled_rows_are_the_nearest_and_totals_are_those_of_the_rows(place: Place) -> None:
-    store, model = place.open(), RamStore("model", "encoder-1", WIDTH)
-    assert store.recall(np.zeros((2, WIDTH), np.float32), 3).ids.tolist() == [[-1] * 3] * 2
+    store = place.open()
+    assert store.recall(np.zeros((2, WIDTH), np.float32), 3).ids == [[], []]
     assert store.totals().classes == []
     rng = np.random.default_rng(2)
     keys = rng.standard_normal((30, WIDTH)).astype(np.float32)
-    new = [NewRow(n % 3 or "0", key, source=f"s{n}", count=1 + n % 2) for n, key in enumerate(keys)]
-    ids = store.append(new)
-    assert model.append(new) == list(range(1, 31))
-    for changed, at in ((store, ids), (model, list(range(1, 31)))):
-        changed.replace([at[0], at[4]], [], update=[RowUpdate(at[7], label="moved", key=keys[3], count=9)])
+    ids = store.append([NewRow(n % 3 or "0", key, source=f"s{n}", count=1 + n % 2) for n, key in enumerate(keys)])
+    store.replace([ids[0], ids[4]], [], update=[RowUpdate(ids[7], label="moved", key=keys[3], count=9)])
+    rows = {r.id: r for r in store.rows()}
     asked = rng.standard_normal((4, WIDTH)).astype(np.float32)
-    offset = ids[0] - 1
     for k in (1, 5, 40):
-        found, expected = store.recall(asked, k), model.recall(asked, k)
-        assert found.labels == expected.labels and found.sources == expected.sources
-        assert np.where(found.mask, found.ids - offset, -1).tolist() == expected.ids.tolist()
-        assert found.counts.tolist() == expected.counts.tolist()
-        assert found.keys.tobytes() == expected.keys.tobytes()
-        assert found.distances.tobytes() == expected.distances.tobytes()
+        found = store.recall(asked, k)
+        for key, near, distances in zip(asked, found.rows, found.distances, strict=True):
+            far = {id: float(np.linalg.norm(one.key.astype(np.float64) - key)) for id, one in rows.items()}
+            expected = sorted(rows, key=lambda id: (np.float32(far[id]), id))[:k]
+            assert [r.id for r in near] == expected
+            np.testing.assert_allclose(distances, [far[id] for id in expected], rtol=1e-5)
+            for one in near:
+                assert seen(replace(one, payload=rows[one.id].payload)) == seen(rows[one.id])
     totals = {(type(t.label), t.label): (t.rows, t.examples, t.total) for t in store.totals().classes}
     assert len(totals) == 4
-    for truth in model.totals().classes:
-        rows, examples, total = totals[type(truth.label), truth.label]
-        assert (rows, examples) == (truth.rows, truth.examples)
-        np.testing.assert_allclose(total, truth.total, atol=1e-5)
+    for kind, label in totals:
+        own = [one for one in rows.values() if one.label == label and type(one.label) is kind]
+        count, examples, total = totals[kind, label]
+        assert (count, examples) == (len(own), sum(one.count for one in own))
+        np.testing.assert_allclose(total, sum(one.count * one.key.astype(np.float64) for one in own), atol=1e-5)
     store.delete_label("moved")
     before = store.totals()
     assert {t.label for t in before.classes} == {"0", 1, 2} and before.complete
@@ -540,7 +540,7 @@ def test_nearness_and_totals_follow_the_metric(place: Place) -> None:
         # What was kept by lengths is worked out anew once; from then on the memory knows.
         with place.open(metric="cosine", read_only=read_only) as store:
             found = store.recall(asked, 5)
-            assert found.ids[0].tolist() == [ids[n] for n in np.argsort(distance, kind="stable")[:5]]
+            assert found.ids[0] == [ids[n] for n in np.argsort(distance, kind="stable")[:5]]
             assert found.distances[0].tolist() == pytest.approx(np.sort(distance)[:5].tolist(), rel=1e-4)
             for total in store.totals().classes:
                 expected = sum((1 + n) * direction[n] for n in range(total.label, 20, 2))
@@ -588,8 +588,37 @@ def test_threads_take_turns(place: Place) -> None:
     assert sorted(id for batch in batches for id in batch) == store.load().ids.tolist()
 
 
+class Model:
+    """What a store should do, in a dictionary."""
+
+    def __init__(self) -> None:
+        self.kept: dict[int, NewRow] = {}
+        self.values: dict[str, Any] = {}
+        self.given = 0
+
+    def append(self, new: list[NewRow]) -> list[int]:
+        return self.replace([], new)
+
+    def replace(self, gone: list[int], new: list[NewRow], settings: dict[str, Any] | None = None) -> list[int]:
+        self.delete(gone)
+        ids = [self.given + n + 1 for n in range(len(new))]
+        self.given += len(new)
+        self.kept |= dict(zip(ids, new, strict=True))
+        self.values |= settings or {}
+        return ids
+
+    def delete(self, gone: list[int]) -> list[int]:
+        return [id for id in sorted(gone) if self.kept.pop(id, None) is not None]
+
+    def delete_label(self, label: str | int) -> list[int]:
+        return self.delete([id for id, one in self.kept.items() if one.label == label])
+
+    def forget_source(self, source: str) -> Forgotten:
+        return Forgotten(self.delete([id for id, one in self.kept.items() if one.source == source]), [])
+
+
 def test_any_sequence_of_writes_ends_as_it_does_in_a_dictionary(place: Place) -> None:
-    store, model = place.open(), RamStore("model", "encoder-1", WIDTH)
+    store, model = place.open(), Model()
     chance = random.Random(0)
     ids: dict[int, int] = {}
     for step in range(80):
@@ -602,9 +631,9 @@ def test_any_sequence_of_writes_ends_as_it_does_in_a_dictionary(place: Place) ->
             )
             for n in range(chance.randint(0, 3))
         ]
-        there = list(model.load().ids)
+        there = sorted(model.kept)
         some = [int(id) for id in chance.sample(there, min(len(there), chance.randint(0, 2)))]
-        act: Callable[[Store, list[int]], list[int]] = chance.choice(
+        act: Callable[[Any, list[int]], list[int]] = chance.choice(
             [
                 lambda s, gone: s.append(new),
                 lambda s, gone: s.replace(gone, new, settings={"step": step}),
@@ -617,8 +646,8 @@ def test_any_sequence_of_writes_ends_as_it_does_in_a_dictionary(place: Place) ->
         got = act(store, [ids[id] for id in some])
         assert len(got) == len(expected)
         ids |= dict(zip(expected, got, strict=True))
-    assert store.settings() == model.settings()
-    in_model = [(ids[r.id], *seen(r)[1:]) for r in model.rows()]
+    assert store.settings() == model.values
+    in_model = [seen(replace(one.written(0), id=ids[id])) for id, one in sorted(model.kept.items())]
     assert [seen(r) for r in store.rows()] == in_model and len(in_model) == store.count() > 0
 
 
@@ -626,7 +655,7 @@ def test_a_memory_can_be_carried_to_another_backend(place: Place, tmp_path: Path
     store = place.open()
     store.append([row("7", 1.0, payload=b"x", source="s"), row(7, 2.0)], settings={"sigma": 1})
     export_memory(store, tmp_path / "exported")
-    with RamStore("copy", "encoder-1", WIDTH) as copy:
+    with open_store(None, fingerprint="encoder-1", width=WIDTH) as copy:
         assert import_memory(tmp_path / "exported", copy).written == 2
         assert [seen(r)[1:] for r in copy.rows()] == [seen(r)[1:] for r in store.rows()]
         assert copy.settings() == {"sigma": 1}
@@ -649,7 +678,7 @@ def test_urls_say_where_a_memory_lives(tmp_path: Path, monkeypatch: pytest.Monke
         "path.apl",
         "bare:name.apl",
     }
-    assert isinstance(open_store(None, **made), RamStore)
+    assert isinstance(open_store(None, **made), SqliteStore)
     for wrong in ("redis://x", "sqlite://x.apl", "sqlite:///"):
         with pytest.raises(StoreError, match="use a path|has no path"):
             open_store(wrong, **made)

@@ -78,7 +78,7 @@ class PlainIndex:
 @pytest.fixture
 def index(monkeypatch: pytest.MonkeyPatch) -> PlainIndex:
     index = PlainIndex()
-    monkeypatch.setattr("apl.store.open_index", lambda url, approximate: index)
+    monkeypatch.setattr("apl.store.indexed.open_index", lambda url, approximate: index)
     monkeypatch.setattr("apl.store.indexed.RETRY_SECONDS", 0.0)
     return index
 
@@ -97,7 +97,7 @@ def same_answers(store: Store, url: str, name: str, k: int = 4) -> None:
     asked = np.random.default_rng(9).standard_normal((5, WIDTH)).astype(np.float32)
     with opened(url, name, index=None, read_only=True, shared=False) as plain:
         mine, theirs = store.recall(asked, k), plain.recall(asked, k)
-        assert mine.ids.tolist() == theirs.ids.tolist() and mine.distances.tolist() == theirs.distances.tolist()
+        assert mine.ids == theirs.ids and np.array_equal(mine.distances, theirs.distances)
         assert mine.generation == plain.generation()
 
 
@@ -266,7 +266,7 @@ def test_milvus_killed_paused_and_restarted_changes_no_answer(postgres_url: str,
 
     def check(store: Store) -> None:
         with opened(postgres_url, name, index=None, read_only=True, shared=False, metric="euclidean") as plain:
-            assert store.recall(asked, 5).ids.tolist() == plain.recall(asked, 5).ids.tolist()
+            assert store.recall(asked, 5).ids == plain.recall(asked, 5).ids
 
     with opened(postgres_url, name, **options) as store:
         write_at_random(store, 6)

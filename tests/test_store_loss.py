@@ -82,6 +82,9 @@ def test_kill_9_during_copies_leaves_whole_copies_or_none(tmp_path: Path, victim
         os.kill(pid, signal.SIGKILL)
         acknowledged |= dict(victims.rest())
         for path in tmp_path.glob("[!.]*.apl"):
+            if not list_memories(path):  # killed between making the file and the memory in it
+                assert path.name not in acknowledged
+                continue
             with open_store(path) as store:
                 assert verify(store) == [] and store.count() % 3 == 0, f"{path.name} is cut after kill {kill}"
                 assert store.count() >= acknowledged.get(path.name, 0), f"{path.name} has lost rows after kill {kill}"

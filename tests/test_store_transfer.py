@@ -22,7 +22,6 @@ from apl.store import (
     StoreError,
     open_store,
 )
-from apl.store.ram import RamStore
 from apl.store.transfer import (
     Copied,
     export_memory,
@@ -43,8 +42,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
-def memory(fingerprint: str = "e", width: int = WIDTH) -> RamStore:
-    return RamStore("other", fingerprint, width)
+def memory(fingerprint: str = "e", width: int = WIDTH) -> Store:
+    return open_store(None, "other", fingerprint=fingerprint, width=width)
 
 
 def row(label: str | int, value: float, **more: object) -> NewRow:
@@ -388,7 +387,7 @@ def test_whatever_is_done_to_an_export_it_is_imported_whole_or_not_at_all(store:
                     content = bytes(changed)
         (out / "memory.json").write_bytes(description)
         (out / "rows.safetensors").write_bytes(content)
-        with RamStore("copy", "e", WIDTH) as copy:
+        with memory() as copy:
             try:
                 copied = import_memory(out, copy)
             except StoreError:

@@ -232,7 +232,7 @@ def share_found(store: Store, keys: np.ndarray, asked: np.ndarray) -> float:
     for question in asked:
         similarity = (keys @ question) / lengths
         best = set((np.argpartition(-similarity, K)[:K] + first).tolist())
-        found.append(len(best & set(store.nearest(question, K).ids.tolist())) / K)
+        found.append(len(best & set(store.recall(question[None], K).ids[0])) / K)
     return float(np.mean(found))
 
 
@@ -244,7 +244,7 @@ def index_recall(url: str, x: np.ndarray, y: np.ndarray, questions: int = 200) -
 
     def answers(store: Store) -> tuple[list[set[int]], float]:
         start = time.perf_counter()
-        found = [set(store.nearest(key, K).ids.tolist()) for key in asked]
+        found = [set(store.recall(key[None], K).ids[0]) for key in asked]
         return found, round(1000 * (time.perf_counter() - start) / questions, 2)
 
     forget_earlier(url, "bench-index")

@@ -25,7 +25,7 @@ from apl.classifier.review import Suspect, relabel, review
 from apl.encoders import FrozenEncoder, open_encoder, plugged_encoder
 from apl.encoders.trained import trained_encoder
 from apl.memory.history import History
-from apl.memory.stored import STATE_SETTING
+from apl.memory.staging import STATE_SETTING
 from apl.store import Label, NewRow, RowUpdate, Store, StoreError, find_memory
 from apl.store.transfer import Copied, Exported, import_memory, save_copy
 

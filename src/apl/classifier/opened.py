@@ -22,7 +22,8 @@ from apl.learner import Learner, Prediction
 from apl.memory import LABEL
 from apl.memory.names import Budget
 from apl.memory.remote import RemoteMemory
-from apl.memory.stored import LOST, Details, StoredMemory
+from apl.memory.staging import LOST, Details
+from apl.memory.stored import StoredMemory
 from apl.store import Label
 
 EXAMPLES_AT_ONCE = 256
@@ -60,7 +61,7 @@ class Opened:
 
     @contextmanager
     def current(self, asking: bool = False) -> Iterator[StoredMemory | RemoteMemory]:
-        """The memory as it is now, locked. A question may skip the staleness check if the store returns its generation."""
+        """The memory as it is now, locked. A question to a server returns the generation: it may skip the staleness check."""
         with self.lock:
             self.follow(asking)
             yield self.memory
@@ -68,8 +69,7 @@ class Opened:
     def follow(self, asking: bool) -> None:
         """Bring the memory up to date. Under `lock`."""
         memory = self.memory
-        returned = asking and self.store.returns_generation and not memory.local
-        if memory.generation == LOST or (not returned and memory.is_stale()):
+        if memory.generation == LOST or (not (asking and not memory.local) and memory.is_stale()):
             memory.follow()
 
     def embed(self, examples: Examples | Embedded, shown: bool = False) -> Float[np.ndarray, "example embed"]:
@@ -221,7 +221,9 @@ class Opened:
             for at in found.mask[0, 0].nonzero()[0].tolist()
         ]
         shown = {row.row for row in carried(recalled)}
-        recalled = [replace(row, payload=self.store.payload(row.row)) if row.row in shown else row for row in recalled]
+        recalled = [
+            replace(row, payload=memory.store.payload(row.row)) if row.row in shown else row for row in recalled
+        ]
         opinions = self.learner.reading.opinions(prediction, len(names))
         [probabilities] = self.probabilities(prediction)
         return Explanation(

@@ -117,7 +117,7 @@ def _open_memory(given: Configuration, learner: Learner, encoder: FrozenEncoder 
         if recall != "ram":
             return Opened(learner, RemoteMemory(store, metric, new_state))
         lasts = given.memory not in (None, "ram:")
-        return Opened(learner, StoredMemory(store, metric, new_state, keep_state=lasts))
+        return Opened(learner, StoredMemory(store, metric, new_state, lasts=lasts))
     except BaseException:
         store.close()
         raise

@@ -48,7 +48,7 @@ class Command:
     def _forget(self, store: Store) -> tuple[list[int], list[int]]:
         """Ids of the rows that went, and of those that were rebuilt."""
         from apl.cli.sources import place_of
-        from apl.memory.stored import STATE_SETTING
+        from apl.memory.staging import STATE_SETTING
 
         if self.label is not None:
             gone = store.delete_label(unicodedata.normalize("NFC", self.label))

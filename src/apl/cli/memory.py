@@ -79,7 +79,7 @@ class List:
 
 @dataclass(kw_only=True)
 class Show(OneMemory):
-    """The classes, the model and the rows of a memory; and the recall of its approximate index, if it has one."""
+    """The classes, the model and the rows of a memory."""
 
     rows: bool = False
     """Every row, not only the classes."""
@@ -100,8 +100,6 @@ class Show(OneMemory):
         for bound in BOUNDS:
             if bound in described:
                 print(f"{bound.replace('_', ' ')}: {described[bound]}")
-        if (recall := described["index_recall_at_16"]) is not None:
-            print(f"its approximate index finds {recall:.1%} of the 16 nearest rows")
         print_result(every if self.rows else classes, False)
 
 
@@ -115,7 +113,6 @@ def description(store: Store) -> dict[str, Any]:
         "encoder": info.fingerprint,
         "model": recorded.get("model") or recorded.get("encoder"),
         **{name: recorded[name] for name in BOUNDS if recorded.get(name)},
-        "index_recall_at_16": store.index_recall(),
         "classes": [{"label": label, "rows": rows} for label, (rows, _) in counts],
     }
 

@@ -30,15 +30,12 @@ from apl.store.errors import (
     StoreError,
     StoreUnavailable,
 )
-from apl.store.index import open_index
-from apl.store.ram import RamStore
 from apl.store.rows import (
     Changes,
     Forgotten,
     Label,
     LabelTotal,
     MemoryInfo,
-    Nearest,
     NewRow,
     Recalled,
     Row,
@@ -48,6 +45,7 @@ from apl.store.rows import (
     Totals,
 )
 from apl.store.settings import require_usable
+from apl.store.tables import Options
 from apl.store.validation import checked_name
 
 __all__ = [
@@ -59,7 +57,6 @@ __all__ = [
     "LabelTotal",
     "MemoryInfo",
     "MissingExtra",
-    "Nearest",
     "NewRow",
     "NoSuchMemory",
     "OtherSchema",
@@ -113,46 +110,19 @@ def open_store(
     (`milvus+http://host:19530`) that finds the nearest rows of a memory on PostgreSQL.
     """
     checked_name(name)
-    backend, rest = _backend(url)
-    if (approximate or shared) and backend != "postgresql":
+    kind, place = _kind(url)
+    on_server = is_on_server(url)
+    if (approximate or shared) and not on_server:
         what = "approximate=True" if approximate else "shared=True"
         raise ValueError(f"{what} is for memories on a server; this one has one writer and is searched exactly, in RAM")
-    if index is not None and backend != "postgresql":
-        raise ValueError("index= is for memories on PostgreSQL")
-    if backend == "ram":
-        if fingerprint is None or width is None:
-            raise NoSuchMemory("a memory in RAM is new each time: give its fingerprint and width")
-        store: Store = RamStore(name, fingerprint, width, keep_sources is not False)
-        store.metric = metric or "euclidean"
-        return store
-    if backend == "sqlite":
-        from apl.store.sqlite import open_sqlite
-
-        store = open_sqlite(
-            *(Path(rest), name),
-            fingerprint=fingerprint,
-            width=width,
-            read_only=read_only,
-            timeout=timeout,
-            metric=metric,
-            keep_sources=keep_sources,
-            identity=identity,
-        )
-    else:
-        from apl.store.postgres import open_postgres
-
-        store = open_postgres(
-            *(rest, name),
-            fingerprint=fingerprint,
-            width=width,
-            read_only=read_only,
-            timeout=timeout,
-            approximate=approximate,
-            shared=shared,
-            metric=metric,
-            keep_sources=keep_sources,
-            index=None if index is None else open_index(index, approximate),
-        )
+    if index is not None:
+        if not on_server:
+            raise ValueError("index= is for memories on PostgreSQL")
+        from apl.store.indexed import IndexedStore as kind
+    options = Options(
+        *(fingerprint, width, read_only, timeout, approximate, shared, metric, keep_sources, identity, index)
+    )
+    store = kind.open(place, name, options)
     if fingerprint is not None:
         try:
             require_usable(store.settings(), f"memory {name!r}")
@@ -164,16 +134,8 @@ def open_store(
 
 def list_memories(url: Location) -> list[MemoryInfo]:
     """The memories that live here, by name."""
-    backend, rest = _backend(url)
-    if backend == "ram":
-        return []
-    if backend == "sqlite":
-        from apl.store.sqlite import list_sqlite
-
-        return list_sqlite(Path(rest))
-    from apl.store.postgres import list_postgres
-
-    return list_postgres(rest)
+    kind, place = _kind(url)
+    return kind.listing(place)
 
 
 def find_memory(url: Location, name: str) -> MemoryInfo | None:
@@ -186,51 +148,43 @@ def find_memory(url: Location, name: str) -> MemoryInfo | None:
 
 def delete_memory(url: Location, name: str) -> None:
     """Delete a whole memory. Raises `NoSuchMemory` if there is none, `StoreBusy` if another process writes it."""
-    checked_name(name)
-    backend, rest = _backend(url)
-    if backend == "ram":
-        raise NoSuchMemory("a memory in RAM is deleted by closing it")
-    if backend == "sqlite":
-        from apl.store.sqlite import delete_sqlite
-
-        delete_sqlite(Path(rest), name)
-    else:
-        from apl.store.postgres import delete_postgres
-
-        delete_postgres(rest, name)
+    with open_store(url, name) as store:
+        store.drop()
 
 
 def backup_memories(url: Location, target: str | os.PathLike[str]) -> None:
     """Copy a file of memories, all of them, also while it is being written. The copy appears whole or not at all."""
-    backend, rest = _backend(url)
-    if backend != "sqlite":
-        raise StoreError("only a file is backed up here: use the server's own tools, or `apl memory export`")
-    from apl.store.sqlite import backup_sqlite
+    from apl.store.sqlite import SqliteStore, backup_sqlite
 
-    backup_sqlite(Path(rest), Path(target))
+    kind, place = _kind(url)
+    if kind is not SqliteStore or not place:
+        raise StoreError("only a file is backed up here: use the server's own tools, or `apl memory export`")
+    backup_sqlite(Path(place), Path(target))
 
 
 def is_on_server(url: Location) -> bool:
     """Whether memories there are searched on a server, and may be written by several processes at once."""
-    return _backend(url)[0] == "postgresql"
+    return url is not None and os.fspath(url).startswith(("postgresql://", "postgres://"))
 
 
-def _backend(url: Location) -> tuple[str, str]:
-    """The kind of backend, and the part of the URL that it needs."""
-    if url is None or url == "ram:":
-        return "ram", ""
-    text = os.fspath(url)
-    scheme, found, rest = text.partition("://")
+def _kind(url: Location) -> tuple[type[Store], str]:
+    """The class of stores there, and the part of the URL that it needs."""
+    from apl.store.sqlite import RAM, SqliteStore
+
+    if is_on_server(url):
+        from apl.store.postgres import PostgresStore
+
+        return PostgresStore, str(url)
+    text = "ram:" if url is None else os.fspath(url)
+    if not text:
+        raise ValueError("the memory's URL is empty")
+    scheme, found, path = text.partition("://")
     if not found:
-        if not text:
-            raise ValueError("the memory's URL is empty")
-        return "sqlite", text
+        return SqliteStore, RAM if text == "ram:" else text
     if scheme == "sqlite":
-        if not rest.startswith("/") or len(rest) == 1:
+        if not path.startswith("/") or len(path) == 1:
             raise StoreError(f"{text!r} has no path: write sqlite:///letters.apl, or sqlite:////… for an absolute path")
-        return "sqlite", rest[1:]
-    if scheme in ("postgresql", "postgres"):
-        return "postgresql", text
+        return SqliteStore, path[1:]
     if scheme.startswith("milvus"):
         raise StoreError(
             "Milvus is an index beside a memory, not a memory: use memory='postgresql://…', index='milvus+http://…'"

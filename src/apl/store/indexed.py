@@ -22,10 +22,10 @@ import numpy as np
 
 from apl.metric import measured
 from apl.store.errors import StoreError
-from apl.store.index import Index, IndexGone, IndexUnavailable
+from apl.store.index import Index, IndexGone, IndexUnavailable, open_index
 from apl.store.postgres import PostgresStore
-from apl.store.rows import Forgotten, Row, Write
-from apl.store.sql import Run
+from apl.store.rows import Row, Write
+from apl.store.tables import Options, Run
 
 FILLED_AT_ONCE = 1000
 TAIL_AT_MOST = 5000
@@ -53,8 +53,13 @@ class IndexedStore(PostgresStore):
     _index: Index
     _unavailable_index_until = 0.0
 
-    def _use_index(self, index: Index) -> None:
-        self._index = index
+    @classmethod
+    def open(cls, place: str, name: str, options: Options) -> IndexedStore:
+        index = open_index(options.index or "", options.approximate)
+        store = super().open(place, name, options)
+        assert isinstance(store, IndexedStore)
+        store._index = index
+        return store
 
     # --- filling ----------------------------------------------------------------------------------
 
@@ -63,10 +68,8 @@ class IndexedStore(PostgresStore):
         if write.add or write.remove or write.update:
             self._fill_if_possible()
 
-    def _forget_source(self, source: str, settings: dict[str, str]) -> Forgotten:
-        forgotten = super()._forget_source(source, settings)
+    def _erased(self) -> None:
         self._fill_if_possible()
-        return forgotten
 
     def _fill_if_possible(self) -> None:
         """What was committed is safe; an engine that does not answer is filled later."""
@@ -88,12 +91,12 @@ class IndexedStore(PostgresStore):
             with suppress(StoreError):
                 if new is not None and old is not None:
                     self._index.drop(self._collection(old))
-            return self._count()
+            return self.count()
 
     def _fill(self) -> None:
         mark = self._mark() or self._new_epoch(None) or self._mark()
         assert mark is not None
-        changes = self._changes(mark.filled) if mark.filled else None
+        changes = self.changes(mark.filled) if mark.filled else None
         try:
             if changes is None:
                 if mark.filled:
@@ -112,11 +115,11 @@ class IndexedStore(PostgresStore):
                 self._fill_all(fresh)
 
     def _fill_all(self, mark: Mark) -> None:
-        generation, last = self._generation(), 0
+        generation, last = self.generation(), 0
         with suppress(IndexUnavailable):  # another process may be making it
             self._index.create(self._collection(mark), self.width, self.metric)
-        while ids := self._ids(last, FILLED_AT_ONCE):
-            rows = self._fetch(ids)
+        while ids := self.ids(last, FILLED_AT_ONCE):
+            rows = self._whole_rows(ids)
             self._put(mark, [row.id for row in rows], np.array([row.key for row in rows], np.float32))
             last = ids[-1]
         self._move(mark, generation)
@@ -130,13 +133,10 @@ class IndexedStore(PostgresStore):
     def _collection(self, mark: Mark) -> str:
         return f"apl_{self.identity}_{mark.epoch}"
 
-    def _mark_query(self) -> tuple[str, tuple[object, ...]]:
-        query = "SELECT epoch, filled, settled, pending, pending_at FROM indexes WHERE memory = %s AND name = %s"
-        return query, (self._memory, self._index.name)
-
     def _mark(self) -> Mark | None:
-        found = self._read(lambda run: run.execute(*self._mark_query()).fetchone(), snapshot=False)
-        return None if found is None else Mark(*found)
+        query = "SELECT epoch, filled, settled, pending, pending_at FROM indexes WHERE memory = ? AND name = ?"
+        [found] = self._ask([(query, (self._memory, self._index.name))])
+        return Mark(*found[0]) if found else None
 
     def _new_epoch(self, old: Mark | None) -> Mark | None:
         """A mark for an empty collection; None if another process was faster."""
@@ -174,7 +174,7 @@ class IndexedStore(PostgresStore):
 
     # --- searching --------------------------------------------------------------------------------
 
-    def _recall(self, keys: np.ndarray, k: int) -> tuple[list[list[Row]], int | None]:
+    def _recall(self, keys: np.ndarray, k: int) -> tuple[list[list[Row]], int]:
         if time.monotonic() >= self._unavailable_index_until:
             try:
                 found = self._recall_by_index(keys, k)
@@ -187,7 +187,7 @@ class IndexedStore(PostgresStore):
                 self._unavailable_index_until = time.monotonic() + RETRY_SECONDS
         return super()._recall(keys, k)
 
-    def _recall_by_index(self, keys: np.ndarray, k: int) -> tuple[list[list[Row]], int | None] | None:
+    def _recall_by_index(self, keys: np.ndarray, k: int) -> tuple[list[list[Row]], int] | None:
         """None if the database has to search alone."""
         mark = self._mark()
         if mark is None or not mark.filled:
@@ -205,18 +205,18 @@ class IndexedStore(PostgresStore):
 
     def _judged(
         self, mark: Mark, near: list[list[int]], bound: int, k: int, wanted: int
-    ) -> tuple[list[list[Row]], int | None] | None:
+    ) -> tuple[list[list[Row]], int] | None:
         """The rows of these ids that have not changed, and the tail. None if too few are left of the ids."""
         ids = sorted({id for one in near for id in one})
 
         def ask(run: Run) -> tuple[int, int, list[Row], list[Row]]:
             state = run.execute(*self._state_query())
-            count = run.execute("SELECT COALESCE(SUM(rows), 0)::bigint FROM classes WHERE memory = %s", (self._memory,))
+            count = run.execute("SELECT COALESCE(SUM(rows), 0)::bigint FROM classes WHERE memory = ?", (self._memory,))
             known = run.execute(
-                *self._rows_query(f"AND id {self.one_of} AND generation <= %s", (self._list(ids), bound))
+                *self._rows_query(f"AND id {self.one_of} AND generation <= ?", (self._list(ids), bound))
             )
-            tail = run.execute(*self._rows_query("AND generation > %s", (bound,), most=TAIL_AT_MOST + 1))
-            generation = self._as_state(state.fetchone())[0]
+            tail = run.execute(*self._rows_query("AND generation > ?", (bound,), most=TAIL_AT_MOST + 1))
+            generation = self._as_state(state.fetchall())[0]
             return generation, count.fetchone()[0], self._as_rows(known.fetchall()), self._as_rows(tail.fetchall())
 
         generation, count, rows, tail = self._read(ask)

@@ -18,20 +18,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import numpy as np
 
 from apl.config import Metric
-from apl.store.contract import GENERATIONS_FOLLOWED, agree, require_creatable
+from apl.store.contract import Store
 from apl.store.errors import StoreBusy, StoreError, StoreUnavailable
-from apl.store.index import Index
 from apl.store.postgres_database import (
-    HNSW_WIDEST,
     LOCK_CLASS,
+    OPERATORS,
     connect,
     create_memory,
+    explained,
     has_tables,
     index_name,
     leave_pool,
@@ -39,18 +39,17 @@ from apl.store.postgres_database import (
     lock_for_writing,
     make_index,
     make_tables,
-    one,
-    place,
     plain_errors,
     pool_for,
     psycopg,
+    shown,
     sql,
 )
-from apl.store.rows import MemoryInfo, NewRow, Row, Write
+from apl.store.rows import MemoryInfo, Row
 from apl.store.schema import TABLES
-from apl.store.sql import ROW_COLUMNS, Answer, Result, Run, SqlStore
+from apl.store.tables import ROW_CELLS, Answer, Options, Query, Result, Run
+from apl.store.writing import GENERATIONS_FOLLOWED
 
-OPERATORS: dict[Metric, str] = {"euclidean": "<->", "cosine": "<=>"}
 RETRY_AFTER_SECONDS = 0.5
 """A server that did not answer is not asked again for this time."""
 COPY_ROWS = 50
@@ -58,79 +57,18 @@ COPY_ROWS = 50
 ROW_TYPES = ["int8", "int8", "text", "float8", "float8", "text", "vector", "int8", "int8", "int8", "int8"]
 
 
-def open_postgres(
-    url: str,
-    name: str,
-    *,
-    fingerprint: str | None,
-    width: int | None,
-    read_only: bool,
-    timeout: float,
-    approximate: bool,
-    shared: bool,
-    metric: Metric | None,
-    keep_sources: bool | None,
-    index: Index | None = None,
-) -> PostgresStore:
-    if approximate and width is not None and width > HNSW_WIDEST:
-        raise StoreError(f"pgvector can index at most {HNSW_WIDEST} numbers a key, these have {width}")
-    connection = connect(url, read_only)
-    try:
-        with plain_errors(url):
-            found = list_all(connection, name) if has_tables(connection, url) else []
-            if not found:
-                require_creatable(place(url), name, fingerprint, width, read_only)
-                make_tables(connection, url)
-                create_memory(connection, name, fingerprint, width, keep_sources is not False, metric or "euclidean")
-                found = list_all(connection, name)
-            [(info, memory, kept)] = found
-            agree(info, fingerprint, width, keep_sources)
-            if not read_only and not shared:
-                lock_for_writing(connection, url, name, memory, timeout)
-            if not read_only and approximate and index is None:
-                make_index(connection, memory, info.width, metric or kept)
-        if index is None:
-            store = PostgresStore(url, connection, info, memory, kept, read_only, approximate, shared)
-        else:
-            from apl.store.indexed import IndexedStore
-
-            store = IndexedStore(url, connection, info, memory, kept, read_only, approximate, shared)
-        store._use_metric(metric)
-        if isinstance(index, Index):
-            store._use_index(index)
-        return store
-    except BaseException:
-        connection.close()
-        raise
-
-
-def list_postgres(url: str) -> list[MemoryInfo]:
-    with connect(url, read_only=True) as connection, plain_errors(url):
-        return [info for info, _, _ in list_all(connection)] if has_tables(connection, url) else []
-
-
-def delete_postgres(url: str, name: str) -> None:
-    options: dict[str, Any] = dict.fromkeys(("fingerprint", "width", "metric", "keep_sources"))
-    store = open_postgres(url, name, read_only=False, timeout=0.0, approximate=False, shared=False, **options)
-    with store:
-        store._drop()
-
-
 class PostgresRun:
     """A connection within a transaction; in a pipeline, answers are waited for when they are fetched."""
 
     def __init__(self, connection: psycopg.Connection[Any], pipeline: psycopg.Pipeline | None = None) -> None:
         self.connection = connection
-        self._pipeline = pipeline
+        self.pipeline = pipeline
 
-    def settle(self) -> None:
-        if self._pipeline is not None:
-            self._pipeline.sync()
+    def execute(self, statement: str, values: Sequence[object] = (), /) -> Result:
+        return self.connection.execute(statement.replace("?", "%s"), values, binary=True)
 
-    def execute(self, statement: str, values: Sequence[object] = ()) -> Result:
-        return self.connection.execute(statement, values, binary=True)
-
-    def executemany(self, statement: str, records: Sequence[Sequence[object]]) -> None:
+    def executemany(self, statement: str, records: Sequence[Sequence[object]], /) -> None:
+        statement = statement.replace("?", "%s")
         if len(records) >= COPY_ROWS:
             with self.connection.cursor() as cursor:
                 cursor.executemany(statement, records)
@@ -153,55 +91,79 @@ def pipelined(connection: psycopg.Connection[Any], begin: str = "BEGIN") -> Iter
         raise
 
 
-class PostgresStore(SqlStore):
+class PostgresStore(Store):
     """One memory on a PostgreSQL server."""
 
-    one_of = "= ANY(%s)"
+    one_of = "= ANY(?)"
     # The binary forms as they are: much faster than turning every number into text and back.
     key_cell, sum_cell = "vector_send(key)", "array_send(total)"
-    returns_generation = True
+    driver_errors = (psycopg.Error,)
 
     def __init__(
         self,
         url: str,
         connection: psycopg.Connection[Any],
-        info: MemoryInfo,
-        memory: int,
-        metric: Metric,
-        read_only: bool,
-        approximate: bool,
-        shared: bool,
+        found: tuple[MemoryInfo, int, Metric],
+        options: Options,
     ) -> None:
-        super().__init__(info, read_only)
-        self.shared = shared
-        self.approximate = approximate
-        self.metric = self._kept_metric = metric
+        super().__init__(*found, options.read_only)
+        self.shared, self.approximate = options.shared, options.approximate
         self._url = url
         self._connection = connection
-        self._memory = memory
         self._written: int | None = None
         """The generation that the exclusive writer last wrote."""
         self._next_id: int | None = None
         self._unavailable_until = 0.0
-        self._pool = pool_for(url) if shared else None
-        if shared:
+        self._admitted: Result | None = None
+        self._pool = pool_for(url) if self.shared else None
+        if self.shared:
             connection.close()
 
-    # --- connections ------------------------------------------------------------------------------
+    @classmethod
+    def open(cls, place: str, name: str, options: Options) -> PostgresStore:
+        connection = connect(place, options.read_only)
+        try:
+            with plain_errors(place):
+                found = list_all(connection, name) if has_tables(connection, place) else []
+                if not found:
+                    options.require_creatable(shown(place), name)
+                    make_tables(connection, place)
+                    create_memory(connection, name, options)
+                    found = list_all(connection, name)
+                [(info, memory, kept)] = found
+                options.require_same(info)
+                if not options.read_only and not options.shared:
+                    lock_for_writing(connection, place, name, memory, options.timeout)
+                if options.approximate and not options.read_only and options.index is None:
+                    make_index(connection, memory, info.width, options.metric or kept)
+            store = cls(place, connection, found[0], options)
+            store._use_metric(options.metric)
+            return store
+        except BaseException:
+            connection.close()
+            raise
+
+    @classmethod
+    def listing(cls, place: str) -> list[MemoryInfo]:
+        with connect(place, read_only=True) as connection, plain_errors(place):
+            return [info for info, _, _ in list_all(connection)] if has_tables(connection, place) else []
+
+    # --- connections and transactions -------------------------------------------------------------
 
     @contextmanager
-    def _session(self) -> Iterator[psycopg.Connection[Any]]:
-        if self._pool is not None:
-            with self._pool.connection() as connection:
-                yield connection
-            return
-        if self._connection.closed:
-            self._reconnect()
-        yield self._connection
+    def _session(self, writing: bool = False) -> Iterator[psycopg.Connection[Any]]:
+        with self._using(writing):
+            if self._pool is not None:
+                with self._pool.connection() as connection:
+                    yield connection
+                return
+            if self._connection.closed:
+                self._reconnect()
+            yield self._connection
 
     def _reconnect(self) -> None:
         if time.monotonic() < self._unavailable_until:
-            raise StoreUnavailable(f"{place(self._url)} does not answer: try again soon")
+            raise StoreUnavailable(f"{self._place()} does not answer: try again soon")
         try:
             self._connection = connect(self._url, self.read_only)
         except StoreUnavailable:
@@ -216,75 +178,64 @@ class PostgresStore(SqlStore):
                 self._connection.close()
                 raise
 
-    def _read(self, ask: Callable[[Run], Answer], snapshot: bool = True) -> Answer:
-        with self._session() as connection:
-            if not snapshot:
-                return ask(PostgresRun(connection))
-            with pipelined(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ") as run:
-                return ask(run)
+    def _read(self, ask: Callable[[Run], Answer]) -> Answer:
+        with self._session() as connection, pipelined(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ") as run:
+            return ask(run)
 
-    def _ask(self, queries: Sequence[tuple[str, Sequence[object]]]) -> list[list[Any]]:
+    def _ask(self, queries: Sequence[Query]) -> list[list[Any]]:
         with self._session() as connection:
-            if len(queries) == 1:
-                return [connection.execute(*queries[0], binary=True).fetchall()]
             # Answers are fetched after the pipeline has ended, which is one round trip for all.
-            with connection.pipeline():
-                answers = [connection.execute(*query, binary=True) for query in queries]
+            with connection.pipeline() if len(queries) > 1 else nullcontext():
+                answers = [PostgresRun(connection).execute(*query) for query in queries]
             return [answer.fetchall() for answer in answers]
 
     @contextmanager
-    def _writing(self, write: Write | None = None) -> Iterator[Run]:
-        with self._session() as connection:
+    def _writing(self, rows: int | None = None) -> Iterator[Run]:
+        with self._session(writing=True) as connection:
             # COPY cannot be part of a pipeline.
-            if write is not None and len(write.add) >= COPY_ROWS:
-                with connection.transaction():
-                    self._admit(connection)
-                    yield PostgresRun(connection)
-            else:
-                with pipelined(connection) as run:
-                    self._admit(connection)
-                    if write is None:
-                        # What follows reads first: other writers wait from here on.
-                        connection.execute("SELECT id FROM memories WHERE id = %s FOR UPDATE", (self._memory,))
-                    yield run
+            bulk = rows is not None and rows >= COPY_ROWS
+            with connection.transaction() if bulk else pipelined(connection) as begun:
+                run = begun if isinstance(begun, PostgresRun) else PostgresRun(connection)
+                self._admitted = None
+                if self.shared:
+                    # Another process may have the memory exclusively.
+                    query = "SELECT pg_try_advisory_xact_lock_shared(?, ?::integer)"
+                    self._admitted = run.execute(query, (LOCK_CLASS, self._memory))
+                if rows is None:
+                    # What follows reads first: other writers wait from here on.
+                    run.execute("SELECT id FROM memories WHERE id = ? FOR UPDATE", (self._memory,))
+                yield run
 
-    def _admit(self, connection: psycopg.Connection[Any]) -> None:
-        """Find out whether another process has the memory exclusively."""
-        self._admitted: Result | None = None
-        if self.shared:
-            query = "SELECT pg_try_advisory_xact_lock_shared(%s, %s::integer)"
-            self._admitted = connection.execute(query, (LOCK_CLASS, self._memory))
-
-    def _advance(self, run: Run, next_id: int, state: str | None) -> Callable[[], int]:
-        moved = run.execute(
-            "UPDATE memories SET next_id = GREATEST(next_id, %s), generation = generation + 1,"
-            " known_since = GREATEST(known_since, generation + 1 - %s), state = COALESCE(%s, state) WHERE id = %s"
-            " RETURNING generation, metric",
-            (next_id, GENERATIONS_FOLLOWED, state, self._memory),
+    def _advance(self, run: Run, next_id: int, state: str | None, metric: Metric | None = None) -> Result:
+        return run.execute(
+            "UPDATE memories SET next_id = GREATEST(next_id, ?), generation = generation + 1, known_since ="
+            " GREATEST(known_since, generation + 1 - ?), state = COALESCE(?, state), metric = COALESCE(?, metric)"
+            " WHERE id = ? RETURNING generation, metric",
+            (next_id, GENERATIONS_FOLLOWED, state, metric, self._memory),
         )
-        known: list[int] = []
 
-        def generation() -> int:
-            if known:
-                return known[0]
-            if self._admitted is not None and not self._admitted.fetchone()[0]:
-                raise StoreBusy(f"memory {self.name!r} in {self._place()} is held exclusively by another process")
-            now, metric = self._found(moved.fetchone())
-            if metric != self._kept_metric:
-                raise StoreBusy(
-                    "the memory was opened with another metric meanwhile: open it anew; nothing was written"
-                )
-            known.append(now)
-            self._written = now
-            return int(now)
+    def _settle(self, run: Run) -> None:
+        if isinstance(run, PostgresRun) and run.pipeline is not None:
+            run.pipeline.sync()
 
-        return generation
+    def _advanced(self, moved: Result) -> int:
+        if self._admitted is not None and not self._admitted.fetchone()[0]:
+            raise StoreBusy(f"memory {self.name!r} in {self._place()} is held exclusively by another process")
+        found = moved.fetchone()
+        if found is None:
+            raise self._deleted()
+        if found[1] != self._kept_metric:
+            raise StoreBusy("the memory was opened with another metric meanwhile: open it anew; nothing was written")
+        self._written = int(found[0])
+        return self._written
 
-    def _state_query(self) -> tuple[str, tuple[object, ...]]:
-        return "SELECT generation, known_since, state FROM memories WHERE id = %s", (self._memory,)
+    def _state_query(self) -> Query:
+        return "SELECT generation, known_since, state FROM memories WHERE id = ?", (self._memory,)
 
-    def _as_state(self, record: Any) -> tuple[int, int, str | None]:
-        generation, known_since, state = self._found(record)
+    def _as_state(self, records: Sequence[Any]) -> tuple[int, int, str | None]:
+        if not records:
+            raise self._deleted()
+        generation, known_since, state = records[0]
         return generation, known_since, state
 
     def _reserve(self, count: int) -> int:
@@ -293,33 +244,22 @@ class PostgresStore(SqlStore):
             return self._next_id - count
         with self._session() as connection:
             query = "UPDATE memories SET next_id = next_id + %s WHERE id = %s RETURNING next_id"
-            self._next_id = int(self._found(connection.execute(query, (count, self._memory)).fetchone())[0])
+            found = connection.execute(query, (count, self._memory)).fetchone()
+            if found is None:
+                raise self._deleted()
+            self._next_id = int(found[0])
         return self._next_id - count
 
-    def _use_metric(self, metric: Metric | None) -> None:
-        if metric is not None and metric != self._kept_metric and not self.read_only:
-            with self._using(writing=True), self._session() as connection, connection.transaction():
-                run = PostgresRun(connection)
-                self._admit(connection)
-                generation = self._advance(run, 1, None)()
-                run.execute("UPDATE memories SET metric = %s WHERE id = %s", (metric, self._memory))
-                self._sum_anew(run, metric, generation)
-            self._kept_metric = metric
-        self.metric = metric or self.metric
-
-    def _put_rows(self, run: Run, rows: Sequence[NewRow | Row], generation: int) -> None:
-        if len(rows) < COPY_ROWS or not all(isinstance(row, NewRow) for row in rows):
-            super()._put_rows(run, rows, generation)
+    def _put_rows(self, run: Run, rows: Sequence[Row], generation: int, fresh: bool) -> None:
+        if len(rows) < COPY_ROWS or not fresh:
+            super()._put_rows(run, rows, generation, fresh)
             return
         assert isinstance(run, PostgresRun)
-        statement = f"COPY rows ({ROW_COLUMNS}) FROM STDIN WITH (FORMAT BINARY)"
+        statement = f"COPY rows (memory, {ROW_CELLS}) FROM STDIN WITH (FORMAT BINARY)"
         with run.connection.cursor() as cursor, cursor.copy(statement) as copy:
             copy.set_types(ROW_TYPES)
             for row in rows:
                 copy.write_row(self._record(row, generation))
-
-    def _use_index(self, index: Index) -> None:
-        raise NotImplementedError
 
     # --- searching --------------------------------------------------------------------------------
 
@@ -330,36 +270,18 @@ class PostgresStore(SqlStore):
         # literal: the planner must see that the index covers it.
         nearest = (
             f"SELECT id FROM rows WHERE memory = {self._memory:d}"
-            f" ORDER BY {column} {OPERATORS[self.metric]} %s{'' if self.approximate else ', id'} LIMIT {k:d}"
+            f" ORDER BY {column} {OPERATORS[self.metric]} ?{'' if self.approximate else ', id'} LIMIT {k:d}"
         )
-        return self._rows_query(f"AND id IN ({nearest})")[0].replace("memory = %s", f"memory = {self._memory:d}", 1)
+        return self._rows_query(f"AND id IN ({nearest})")[0].replace("memory = ?", f"memory = {self._memory:d}", 1)
 
-    def _recall(self, keys: np.ndarray, k: int) -> tuple[list[list[Row]], int | None]:
+    def _recall(self, keys: np.ndarray, k: int) -> tuple[list[list[Row]], int]:
         query = self._recall_query(k)
-
-        questions: list[tuple[str, Sequence[object]]] = [(query, (key,)) for key in keys]
-        if self.approximate:
-            width = str(min(1000, 40 + 2 * k))
-            questions.append(("SELECT set_config('hnsw.ef_search', %s, false)", (width,)))
-            questions = questions[-1:] + questions[:-1]
         # The generation first: an answer may be newer than the generation it is said to be of, never older.
-        state, *answers = self._ask([self._state_query(), *questions])
-        generation = self._as_state(state[0] if state else None)[0]
-        return [self._as_rows(answer) for answer in answers[-len(keys) :]], generation
-
-    def _has_index(self) -> bool:
-        name = "apl." + index_name(self._memory, self.metric)
-        with self._session() as connection:
-            return one(connection, "SELECT to_regclass(%s)", (name,))[0] is not None
-
-    def _compared(self, key: np.ndarray, k: int) -> tuple[list[Row], list[Row]]:
-        asked, answers = self.approximate, []
-        try:
-            for self.approximate in (False, True):
-                answers += self._recall(key[None], k)[0]
-        finally:
-            self.approximate = asked
-        return answers[0], answers[1]
+        queries: list[Query] = [self._state_query(), *((query, (key,)) for key in keys)]
+        if self.approximate:
+            queries.insert(1, ("SELECT set_config('hnsw.ef_search', ?, false)", (str(min(1000, 40 + 2 * k)),)))
+        state, *answers = self._ask(queries)
+        return [self._as_rows(answer) for answer in answers[len(answers) - len(keys) :]], self._as_state(state)[0]
 
     # --- how values travel ------------------------------------------------------------------------
 
@@ -383,21 +305,24 @@ class PostgresStore(SqlStore):
         return np.frombuffer(cell, number, offset=head)["value"].astype(np.float64)
 
     def _place(self) -> str:
-        return place(self._url)
+        return shown(self._url)
 
     # --- looking after the memory -----------------------------------------------------------------
 
-    def _drop(self) -> None:
-        with self._using(writing=True), self._session() as connection, connection.transaction():
+    def drop(self) -> None:
+        with self._session(writing=True) as connection, connection.transaction():
             for metric in OPERATORS:
                 index = sql.Identifier("apl", index_name(self._memory, metric))
                 connection.execute(sql.SQL("DROP INDEX IF EXISTS {}").format(index))
             connection.execute("DELETE FROM memories WHERE id = %s", (self._memory,))
 
-    def _compact(self) -> None:
-        with self._session() as connection:
+    def compact(self) -> None:
+        with self._session(writing=True) as connection:
             for table in TABLES:
                 connection.execute(f"VACUUM apl.{table}")
+
+    def _explained(self, error: Exception) -> StoreError:
+        return explained(self._url, error)
 
     def _close(self) -> None:
         # The server notices a closed connection a moment later; the next process need not wait for that.
@@ -406,6 +331,3 @@ class PostgresStore(SqlStore):
         self._connection.close()
         if self._pool is not None:
             leave_pool(self._url)
-
-    def _plain_errors(self) -> AbstractContextManager[None]:
-        return plain_errors(self._url)

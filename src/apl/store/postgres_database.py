@@ -13,14 +13,14 @@ from apl.config import Metric
 from apl.store.errors import MissingExtra, StoreBusy, StoreError, StoreUnavailable
 from apl.store.rows import MemoryInfo
 from apl.store.schema import POSTGRES_SCHEMA, SCHEMA_VERSION, new_identity, other_schema
-from apl.store.sql import info_of
+from apl.store.tables import Options, info_of
 
 try:
     import psycopg
     from pgvector.psycopg import register_vector
     from psycopg import errors, sql
     from psycopg.conninfo import conninfo_to_dict
-    from psycopg_pool import ConnectionPool, PoolTimeout
+    from psycopg_pool import ConnectionPool
 except ModuleNotFoundError as missing:
     raise MissingExtra(
         f"memories on PostgreSQL need the library {missing.name}: pip install 'apl-memory[postgres]'"
@@ -37,6 +37,7 @@ CHECKED_AFTER_SECONDS = 1.0
 """A connection that was idle for this time is tried out before it is used."""
 HUNG_SECONDS = 60.0
 """The server ends a transaction in which nothing happens for this time."""
+OPERATORS: dict[Metric, str] = {"euclidean": "<->", "cosine": "<=>"}
 HNSW_WIDEST = 2000
 """pgvector indexes no longer vectors than this."""
 
@@ -54,7 +55,7 @@ UNAVAILABLE = ("08", "57P", "53300", "55P03", "40001", "40P01", "25P03", "57014"
 """Beginnings of the codes of errors that say something about the server; any other is an error of the request."""
 
 
-def place(url: str) -> str:
+def shown(url: str) -> str:
     """The URL without its password, for messages."""
     known = conninfo_to_dict(url)
     return f"postgresql://{known.get('host') or 'localhost'}/{known.get('dbname') or ''}"
@@ -64,21 +65,20 @@ def place(url: str) -> str:
 def plain_errors(url: str) -> Iterator[None]:
     try:
         yield
-    except (errors.DiskFull, errors.OutOfMemory) as error:
-        raise StoreError(f"{place(url)} has no room left; nothing of this write was kept") from error
-    except (errors.ReadOnlySqlTransaction, errors.InsufficientPrivilege) as error:
-        raise StoreError(f"{place(url)} must not be written by this user; nothing was written") from error
-    except PoolTimeout as error:
-        raise _unavailable(url, error) from error
     except psycopg.Error as error:
-        # Without a code there is no connection.
-        if isinstance(error, psycopg.OperationalError) and (error.sqlstate or "08").startswith(UNAVAILABLE):
-            raise _unavailable(url, error) from error
-        raise StoreError(f"{place(url)} refused this request: {_sentence(error)}; nothing was written") from error
+        raise explained(url, error) from error
 
 
-def _unavailable(url: str, error: Exception) -> StoreUnavailable:
-    return StoreUnavailable(f"{place(url)} does not answer ({_sentence(error)}): try again soon")
+def explained(url: str, error: Exception) -> StoreError:
+    """An error of PostgreSQL or its client in plain words."""
+    if isinstance(error, (errors.DiskFull, errors.OutOfMemory)):
+        return StoreError(f"{shown(url)} has no room left; nothing of this write was kept")
+    if isinstance(error, (errors.ReadOnlySqlTransaction, errors.InsufficientPrivilege)):
+        return StoreError(f"{shown(url)} must not be written by this user; nothing was written")
+    # Without a code there is no connection.
+    if isinstance(error, psycopg.OperationalError) and (error.sqlstate or "08").startswith(UNAVAILABLE):
+        return StoreUnavailable(f"{shown(url)} does not answer ({_sentence(error)}): try again soon")
+    return StoreError(f"{shown(url)} refused this request: {_sentence(error)}; nothing was written")
 
 
 def _sentence(error: Exception) -> str:
@@ -90,7 +90,7 @@ def connect(url: str, read_only: bool) -> psycopg.Connection[Any]:
     try:
         connection = psycopg.connect(url, **_options(url))
     except psycopg.Error as error:
-        raise StoreUnavailable(f"{place(url)} cannot be reached: {str(error).strip()}") from error
+        raise StoreUnavailable(f"{shown(url)} cannot be reached: {str(error).strip()}") from error
     with plain_errors(url):
         _configure(connection)
         if read_only:
@@ -176,7 +176,7 @@ def has_tables(connection: psycopg.Connection[Any], url: str) -> bool:
         return False
     (version,) = one(connection, "SELECT max(version) FROM apl.schema_version")
     if version != SCHEMA_VERSION:
-        raise other_schema(f"the schema apl of {place(url)}", version)
+        raise other_schema(f"the schema apl of {shown(url)}", version)
     return True
 
 
@@ -197,7 +197,7 @@ def make_tables(connection: psycopg.Connection[Any], url: str) -> None:
                 connection.execute("INSERT INTO apl.schema_version VALUES (%s)", (SCHEMA_VERSION,))
     except errors.InsufficientPrivilege as error:
         raise StoreError(
-            f"this user may not make tables in {place(url)}: let a user who may open a memory there for writing once, "
+            f"this user may not make tables in {shown(url)}: let a user who may open a memory there for writing once, "
             "or GRANT CREATE ON DATABASE; nothing was made"
         ) from error
     finally:
@@ -209,26 +209,20 @@ def _make_extension(connection: psycopg.Connection[Any], url: str) -> None:
     try:
         connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
     except (errors.FeatureNotSupported, errors.UndefinedFile) as error:
-        raise StoreError(f"{place(url)} lacks the extension vector: install pgvector there") from error
+        raise StoreError(f"{shown(url)} lacks the extension vector: install pgvector there") from error
     except errors.InsufficientPrivilege as error:
         raise StoreError(
-            f"{place(url)} lacks the extension vector, and this user may not add it: ask an administrator for "
+            f"{shown(url)} lacks the extension vector, and this user may not add it: ask an administrator for "
             "CREATE EXTENSION vector; nothing was made"
         ) from error
 
 
-def create_memory(
-    connection: psycopg.Connection[Any],
-    name: str,
-    fingerprint: str | None,
-    width: int | None,
-    keep_sources: bool,
-    metric: Metric,
-) -> None:
+def create_memory(connection: psycopg.Connection[Any], name: str, options: Options) -> None:
+    head = (name, options.identity or new_identity(), options.fingerprint, options.width)
     connection.execute(
         "INSERT INTO memories (name, identity, fingerprint, width, metric, keep_sources, created, next_id, generation,"
         " known_since, checksum) VALUES (%s, %s, %s, %s, %s, %s, %s, 1, 0, 0, 0) ON CONFLICT (name) DO NOTHING",
-        (name, new_identity(), fingerprint, width, metric, int(keep_sources), time.time()),
+        (*head, options.metric or "euclidean", int(options.keep_sources is not False), time.time()),
     )
 
 
@@ -247,7 +241,7 @@ def lock_for_writing(connection: psycopg.Connection[Any], url: str, name: str, m
     while not one(connection, "SELECT pg_try_advisory_lock(%s, %s::integer)", (LOCK_CLASS, memory))[0]:
         if time.monotonic() >= deadline:
             raise StoreBusy(
-                f"memory {name!r} in {place(url)} is open for writing elsewhere: close it there, "
+                f"memory {name!r} in {shown(url)} is open for writing elsewhere: close it there, "
                 "or open it here for reading only"
             )
         time.sleep(RETRY_SECONDS)
@@ -258,6 +252,8 @@ def index_name(memory: int, metric: Metric) -> str:
 
 
 def make_index(connection: psycopg.Connection[Any], memory: int, width: int, metric: Metric) -> None:
+    if width > HNSW_WIDEST:
+        raise StoreError(f"pgvector can index at most {HNSW_WIDEST} numbers a key, these have {width}")
     statement = sql.SQL(
         "CREATE INDEX IF NOT EXISTS {name} ON rows USING hnsw ((key::vector({width})) {operators})"
         " WHERE memory = {memory}"

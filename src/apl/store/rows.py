@@ -22,6 +22,8 @@ class Keep(Enum):
 
 
 KEEP: Literal[Keep.KEEP] = Keep.KEEP
+CHANGEABLE = ("label", "key", "count", "source", "payload")
+"""The cells that an update may change."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,11 @@ class NewRow:
     id: int | None = None
     """An id from `Store.reserve`; by default the store chooses it."""
 
+    def written(self, generation: int) -> Row:
+        """The row as it is stored."""
+        cells = (self.key, self.surprise_nats, self.written_at or 0.0, self.source, self.payload, self.count)
+        return Row(self.id or 0, self.label, *cells, bool(self.shares), generation)
+
 
 @dataclass(frozen=True)
 class RowUpdate:
@@ -73,6 +80,10 @@ class RowUpdate:
     """The shares replace those that are stored, instead of being added to them."""
     seen_generation: int | None = None
     """The row's generation when the update was computed. If it has another by now, nothing is written: `RowChanged`."""
+
+    def applied(self, row: Row, generation: int) -> Row:
+        cells = {name: value for name in CHANGEABLE if (value := getattr(self, name)) is not KEEP}
+        return replace(row, generation=generation, **cells)
 
 
 @dataclass(frozen=True)
@@ -171,14 +182,16 @@ class Write:
     erase: tuple[str, ...] | None = None
     """For a write that forgets a class or a source: names that must not stay in receipts, beside those of classes that
     lose all rows."""
-    forget: str | None = None
-    """The updates take this source, and nothing else, out of the shares of their rows."""
-    unshared: frozenset[int] = frozenset()
-    """Rows of which one source is left then: they need no shares any more."""
+    left: dict[int, int] | None = None
+    """For a write that forgets a source: how many others each row still has. The shares of that source are deleted."""
 
     @property
     def is_empty(self) -> bool:
         return not (self.remove or self.add or self.update or self.settings or self.receipts)
+
+    def without_sources(self) -> Write:
+        add = [replace(row, source=None, shares=()) for row in self.add]
+        return replace(self, add=add, update=[replace(change, shares=()) for change in self.update])
 
     @property
     def touched(self) -> list[int]:
@@ -187,70 +200,30 @@ class Write:
 
 
 @dataclass(frozen=True)
-class Nearest:
-    """The rows nearest to one key, nearest first, the older first among equals."""
-
-    ids: np.ndarray
-    distances: np.ndarray
-
-
-@dataclass(frozen=True)
 class Recalled:
-    """The rows nearest to each of several keys, without payloads; masked where there are fewer than k."""
+    """The rows nearest to each of several keys, without payloads: nearest first, the older first among equals."""
 
-    ids: np.ndarray
-    """`[query, k]`; -1 where masked."""
-    distances: np.ndarray
-    keys: np.ndarray
-    """`[query, k, width]`"""
-    labels: list[list[Label | None]]
-    counts: np.ndarray
-    sources: list[list[str | None]]
-    generations: np.ndarray
-    """Of the rows, for `RowUpdate.seen_generation`."""
-    generation: int | None = None
-    """Of the memory at the time of the search, where the store reads it along the way."""
+    rows: list[list[Row]]
+    distances: list[np.ndarray]
+    generation: int
+    """Of the memory at the time of the search."""
 
     @property
-    def mask(self) -> np.ndarray:
-        return self.ids >= 0
-
-    def rows(self, query: int) -> list[Row]:
-        """The rows recalled for one key, without times and payloads."""
-        found = []
-        for at, id in enumerate(self.ids[query].tolist()):
-            label = self.labels[query][at]
-            if id >= 0 and label is not None:
-                count, generation = int(self.counts[query, at]), int(self.generations[query, at])
-                key, source = self.keys[query, at], self.sources[query][at]
-                found.append(Row(id, label, key, 0.0, 0.0, source, None, count, generation=generation))
-        return found
+    def ids(self) -> list[list[int]]:
+        return [[row.id for row in rows] for rows in self.rows]
 
     @staticmethod
-    def of(
-        found: Sequence[Sequence[Row]], asked: np.ndarray, k: int, metric: Metric, generation: int | None = None
-    ) -> Recalled:
-        """Rows found for each key, with their true distances: nearest first, the older first among equals."""
-        queries, width = asked.shape
-        ids, distances = np.full((queries, k), -1, np.int64), np.zeros((queries, k), np.float32)
-        keys, counts = np.zeros((queries, k, width), np.float32), np.zeros((queries, k), np.int64)
-        generations = np.zeros((queries, k), np.int64)
-        labels: list[list[Label | None]] = [[None] * k for _ in range(queries)]
-        sources: list[list[str | None]] = [[None] * k for _ in range(queries)]
-        for query, rows in enumerate(found):
-            if not rows:
-                continue
-            near = np.array([row.key for row in rows])
-            apart = measured(near, metric).astype(np.float64) - measured(asked[query], metric)
+    def of(found: Sequence[Sequence[Row]], asked: np.ndarray, k: int, metric: Metric, generation: int) -> Recalled:
+        """The k nearest of the rows found for each key, by their true distances."""
+        nearest, distances = [], []
+        for key, rows in zip(measured(asked, metric), found, strict=True):
+            keys = np.array([row.key for row in rows], np.float32).reshape(len(rows), len(key))
+            apart = measured(keys, metric).astype(np.float64) - key
             distance = np.sqrt(np.square(apart).sum(1)).astype(np.float32)
             order = np.lexsort(([row.id for row in rows], distance))[:k]
-            for place, at in enumerate(order.tolist()):
-                row = rows[at]
-                ids[query, place], counts[query, place] = row.id, row.count
-                generations[query, place] = row.generation
-                labels[query][place], sources[query][place] = row.label, row.source
-            keys[query, : len(order)], distances[query, : len(order)] = near[order], distance[order]
-        return Recalled(ids, distances, keys, labels, counts, sources, generations, generation)
+            nearest.append([rows[at] for at in order])
+            distances.append(distance[order])
+        return Recalled(nearest, distances, generation)
 
 
 @dataclass(frozen=True)
@@ -293,25 +266,17 @@ class Totals:
 
 
 def total_changes(
-    before: Iterable[NewRow | Row], after: Iterable[NewRow | Row], width: int, metric: Metric
+    before: Iterable[NewRow | Row], after: Iterable[NewRow | Row], metric: Metric
 ) -> dict[str, tuple[int, int, np.ndarray, int]]:
     """How class totals change: rows, examples and sum of keys by label text, and the smallest id seen."""
-    signed = [(-1, row) for row in before] + [(1, row) for row in after]
-    places: dict[str, list[int]] = {}
-    for place, (_, row) in enumerate(signed):
-        places.setdefault(label_text(row.label), []).append(place)
-    sign = np.array([sign for sign, _ in signed], np.int64)
-    count = sign * np.array([row.count for _, row in signed], np.int64)
-    keys = measured(np.array([row.key for _, row in signed], np.float32).reshape(-1, width), metric)
-    return {
-        label: (
-            int(sign[at].sum()),
-            int(count[at].sum()),
-            count[at] @ keys[at].astype(np.float64),
-            min(signed[place][1].id or 0 for place in at),
-        )
-        for label, at in places.items()
-    }
+    changes: dict[str, tuple[int, int, np.ndarray, int]] = {}
+    for sign, some in ((-1, before), (1, after)):
+        for row in some:
+            label, id = label_text(row.label), row.id or 0
+            total = measured(row.key, metric) * np.float64(sign * row.count)
+            rows, examples, others, first = changes.get(label, (0, 0, 0.0, id))
+            changes[label] = (rows + sign, examples + sign * row.count, others + total, min(first, id))
+    return changes
 
 
 def label_text(label: Label) -> str:
@@ -321,8 +286,3 @@ def label_text(label: Label) -> str:
 
 def label_of(text: str) -> Label:
     return text[1:] if text[0] == "t" else int(text[1:])
-
-
-def updated_row(row: Row, update: RowUpdate) -> Row:
-    names = ("label", "key", "count", "source", "payload")
-    return replace(row, **{name: value for name in names if (value := getattr(update, name)) is not KEEP})

@@ -1,4 +1,4 @@
-"""What named sources contributed to rows: adding to it, and taking one source out again.
+"""What named sources contributed to rows.
 
 A row without shares consists of examples of its own `source` alone (which may be None). As soon as examples of a second
 source are merged into it, one share is kept for each source. So storage grows with rows and with named sources, never
@@ -7,12 +7,11 @@ with examples.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 import numpy as np
 
-from apl.store.rows import KEEP, Row, RowUpdate, SourceShare
+from apl.store.rows import Row, RowUpdate, SourceShare
 
 
 def by_source(shares: Iterable[SourceShare]) -> dict[str | None, SourceShare]:
@@ -45,32 +44,3 @@ def added_shares(row: Row, after: Row, update: RowUpdate) -> list[SourceShare]:
         return list(by_source(added).values())
     before = SourceShare(row.source, row.key.astype(np.float64) * row.count, row.count)
     return kept_shares([before, *added], row.source)
-
-
-@dataclass(frozen=True)
-class Left:
-    """What is left of a row without one of its sources."""
-
-    total: np.ndarray
-    count: int
-    sources: list[str | None]
-
-    @staticmethod
-    def of(shares: Sequence[SourceShare]) -> Left:
-        total = np.asarray(sum(share.total for share in shares))
-        return Left(total, sum(share.count for share in shares), [share.source for share in shares])
-
-
-def without_source(row: Row, left: Left, source: str) -> RowUpdate | None:
-    """The update that takes a source out of a row: the mean of what the others contributed. None if nothing is left."""
-    if not left.count:
-        return None
-    return RowUpdate(
-        row.id,
-        key=(left.total / left.count).astype(np.float32),
-        count=left.count,
-        source=row.source if row.source != source else left.sources[0],
-        # The payload is that of the row's first example.
-        payload=KEEP if row.source != source else None,
-        rebuilt=True,
-    )

@@ -1,225 +1,189 @@
-"""Memories in one SQLite file, the default backend: several named memories, nothing to install, nothing to run.
+"""Memories in one SQLite file, the default: several named memories, nothing to install, nothing to run.
 
 The file is the system of record, in WAL mode with `synchronous=FULL`: a write has reached the disk when it returns, and a
 process killed in the middle of one leaves no trace of it. A writer holds a `WriterLock` on its memory; one that comes
 around the lock is refused by the generation of the memory's record. Two files appear beside an open memory (`-wal`,
 `-shm`) and go when it is closed. Whatever is read is compared with its checksum. Deleted content is overwritten.
+A memory in RAM is the same without a file.
 """
 
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from apl.config import Metric
-from apl.store.contract import GENERATIONS_FOLLOWED, agree, require_creatable
+from apl.store.contract import Store
 from apl.store.errors import StoreBusy, StoreDamaged, StoreError
-from apl.store.rows import MemoryInfo, Write
+from apl.store.rows import MemoryInfo
 from apl.store.schema import TABLES, checksum, new_identity
-from apl.store.sql import Answer, Run, SqlStore, info_of
-from apl.store.sqlite_file import SqliteFile, plain_errors
+from apl.store.sqlite_file import SqliteFile, SqliteRam
+from apl.store.sqlite_guard import explained, plain_errors
 from apl.store.sqlite_verify import sqlite_problems
-from apl.store.validation import checked_name
+from apl.store.tables import Answer, Options, Query, Result, Run, info_of
 from apl.store.writer_lock import WriterLock
+from apl.store.writing import GENERATIONS_FOLLOWED
 
+RAM = ""
+"""The place of memories that end with the process."""
 RECORD = (
     "id, name, identity, fingerprint, width, metric, keep_sources, created, next_id, generation, known_since, state"
 )
 
 
-def open_sqlite(
-    path: Path,
-    name: str,
-    *,
-    fingerprint: str | None,
-    width: int | None,
-    read_only: bool,
-    timeout: float,
-    metric: Metric | None,
-    keep_sources: bool | None,
-    identity: str | None,
-) -> SqliteStore:
-    creating = not read_only and fingerprint is not None and width is not None
-    file = SqliteFile(path, create=creating, read_only=read_only)
-    lock = None
-    try:
-        with plain_errors(path):
-            if not read_only:
-                lock = WriterLock(file.real, name, timeout)
-            record = file.read(lambda run: find(run, path, name))
-            if record is None:
-                require_creatable(str(path), name, fingerprint, width, read_only)
-                kept = int(keep_sources is not False)
-                head = (name, identity or new_identity(), fingerprint, width, metric or "euclidean", kept, time.time())
-                with file.transaction() as run:
-                    _insert(run, head)
-                file.checkpoint()
-                record = file.read(lambda run: find(run, path, name))
-            assert record is not None
-            store = SqliteStore(file, lock, record, read_only)
-            agree(record.info, fingerprint, width, keep_sources)
-            store._use_metric(metric)
-        return store
-    except BaseException:
-        file.close()
-        if lock is not None:
-            lock.release()
-        raise
-
-
-def list_sqlite(path: Path) -> list[MemoryInfo]:
-    def ask(run: Run) -> list[MemoryInfo]:
-        records = run.execute(f"SELECT {RECORD}, checksum FROM memories ORDER BY name").fetchall()
-        counted = run.execute("SELECT memory, SUM(rows) FROM classes GROUP BY memory").fetchall()
-        rows = {memory: number for memory, number in counted}
-        found = [Record(record, path) for record in records]
-        return [replace(record.info, rows=rows.get(record.id, 0)) for record in found]
-
-    file = SqliteFile(path, create=False, read_only=True)
-    try:
-        with plain_errors(path):
-            return file.read(ask)
-    finally:
-        file.close()
-
-
-def delete_sqlite(path: Path, name: str) -> None:
-    options: dict[str, Any] = dict.fromkeys(("fingerprint", "width", "metric", "keep_sources", "identity"))
-    store = open_sqlite(path, name, read_only=False, timeout=0.0, **options)
-    with store:
-        store._drop()
-
-
-def backup_sqlite(path: Path, target: Path) -> None:
-    file = SqliteFile(path, create=False, read_only=True)
-    try:
-        with plain_errors(target):
-            if target.exists():
-                raise StoreError(f"{target} is there already: back up to a new file")
-            if not target.absolute().parent.is_dir():
-                raise StoreError(f"{target} cannot be made: the directory {target.absolute().parent} does not exist")
-            file.backup(target)
-    finally:
-        file.close()
-
-
+@dataclass(frozen=True)
 class Record:
-    """The record of a memory, compared with its checksum."""
+    """The record of a memory."""
 
-    def __init__(self, record: Sequence[Any], path: Path) -> None:
+    fixed: tuple[Any, ...]
+    """From `id` to `created`."""
+    next_id: int
+    generation: int
+    known_since: int
+    state: str | None
+
+    @staticmethod
+    def read(record: Sequence[Any], place: str) -> Record:
+        """Compared with its checksum."""
         *cells, seal = record
-        self.id, name, identity, fingerprint, width, metric, kept, created, *moving = cells
         if checksum(*cells) != seal:
             raise StoreDamaged(
-                f"memory {name!r} in {path} is damaged (its own record is not as it was written): see "
+                f"memory {cells[1]!r} in {place} is damaged (its own record is not as it was written): see "
                 "`apl memory verify`, restore it from a copy"
             )
-        self.info = info_of((name, fingerprint, width, created, identity, kept), 0)
-        self.metric: Metric = metric
-        self.fixed = tuple(cells[:8])
-        self.next_id, self.generation, self.known_since, self.state = moving
+        return Record(tuple(cells[:8]), *cells[8:])
+
+    @property
+    def cells(self) -> tuple[Any, ...]:
+        return (*self.fixed, self.next_id, self.generation, self.known_since, self.state)
+
+    @property
+    def info(self) -> MemoryInfo:
+        _, name, identity, fingerprint, width, _, kept, created = self.fixed
+        return info_of((name, fingerprint, width, created, identity, kept))
 
 
-def find(run: Run, path: Path, name: str) -> Record | None:
-    query = f"SELECT {RECORD}, checksum FROM memories WHERE name = %s"
-    found = run.execute(query, (checked_name(name),)).fetchone()
-    return None if found is None else Record(found, path)
+class SqliteStore(Store):
+    """One memory of a SQLite file, or in RAM."""
 
+    one_of = "IN (SELECT value FROM json_each(?))"
+    driver_errors = (sqlite3.Error, OSError)
 
-def _insert(run: Run, head: Sequence[object]) -> None:
-    (last,) = run.execute("SELECT COALESCE(MAX(id), 0) FROM memories").fetchone()
-    cells = (last + 1, *head, 1, 0, 0, None)
-    places = ", ".join(["%s"] * (len(cells) + 1))
-    run.execute(f"INSERT INTO memories ({RECORD}, checksum) VALUES ({places})", (*cells, checksum(*cells)))
-
-
-class SqliteStore(SqlStore):
-    """One memory of a SQLite file."""
-
-    one_of = "IN (SELECT value FROM json_each(%s))"
-
-    def __init__(self, file: SqliteFile, lock: WriterLock | None, record: Record, read_only: bool) -> None:
-        super().__init__(record.info, read_only)
-        self.path = file.path
-        self.metric = self._kept_metric = record.metric
+    def __init__(self, file: SqliteRam, path: Path | None, lock: WriterLock | None, record: Record, read_only: bool):
+        super().__init__(record.info, record.fixed[0], record.fixed[5], read_only)
+        self.path = path
         self._file = file
         self._writer_lock = lock
-        self._memory = record.id
-        self._record_now = record
-        """As this store last wrote it. Only its one writer may rely on that."""
-        self._next_id: int = record.next_id
-        self._moving: tuple[int, int, int, str | None] | None = None
+        self._known = record
+        """The record as this store last wrote it. Only its one writer may rely on that."""
+        self._next: Record | None = None
+        self._next_id = record.next_id
 
-    # --- the memory's record ----------------------------------------------------------------------
+    @classmethod
+    def open(cls, place: str, name: str, options: Options) -> SqliteStore:
+        creating = not options.read_only and options.fingerprint is not None and options.width is not None
+        path = Path(place) if place != RAM else None
+        file = SqliteRam() if path is None else SqliteFile(path, create=creating, read_only=options.read_only)
+        lock = None
+        try:
+            with plain_errors(path):
+                if isinstance(file, SqliteFile) and not options.read_only:
+                    lock = WriterLock(file.real, name, options.timeout)
+                record = file.read(lambda run: _find(run, place, name))
+                if record is None:
+                    options.require_creatable(place or "RAM", name)
+                    with file.transaction() as run:
+                        record = _insert(run, name, options)
+                    file.checkpoint()
+                store = cls(file, path, lock, record, options.read_only)
+                options.require_same(record.info)
+                store._use_metric(options.metric)
+            return store
+        except BaseException:
+            file.close()
+            if lock is not None:
+                lock.release()
+            raise
 
-    def _advance(self, run: Run, next_id: int, state: str | None) -> Callable[[], int]:
-        known = self._record_now
+    @classmethod
+    def listing(cls, place: str) -> list[MemoryInfo]:
+        def ask(run: Run) -> list[MemoryInfo]:
+            records = run.execute(f"SELECT {RECORD}, checksum FROM memories ORDER BY name").fetchall()
+            rows = dict(run.execute("SELECT memory, SUM(rows) FROM classes GROUP BY memory").fetchall())
+            found = [Record.read(record, place) for record in records]
+            return [replace(record.info, rows=rows.get(record.fixed[0], 0)) for record in found]
+
+        if place == RAM:
+            return []
+        with _reading(Path(place)) as file:
+            return file.read(ask)
+
+    # --- transactions -----------------------------------------------------------------------------
+
+    def _read(self, ask: Callable[[Run], Answer]) -> Answer:
+        with self._using():
+            return self._file.read(ask)
+
+    def _ask(self, queries: Sequence[Query]) -> list[list[Any]]:
+        return self._read(lambda run: [run.execute(*query).fetchall() for query in queries])
+
+    @contextmanager
+    def _writing(self, rows: int | None = None) -> Iterator[Run]:
+        with self._using(writing=True):
+            self._next = None
+            with self._file.transaction() as run:
+                yield run
+            self._known = self._next or self._known
+
+    def _advance(self, run: Run, next_id: int, state: str | None, metric: Metric | None = None) -> Result:
+        known = self._known
         generation = known.generation + 1
-        known_since = max(known.known_since, generation - GENERATIONS_FOLLOWED)
-        state = known.state if state is None else state
-        moving = (max(known.next_id, next_id), generation, known_since, state)
-        changed = run.execute(
-            "UPDATE memories SET next_id = %s, generation = %s, known_since = %s, state = %s, checksum = %s"
-            " WHERE id = %s AND generation = %s RETURNING id",
-            (*moving, checksum(*known.fixed, *moving), self._memory, known.generation),
-        ).fetchone()
+        self._next = Record(
+            known.fixed if metric is None else (*known.fixed[:5], metric, *known.fixed[6:]),
+            max(known.next_id, next_id),
+            generation,
+            max(known.known_since, generation - GENERATIONS_FOLLOWED),
+            known.state if state is None else state,
+        )
+        cells = self._next.cells
+        return run.execute(
+            "UPDATE memories SET metric = ?, next_id = ?, generation = ?, known_since = ?, state = ?, checksum = ?"
+            " WHERE id = ? AND generation = ? RETURNING generation",
+            (cells[5], *cells[8:], checksum(*cells), self._memory, known.generation),
+        )
+
+    def _advanced(self, moved: Result) -> int:
+        changed = moved.fetchone()
         if changed is None:
-            self._state(run)
+            # Deleted, or written around the lock.
+            self._as_state(self._file.connection.execute(*self._state_query()).fetchall())
             raise StoreBusy(
                 f"memory {self.name!r} in {self.path} was written by another process meanwhile; nothing was written: "
                 "open it anew"
             )
-        self._moving = moving
-        return lambda: generation
-
-    @contextmanager
-    def _writing(self, write: Write | None = None) -> Iterator[Run]:
-        self._moving = None
-        with self._file.transaction() as run:
-            yield run
-        if self._moving is not None:
-            now = self._record_now
-            now.next_id, now.generation, now.known_since, now.state = self._moving
-
-    def _read(self, ask: Callable[[Run], Answer], snapshot: bool = True) -> Answer:
-        return self._file.read(ask)
-
-    def _ask(self, queries: Sequence[tuple[str, Sequence[object]]]) -> list[list[Any]]:
-        return self._file.read(lambda run: [run.execute(*query).fetchall() for query in queries])
-
-    def _state_query(self) -> tuple[str, tuple[object, ...]]:
-        return f"SELECT {RECORD}, checksum FROM memories WHERE id = %s", (self._memory,)
-
-    def _as_state(self, record: Any) -> tuple[int, int, str | None]:
-        found = Record(self._found(record), self.path)
-        # A memory made anew may have the number of one that was deleted.
-        if found.info.identity != self.identity:
-            self._found(None)
-        return found.generation, found.known_since, found.state
+        return int(changed[0])
 
     def _reserve(self, count: int) -> int:
         self._next_id += count
         return self._next_id - count
 
-    def _use_metric(self, metric: Metric | None) -> None:
-        if metric is None or metric == self.metric:
-            return
-        if not self.read_only:
-            known = self._record_now
-            known.fixed = (*known.fixed[:5], metric, *known.fixed[6:])
-            with self._writing() as run:
-                generation = self._advance(run, 1, None)()
-                run.execute("UPDATE memories SET metric = %s WHERE id = %s", (metric, self._memory))
-                self._sum_anew(run, metric, generation)
-            self._kept_metric = metric
-        self.metric = metric
+    def _state_query(self) -> Query:
+        return f"SELECT {RECORD}, checksum FROM memories WHERE id = ?", (self._memory,)
+
+    def _as_state(self, records: Sequence[Any]) -> tuple[int, int, str | None]:
+        found = Record.read(records[0], self._place()) if records else None
+        # A memory made anew may have the number of one that was deleted.
+        if found is None or found.info.identity != self.identity:
+            raise self._deleted()
+        return found.generation, found.known_since, found.state
 
     # --- how values travel ------------------------------------------------------------------------
 
@@ -246,26 +210,29 @@ class SqliteStore(SqlStore):
         return np.frombuffer(cell, "<f8").astype(np.float64)
 
     def _place(self) -> str:
-        return str(self.path)
+        return "RAM" if self.path is None else str(self.path)
 
     # --- looking after the file -------------------------------------------------------------------
 
-    def _problems(self) -> list[str]:
-        return self._file.read(lambda run: sqlite_problems(run, self._memory, self.width))
+    def problems(self) -> list[str]:
+        return self._read(lambda run: sqlite_problems(run, self._memory, self.width))
 
-    def _drop(self) -> None:
+    def drop(self) -> None:
+        with self._writing() as run:
+            for table in TABLES[1:]:
+                run.execute(f"DELETE FROM {table} WHERE memory = ?", (self._memory,))
+            run.execute("DELETE FROM memories WHERE id = ?", (self._memory,))
+        self._erased()
+
+    def compact(self) -> None:
         with self._using(writing=True):
-            with self._file.transaction() as run:
-                for table in TABLES[1:]:
-                    run.execute(f"DELETE FROM {table} WHERE memory = %s", (self._memory,))
-                run.execute("DELETE FROM memories WHERE id = %s", (self._memory,))
-            self._erased()
+            self._file.vacuum()
 
     def _erased(self) -> None:
         self._file.truncate_log()
 
-    def _compact(self) -> None:
-        self._file.vacuum()
+    def _explained(self, error: Exception) -> StoreError:
+        return explained(self.path, error)
 
     def _close(self) -> None:
         with plain_errors(self.path):
@@ -275,5 +242,38 @@ class SqliteStore(SqlStore):
                 if self._writer_lock is not None:
                     self._writer_lock.release()
 
-    def _plain_errors(self) -> AbstractContextManager[None]:
-        return plain_errors(self.path)
+
+def backup_sqlite(path: Path, target: Path) -> None:
+    with _reading(path) as file, plain_errors(target):
+        if target.exists():
+            raise StoreError(f"{target} is there already: back up to a new file")
+        if not target.absolute().parent.is_dir():
+            raise StoreError(f"{target} cannot be made: the directory {target.absolute().parent} does not exist")
+        file.backup(target)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[SqliteFile]:
+    file = SqliteFile(path, create=False, read_only=True)
+    try:
+        with plain_errors(path):
+            yield file
+    finally:
+        file.close()
+
+
+def _find(run: Run, place: str, name: str) -> Record | None:
+    found = run.execute(f"SELECT {RECORD}, checksum FROM memories WHERE name = ?", (name,)).fetchone()
+    return None if found is None else Record.read(found, place)
+
+
+def _insert(run: Run, name: str, options: Options) -> Record:
+    (last,) = run.execute("SELECT COALESCE(MAX(id), 0) FROM memories").fetchone()
+    head = (last + 1, name, options.identity or new_identity(), options.fingerprint, options.width)
+    tail = (options.metric or "euclidean", int(options.keep_sources is not False), time.time())
+    record = Record((*head, *tail), 1, 0, 0, None)
+    places = ", ".join(["?"] * (len(record.cells) + 1))
+    run.execute(
+        f"INSERT INTO memories ({RECORD}, checksum) VALUES ({places})", (*record.cells, checksum(*record.cells))
+    )
+    return record

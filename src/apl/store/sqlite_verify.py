@@ -8,7 +8,7 @@ import numpy as np
 
 from apl.store.rows import label_of
 from apl.store.schema import checksum, row_checksum, share_checksum
-from apl.store.sql import Run
+from apl.store.tables import Run
 
 SEALED = (
     ("payload", "payloads", "id, payload"),
@@ -24,21 +24,21 @@ def sqlite_problems(run: Run, memory: int, width: int) -> list[str]:
     found = _wrong_rows(run, memory, width) + _wrong_classes(run, memory)
     for table in ("payloads", "shares"):
         query = (
-            f"SELECT DISTINCT id FROM {table} AS p WHERE memory = %s"
+            f"SELECT DISTINCT id FROM {table} AS p WHERE memory = ?"
             " AND NOT EXISTS (SELECT 1 FROM rows WHERE memory = p.memory AND id = p.id)"
         )
         found += [f"{table[:-1]} {id} belongs to no row" for (id,) in run.execute(query, (memory,)).fetchall()]
-    for name, value in run.execute("SELECT name, value FROM settings WHERE memory = %s", (memory,)).fetchall():
+    for name, value in run.execute("SELECT name, value FROM settings WHERE memory = ?", (memory,)).fetchall():
         try:
             json.loads(value)
         except (ValueError, RecursionError):
             found.append(f"setting {name!r}: its value is no JSON")
     for what, table, content in SEALED:
-        query = f"SELECT {content}, checksum FROM {table} WHERE memory = %s"
+        query = f"SELECT {content}, checksum FROM {table} WHERE memory = ?"
         for name, *rest, seal in run.execute(query, (memory,)).fetchall():
             if checksum(name, *rest) != seal:
                 found.append(f"{what} {name}: it is not as it was written")
-    query = "SELECT id, source, total, count, checksum FROM shares WHERE memory = %s"
+    query = "SELECT id, source, total, count, checksum FROM shares WHERE memory = ?"
     for id, *cells, seal in run.execute(query, (memory,)).fetchall():
         if share_checksum(id, *cells) != seal:
             found.append(f"a source's share of row {id}: it is not as it was written")
@@ -46,10 +46,10 @@ def sqlite_problems(run: Run, memory: int, width: int) -> list[str]:
 
 
 def _wrong_rows(run: Run, memory: int, width: int) -> list[str]:
-    (next_id,) = run.execute("SELECT next_id FROM memories WHERE id = %s", (memory,)).fetchone()
+    (next_id,) = run.execute("SELECT next_id FROM memories WHERE id = ?", (memory,)).fetchone()
     query = (
         "SELECT id, label, surprise_nats, written_at, source, key, count, has_shares, generation, checksum"
-        " FROM rows WHERE memory = %s ORDER BY id"
+        " FROM rows WHERE memory = ? ORDER BY id"
     )
     found = []
     for *cells, seal in run.execute(query, (memory,)).fetchall():
@@ -77,9 +77,9 @@ def _is_label(text: str) -> bool:
 
 def _wrong_classes(run: Run, memory: int) -> list[str]:
     """Classes whose stored counters are not those of their rows."""
-    query = "SELECT label, COUNT(*), SUM(count) FROM rows WHERE memory = %s GROUP BY label"
+    query = "SELECT label, COUNT(*), SUM(count) FROM rows WHERE memory = ? GROUP BY label"
     counted = {label: (rows, examples) for label, rows, examples in run.execute(query, (memory,)).fetchall()}
-    query = "SELECT label, rows, examples FROM classes WHERE memory = %s"
+    query = "SELECT label, rows, examples FROM classes WHERE memory = ?"
     stored = {label: (rows, examples) for label, rows, examples in run.execute(query, (memory,)).fetchall()}
     return [
         f"class {label[1:]!r}: {counted.get(label, (0, 0))[0]} rows are left of {stored.get(label, (0, 0))[0]}"

@@ -21,10 +21,12 @@ TEXT_LIMIT_BYTES = 2000
 LONGEST_KEY = 1e18
 """The square of the distance between two keys must fit into 32 bits."""
 LARGEST_COUNT = 2**53
+POSSIBLE_IDS = range(1, 2**63)
 YEAR_9999 = 253_370_764_800.0
 NESTED_AT_MOST = 50
 """How deep lists and dictionaries of a setting may be nested: JSON is read by recursion."""
 _JSON = json.JSONEncoder(allow_nan=False)
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
 def checked_name(name: str) -> str:
@@ -48,9 +50,7 @@ def checked_label(label: Label) -> Label:
     return number
 
 
-def checked_source(source: str | None) -> str | None:
-    if source is None:
-        return None
+def checked_source(source: str) -> str:
     if not isinstance(source, str):
         raise TypeError(f"a source is text, got {type(source).__name__}")
     return checked_text(source, "source")
@@ -89,21 +89,12 @@ def _checked_row(row: NewRow, width: int, now: float) -> NewRow:
         raise ValueError("surprise_nats is NaN or minus infinity")
     if not 0 <= written_at < YEAR_9999:
         raise ValueError(f"written_at must be a unix time, got {written_at}")
-    count, source = _checked_count(row.count), checked_source(row.source)
-    shares = _checked_shares(row.shares, width)
-    if shares and sum(share.count for share in shares) != count:
+    cells = _checked_cells(row, width)
+    shares = kept_shares(_checked_shares(row.shares, width), cells["source"]) if row.shares else ()
+    if row.shares and sum(share.count for share in row.shares) != cells["count"]:
         raise ValueError("the counts of the shares do not add up to the row's")
-    return NewRow(
-        label=checked_label(row.label),
-        key=checked_key(row.key, width),
-        surprise_nats=surprise,
-        written_at=written_at,
-        source=source,
-        payload=_checked_payload(row.payload),
-        count=count,
-        shares=tuple(kept_shares(shares, source)),
-        id=None if row.id is None else operator.index(row.id),
-    )
+    id = None if row.id is None else operator.index(row.id)
+    return NewRow(surprise_nats=surprise, written_at=written_at, shares=tuple(shares), id=id, **cells)
 
 
 def checked_updates(updates: Iterable[RowUpdate], width: int) -> list[RowUpdate]:
@@ -113,23 +104,27 @@ def checked_updates(updates: Iterable[RowUpdate], width: int) -> list[RowUpdate]
         try:
             if update.id in checked:
                 raise ValueError("it is updated twice")
-            checked[int(update.id)] = _checked_update(update, width)
+            cells, shares = _checked_cells(update, width), tuple(_checked_shares(update.shares, width))
+            checked[int(update.id)] = replace(update, id=int(update.id), shares=shares, **cells)
         except (TypeError, ValueError) as error:
             raise type(error)(f"update of row {update.id}: {error}; nothing was written") from None
-    return [checked[id] for id in sorted(checked)]
+    return sorted(checked.values(), key=operator.attrgetter("id"))
 
 
-def _checked_update(update: RowUpdate, width: int) -> RowUpdate:
-    checks: dict[str, Any] = {
-        "label": checked_label,
-        "key": lambda key: checked_key(key, width),
-        "count": _checked_count,
-        "source": checked_source,
-        "payload": _checked_payload,
+def _checked_cells(row: NewRow | RowUpdate, width: int) -> dict[str, Any]:
+    """What a row and an update have in common, in plain types. A cell that is to stay as it is does."""
+    label, key, count, source, payload = row.label, row.key, row.count, row.source, row.payload
+    if payload is not None and payload is not KEEP:
+        if not isinstance(payload, (bytes, bytearray, memoryview)):
+            raise TypeError(f"a payload is bytes, got {type(payload).__name__}")
+        payload = bytes(payload)
+    return {
+        "label": label if label is KEEP else checked_label(label),
+        "key": key if key is KEEP else checked_key(key, width),
+        "count": count if count is KEEP else _checked_count(count),
+        "source": source if source is None or source is KEEP else checked_source(source),
+        "payload": payload,
     }
-    given = {name: value for name in checks if (value := getattr(update, name)) is not KEEP}
-    cells = {name: checks[name](value) for name, value in given.items()}
-    return replace(update, id=int(update.id), shares=tuple(_checked_shares(update.shares, width)), **cells)
 
 
 def _checked_count(count: int) -> int:
@@ -139,27 +134,20 @@ def _checked_count(count: int) -> int:
     return number
 
 
-def _checked_payload(payload: object) -> bytes | None:
-    if payload is None:
-        return None
-    if not isinstance(payload, (bytes, bytearray, memoryview)):
-        raise TypeError(f"a payload is bytes, got {type(payload).__name__}")
-    return bytes(payload)
-
-
 def _checked_shares(shares: Sequence[SourceShare], width: int) -> list[SourceShare]:
     checked = []
     for share in shares:
         total = np.array(share.total, np.float64)
         if total.shape != (width,) or not np.isfinite(total).all():
             raise ValueError(f"the total of a share has {width} finite numbers")
-        checked.append(SourceShare(checked_source(share.source), total, _checked_count(share.count)))
+        source = None if share.source is None else checked_source(share.source)
+        checked.append(SourceShare(source, total, _checked_count(share.count)))
     return checked
 
 
 def checked_ids(ids: Iterable[int]) -> list[int]:
     """Sorted, each once; what cannot be an id is left out."""
-    return [id for id in sorted({int(id) for id in ids}) if 0 < id < 2**63]
+    return list(filter(POSSIBLE_IDS.__contains__, sorted(set(map(int, ids)))))
 
 
 def checked_text(text: str, what: str) -> str:
@@ -176,15 +164,21 @@ def checked_text(text: str, what: str) -> str:
 
 def encoded(values: Mapping[str, Any] | None) -> dict[str, str]:
     """Each value as JSON; what JSON cannot hold, or could not be read back from anywhere, is refused."""
-    for value in (values or {}).values():
-        if isinstance(value, (dict, list, tuple)):
-            _refuse_deep(value, NESTED_AT_MOST - 1)
-    return {checked_text(str(key), "key"): _JSON.encode(value) for key, value in (values or {}).items()}
+    found = {}
+    for key, value in (values or {}).items():
+        try:
+            text = _JSON.encode(value)
+        except RecursionError:
+            text = "[" * (NESTED_AT_MOST + 1)
+        # Fewer brackets than that cannot be nested too deeply.
+        if text.count("[") + text.count("{") > NESTED_AT_MOST and _depth(text) > NESTED_AT_MOST:
+            raise ValueError(f"a setting is nested more than {NESTED_AT_MOST} deep; nothing was written")
+        found[checked_text(str(key), "key")] = text
+    return found
 
 
-def _refuse_deep(value: dict[Any, Any] | list[Any] | tuple[Any, ...], left: int) -> None:
-    if not left:
-        raise ValueError(f"a setting is nested more than {NESTED_AT_MOST} deep; nothing was written")
-    for inner in value.values() if isinstance(value, dict) else value:
-        if isinstance(inner, (dict, list, tuple)):
-            _refuse_deep(inner, left - 1)
+def _depth(text: str) -> int:
+    """How deep lists and dictionaries are nested in JSON."""
+    brackets = np.frombuffer(_STRING.sub("", text).encode(), np.uint8)
+    opens, closes = np.isin(brackets, list(b"[{")), np.isin(brackets, list(b"]}"))
+    return int((opens.astype(np.int64) - closes).cumsum().max(initial=0))

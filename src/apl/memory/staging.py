@@ -1,0 +1,266 @@
+"""A memory that lasts: examples are *staged* first, so that the next one of a batch already sees them, and *committed* to a
+store in one transaction. A handle is the id of a row in the store.
+
+`StoredMemory` and `RemoteMemory` differ in where the nearest rows come from.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from apl.config import Metric
+from apl.memory.history import History, with_history, without_history
+from apl.memory.names import Budget, ClassNames
+from apl.memory.protocol import COUNT, LABEL, ReadingState, Rows
+from apl.store import Forgotten, Label, NewRow, RowChanged, RowUpdate, SourceShare, Store
+from apl.store.sources import added_shares, by_source
+
+STATE_SETTING = "readers"
+"""Under this name a store keeps what a reading has learnt about the memory, and the memory's history."""
+KEY = "embedding"
+LOST = -1
+"""The generation of a memory whose copy of the store cannot be used."""
+MakeState = Callable[[Any], ReadingState | None]
+"""Makes a reading's state of what was kept, or of None."""
+
+
+@dataclass(frozen=True)
+class Details:
+    """What a memory that lasts keeps with an example."""
+
+    label: Label
+    source: str | None = None
+    payload: Callable[[], bytes | None] | None = None
+    """Made only if the example is written."""
+
+
+@dataclass
+class Staged:
+    """What a transaction will write."""
+
+    rows: dict[int, NewRow] = field(default_factory=dict)
+    updates: dict[int, RowUpdate] = field(default_factory=dict)
+    evicted: list[int] = field(default_factory=list)
+    """Stored rows that will be removed, to make room."""
+
+    def __bool__(self) -> bool:
+        return bool(self.rows or self.updates or self.evicted)
+
+    def update(self, change: RowUpdate) -> None:
+        """A row has gained examples; those without a source are not among the update's shares."""
+        row, earlier = self.rows.get(change.id), self.updates.get(change.id)
+        if row is not None:
+            before = row.written(0)
+            after = change.applied(before, 0)
+            shares = by_source((*row.shares, *added_shares(before, after, change)))
+            self.rows[change.id] = replace(row, key=after.key, count=after.count, shares=tuple(shares.values()))
+        elif earlier is not None:
+            shares = by_source((*earlier.shares, *change.shares))
+            seen = earlier.seen_generation
+            self.updates[change.id] = replace(change, shares=tuple(shares.values()), seen_generation=seen)
+        else:
+            self.updates[change.id] = change
+
+    def evict(self, id: int) -> None:
+        self.updates.pop(id, None)
+        if self.rows.pop(id, None) is None:
+            self.evicted.append(id)
+
+    def join(self, later: Staged) -> None:
+        for id in later.evicted:
+            self.evict(id)
+        self.rows |= later.rows
+        for change in later.updates.values():
+            self.update(change)
+
+
+class StagedMemory(ABC):
+    """The rows of one store. One key column."""
+
+    episodes = 1
+    keys: tuple[str, ...] = (KEY,)
+    names: ClassNames
+    generation: int
+    sources: dict[int, str]
+    """Of the rows that are held, or were recalled last."""
+
+    def __init__(
+        self,
+        store: Store,
+        metric: Metric,
+        new_state: MakeState = lambda kept: None,
+        budget: Budget | None = None,
+        numbered: bool = False,
+        lasts: bool = True,
+    ) -> None:
+        self._store = store
+        self.lasts = lasts
+        """Write with every commit. Otherwise the store is written when it is asked for."""
+        self.metric: Metric = metric
+        self.budget = budget or Budget()
+        self.numbered = numbered
+        self.state: ReadingState | None = None
+        self.history = History()
+        """How the latest examples were predicted."""
+        self._kept: tuple[ReadingState | None, History] = (None, self.history)
+        self._new_state = new_state
+        self._staged = Staged()
+        self.sources = {}
+        self.reload()
+
+    @property
+    def store(self) -> Store:
+        return self._store
+
+    # --- what differs -----------------------------------------------------------------------------
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def reload(self) -> None:
+        """Drop what was staged, and read the store anew."""
+
+    @abstractmethod
+    def follow(self) -> None:
+        """Read what others wrote since."""
+
+    @abstractmethod
+    def _make_room(self, key: Float[np.ndarray, " embed"], label: Label) -> None:
+        """Evict until one more row of this class fits the budget."""
+
+    @abstractmethod
+    def _added(self, row: NewRow) -> None:
+        """A row was staged."""
+
+    @abstractmethod
+    def _merged(self, id: int, example: Float[np.ndarray, " embed"]) -> RowUpdate:
+        """An example is merged into a row: key and count of the row from now on."""
+
+    @abstractmethod
+    def _write(self, staged: Staged, settings: Mapping[str, Any], receipts: Mapping[str, Any] | None) -> None:
+        """The one transaction."""
+
+    # --- what a learner needs ---------------------------------------------------------------------
+
+    @property
+    def counts(self) -> Int[np.ndarray, " episode"]:
+        return np.array([len(self)])
+
+    def write(
+        self,
+        rows: Rows,
+        chosen: Bool[np.ndarray, "episode query"],
+        details: Sequence[Details] | None = None,
+        surprise_nats: Float[np.ndarray, "episode query"] | None = None,
+    ) -> Int[np.ndarray, "episode query"]:
+        """Stage rows, making room for each first. Without `details` the number of a class is its name."""
+        ids = np.full(chosen.shape, -1)
+        for query in chosen[0].nonzero()[0].tolist():
+            detail = Details(int(rows[LABEL][0, query])) if details is None else details[query]
+            surprise = 0.0 if surprise_nats is None else float(surprise_nats[0, query])
+            key = np.array(rows[KEY][0, query], np.float32)
+            count = int(rows[COUNT][0, query]) if COUNT in rows else 1
+            self._make_room(key, detail.label)
+            [id] = self._store.reserve()
+            payload = detail.payload() if detail.payload is not None else None
+            source = detail.source if self._store.keep_sources else None
+            row = NewRow(detail.label, key, surprise, None, source, payload, count=count, id=id)
+            self._staged.rows[id] = row
+            self._added(row)
+            ids[0, query] = id
+        return ids
+
+    def merge(self, rows: Rows, at: Int[np.ndarray, "episode query"], details: Sequence[Details] | None = None) -> None:
+        for query in (at[0] >= 0).nonzero()[0].tolist():
+            example, source = rows[KEY][0, query], None if details is None else details[query].source
+            change = self._merged(int(at[0, query]), example)
+            if source is not None and self._store.keep_sources:
+                change = replace(change, shares=(SourceShare(source, example.astype(np.float64)),))
+            self._staged.update(change)
+
+    def update(self, rows: Rows, at: Int[np.ndarray, "episode query"]) -> None:
+        """Overwrite key, label or count at once, without staging."""
+        changes = []
+        for query in (at[0] >= 0).nonzero()[0].tolist():
+            cells: dict[str, Any] = {"id": int(at[0, query])}
+            if KEY in rows:
+                cells["key"] = rows[KEY][0, query]
+            if COUNT in rows:
+                cells["count"] = int(rows[COUNT][0, query])
+            if LABEL in rows:
+                cells["label"] = self.names.names[int(rows[LABEL][0, query])]
+            changes.append(RowUpdate(**cells))
+        try:
+            self.store.replace((), (), update=changes)
+        except RowChanged as error:
+            raise ValueError(f"there is no such row to change: {error}") from None
+        self.follow()
+
+    def remove(self, at: Int[np.ndarray, "episode row"]) -> None:
+        self.forget(at[at >= 0].tolist())
+
+    @property
+    def classes(self) -> list[Label]:
+        """The names of the classes, by number."""
+        return self.names.names
+
+    # --- staying in step with the store -----------------------------------------------------------
+
+    @property
+    def staged(self) -> set[int]:
+        """The ids of new rows that `commit` will write."""
+        return set(self._staged.rows)
+
+    @property
+    def evicted(self) -> list[int]:
+        """Stored rows that `commit` will remove, to make room."""
+        return self._staged.evicted
+
+    def commit(self, settings: Mapping[str, Any] | None = None, receipts: Mapping[str, Any] | None = None) -> None:
+        """Write what was staged, settings and receipts with it: all of it or nothing."""
+        # A history alone waits for the next write.
+        learnt = self.lasts and self.state is not None and self.state is not self._kept[0]
+        if not (self._staged or settings or receipts or learnt):
+            return
+        kept = {STATE_SETTING: self._state_to_keep()} if self.lasts else {}
+        self._write(self._staged, {**(settings or {}), **kept}, receipts)
+        self._staged = Staged()
+        if self.lasts:
+            self._kept = (self.state, self.history)
+
+    def save_state(self) -> None:
+        """Have the store hold all that was committed, what the reading has learnt and the history."""
+        store, changed = self.store, self.state is not self._kept[0] or self.history is not self._kept[1]
+        if changed and not store.read_only:
+            store.update_settings({STATE_SETTING: self._state_to_keep()})
+            self._kept = (self.state, self.history)
+
+    def _state_to_keep(self) -> dict[str, Any]:
+        return with_history(None if self.state is None else self.state.to_dict(), self.history)
+
+    def _restore_state(self) -> None:
+        kept, self.history = without_history(self._store.setting(STATE_SETTING))
+        self.state = self._new_state(kept)
+        self._kept = (self.state, self.history)
+
+    # --- forgetting -------------------------------------------------------------------------------
+
+    def forget(self, ids: Iterable[int]) -> list[int]:
+        """Delete rows; ids that do not exist are ignored. Returns those that did."""
+        gone = self.store.delete(ids)
+        self.follow()
+        return gone
+
+    def forget_source(self, source: str) -> Forgotten:
+        """Leave no trace of a source: its rows go, and rows that others share with it become the mean of theirs. What the
+        reading has learnt with its help starts over."""
+        forgotten = self.store.forget_source(source, settings={STATE_SETTING: None})
+        self.follow()
+        return forgotten
