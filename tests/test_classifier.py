@@ -363,7 +363,7 @@ def test_a_store_that_fails_in_the_middle_leaves_everything_as_it_was(classifier
 
     monkeypatch.setattr(classifier.store, "_write", fail)
     with pytest.raises(StoreError, match="full"):
-        classifier.learn_many(pictures["box"], ["box"] * 8)
+        classifier.learn_many(pictures["box"], ["box"] * 8, settings={"note": 1})
     monkeypatch.undo()
     np.testing.assert_array_equal(all_answers(classifier, pictures), before)
     assert classifier.learn_one(pictures["box"][0], "box").written

@@ -171,7 +171,7 @@ CELLS = st.one_of(
 )
 
 
-SETTINGS = ["service curve", "classifier", "distance unit", "merged memories", "readers", "ensemble", "unknown"]
+SETTINGS = ["service curve", "classifier", "merged memories", "readers", "ensemble", "unknown"]
 SETTING_CELLS = st.one_of(
     CELLS,
     st.just({}),

@@ -42,7 +42,6 @@ from apl.store.rows import (
     label_text,
     total_changes,
 )
-from apl.store.schema import checksum
 from apl.store.tables import Options, Run
 from apl.store.validation import (
     checked_ids,
@@ -327,11 +326,7 @@ class Store(Writing):
         """What was written under this key by `replace(receipts=…)`; the latest 10,000 are kept."""
         query = "SELECT value, checksum FROM receipts WHERE memory = ? AND name = ?"
         [found] = self._ask([(query, (self._memory, str(key)))])
-        for value, seal in found:
-            if checksum(str(key), value) != seal:
-                raise self._damaged(f"the receipt {key!r} is not as it was written")
-            return json.loads(value)
-        return None
+        return json.loads(self._unsealed("receipt", key, *found[0])) if found else None
 
     def count(self) -> int:
         return self._read(lambda run: (self._state(run), self._counted(run))[1])
@@ -346,12 +341,26 @@ class Store(Writing):
         return MemoryInfo(*head, self.count(), self.identity, self.keep_sources)
 
     def problems(self) -> list[str]:
-        """What is wrong with the memory as stored; empty if nothing is."""
+        """What is wrong with the memory as stored, a sentence each; empty if nothing is."""
+        found, ids = list[str](), self.ids()
+        for start in range(0, len(ids), ROWS_PER_BLOCK):
+            block = ids[start : start + ROWS_PER_BLOCK]
+            if self._problem(block):
+                found += [problem for id in block if (problem := self._problem([id]))]
+        for check in (self.settings, self._read_receipts, self.load):
+            try:
+                check()
+            except (StoreDamaged, ValueError, RecursionError) as error:
+                found.append(str(error))
+        return found + self._strays()
+
+    def _problem(self, ids: list[int]) -> str | None:
+        """What is wrong with some of these rows, their payloads or shares."""
         try:
-            self.load()
+            self.as_new(self._whole_rows(ids))
         except StoreDamaged as error:
-            return [str(error)]
-        return []
+            return str(error)
+        return None
 
     def close(self) -> None:
         if os.getpid() != self._process:

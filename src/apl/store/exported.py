@@ -1,8 +1,7 @@
 """An exported memory: a directory of two files that any language can read, or a zip archive of these two.
 
 `memory.json` describes the memory and holds its settings, labels and sources; `rows.safetensors` holds ids, keys, surprise,
-times, counts, payloads and what each source contributed to a row (`share_…`). Versions 1 and 2 of the format are read too:
-they carry memories of earlier versions of apl over.
+times, counts, payloads and what each source contributed to a row (`share_…`).
 """
 
 from __future__ import annotations
@@ -27,14 +26,15 @@ from apl.store.contract import Store
 from apl.store.errors import OtherSchema, StoreDamaged, StoreError
 from apl.store.rows import NewRow, SourceShare
 from apl.store.settings import require_usable
-from apl.store.sources import by_source
 from apl.store.validation import checked_rows, encoded
 
 FORMAT = "apl-memory"
 FORMAT_VERSION = 3
 DESCRIPTION, ROWS = "memory.json", "rows.safetensors"
-STAYS = ("service retr", "merged memories")
-"""Settings that begin so are not copied: they are about rows and files of the memory itself."""
+WRONG = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, SafetensorError)
+"""What reading meets in files that are not what they should be."""
+MERGED_SETTING = "merged memories"
+"""The identities of the memories that were merged into this one, and their generations at that time. It is not copied."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Exported:
 
 
 def settings_that_travel(store: Store) -> dict[str, Any]:
-    return {name: value for name, value in store.settings().items() if not name.startswith(STAYS)}
+    return {name: value for name, value in store.settings().items() if name != MERGED_SETTING}
 
 
 def export_memory(store: Store, directory: str | os.PathLike[str]) -> int:
@@ -132,23 +132,15 @@ def _read_directory(directory: Path, source: Path) -> Exported:
         description = json.loads((directory / DESCRIPTION).read_text(encoding="utf-8"))
         if description.get("format") != FORMAT:
             raise StoreDamaged(f"{source} is no exported memory")
-        if description["format_version"] > FORMAT_VERSION:
-            raise OtherSchema(f"{source} was exported by a later version of apl: upgrade apl")
+        if description["format_version"] != FORMAT_VERSION:
+            raise OtherSchema(
+                f"{source} was exported by another version of apl: export it again by this one, or upgrade apl"
+            )
         with np.errstate(all="ignore"):  # numbers that do not fit become infinite, and are refused as such
             exported = _read(description, safetensors.numpy.load_file(directory / ROWS))
     except OSError as error:
         raise StoreError(f"{error.filename or source}: {error.strerror}") from error
-    except KeyError as error:
-        raise StoreDamaged(f"{source} is no exported memory, or a damaged one (it has no {error})") from error
-    except (
-        ArithmeticError,
-        AttributeError,
-        LookupError,
-        RecursionError,
-        TypeError,
-        ValueError,
-        SafetensorError,
-    ) as error:
+    except WRONG as error:
         raise StoreDamaged(f"{source} is no exported memory, or a damaged one ({error})") from error
     require_usable(exported.settings, str(source))
     return exported
@@ -160,8 +152,9 @@ def _read(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> Exporte
     if arrays["key"].shape != (len(labels), width):
         raise ValueError(f"{len(labels)} labels, keys of shape {list(arrays['key'].shape)}")
     encoded(settings)
-    version = description["format_version"]
-    shares = {1: _no_shares, 2: _merged_examples}.get(version, _shares)(description, arrays, width, len(labels))
+    totals, counts = arrays["share_total"].astype(np.float64), arrays["share_count"].astype(np.int64).tolist()
+    sources = _of_type(description, "share_sources", list)
+    shares = [SourceShare(*cells) for cells in zip(sources, totals, counts, strict=True)]
     rows = [
         NewRow(*cells)
         for cells in zip(
@@ -170,53 +163,21 @@ def _read(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> Exporte
             arrays["surprise_nats"].astype(np.float64).tolist(),
             arrays["written_at"].astype(np.float64).tolist(),
             _of_type(description, "sources", list),
-            _cut(arrays, "payload"),
-            arrays["count"].astype(np.int64).tolist() if version > 1 else [1] * len(labels),
-            shares,
+            _payloads(arrays),
+            arrays["count"].astype(np.int64).tolist(),
+            _parts(shares, arrays["shares"]),
             strict=True,
         )
     ]
     return Exported(fingerprint, width, settings, checked_rows(rows, width))
 
 
-Shares = list[tuple[SourceShare, ...]]
-"""Of each row."""
-
-
-def _no_shares(description: dict[str, Any], arrays: dict[str, np.ndarray], width: int, rows: int) -> Shares:
-    return [()] * rows
-
-
-def _shares(description: dict[str, Any], arrays: dict[str, np.ndarray], width: int, rows: int) -> Shares:
-    totals, counts = arrays["share_total"].astype(np.float64), arrays["share_count"].astype(np.int64).tolist()
-    sources = _of_type(description, "share_sources", list)
-    every = [SourceShare(*cells) for cells in zip(sources, totals, counts, strict=True)]
-    return [tuple(part) for part in _parts(every, arrays["shares"])]
-
-
-def _merged_examples(description: dict[str, Any], arrays: dict[str, np.ndarray], width: int, rows: int) -> Shares:
-    """Version 2 had a key for every merged example, some of them without."""
-    keys, sources = _cut(arrays, "merged_key"), _of_type(description, "merged_sources", list)
-    found: Shares = []
-    for part in _parts(list(zip(sources, keys, strict=True)), arrays["merged"]):
-        if any(key is None for _, key in part):
-            found.append(())
-            continue
-        examples = [SourceShare(source, _key(key or b"", width)) for source, key in part]
-        found.append(tuple(by_source(examples).values()))
-    return found
-
-
-def _key(content: bytes, width: int) -> np.ndarray:
-    return np.frombuffer(content, f"<f{len(content) // width}").astype(np.float64)
-
-
-def _parts(items: list[Any], sizes: np.ndarray) -> list[list[Any]]:
-    """The items, as many for each row as the sizes say."""
-    numbers, rest = sizes.astype(np.int64).tolist(), iter(items)
-    if min(numbers, default=0) < 0 or sum(numbers) != len(items):
+def _parts(shares: list[SourceShare], sizes: np.ndarray) -> list[tuple[SourceShare, ...]]:
+    """The shares of each row."""
+    numbers, rest = sizes.astype(np.int64).tolist(), iter(shares)
+    if min(numbers, default=0) < 0 or sum(numbers) != len(shares):
         raise ValueError("the numbers of shares do not add up")
-    return [list(itertools.islice(rest, size)) for size in numbers]
+    return [tuple(itertools.islice(rest, size)) for size in numbers]
 
 
 def _of_type(description: dict[str, Any], name: str, kind: type) -> Any:
@@ -226,10 +187,10 @@ def _of_type(description: dict[str, Any], name: str, kind: type) -> Any:
     return value
 
 
-def _cut(arrays: dict[str, np.ndarray], name: str) -> list[bytes | None]:
-    joined, sizes = arrays[name].astype(np.uint8).tobytes(), arrays[f"{name}_size"].astype(np.int64).tolist()
+def _payloads(arrays: dict[str, np.ndarray]) -> list[bytes | None]:
+    joined, sizes = arrays["payload"].astype(np.uint8).tobytes(), arrays["payload_size"].astype(np.int64).tolist()
     present = [max(0, size) for size in sizes]
     if sum(present) != len(joined):
-        raise ValueError(f"the sizes of {name} do not add up")
+        raise ValueError("the sizes of payloads do not add up")
     ends = itertools.accumulate(present)
     return [None if size < 0 else joined[end - size : end] for size, end in zip(sizes, ends, strict=True)]

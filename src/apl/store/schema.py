@@ -16,7 +16,7 @@ import numpy as np
 from apl.store.errors import OtherSchema
 
 SCHEMA_VERSION = 3
-"""Raise it when the tables change. Other versions are not read: an exported archive carries a memory over."""
+"""Raise it when the tables change. Other versions are not read."""
 TABLES = ("memories", "rows", "payloads", "shares", "classes", "removed", "settings", "receipts")
 
 # Payloads have a table of their own, so that loading all keys does not read past all pictures.
@@ -127,12 +127,8 @@ def new_identity() -> str:
 
 def other_schema(place: str, version: int) -> OtherSchema:
     """The error for tables that another version of apl made."""
-    if version > SCHEMA_VERSION:
-        return OtherSchema(
-            f"{place} was written by a later version of apl (schema {version}, this one reads {SCHEMA_VERSION}): "
-            "upgrade apl; nothing was touched"
-        )
+    later = version > SCHEMA_VERSION
     return OtherSchema(
-        f"{place} was written by an earlier version of apl (schema {version}, this one reads {SCHEMA_VERSION}): export "
-        "it there with `apl memory export` and import the archive here; nothing was touched"
+        f"{place} was written by {'a later' if later else 'an earlier'} version of apl (schema {version}, this one reads "
+        f"{SCHEMA_VERSION}): {'upgrade apl' if later else 'open it there, or learn it anew'}; nothing was touched"
     )

@@ -27,7 +27,6 @@ from apl.store.rows import MemoryInfo
 from apl.store.schema import TABLES, checksum, new_identity
 from apl.store.sqlite_file import SqliteFile, SqliteRam
 from apl.store.sqlite_guard import explained, plain_errors
-from apl.store.sqlite_verify import sqlite_problems
 from apl.store.tables import Answer, Options, Query, Result, Run, info_of
 from apl.store.writer_lock import WriterLock
 from apl.store.writing import GENERATIONS_FOLLOWED
@@ -215,7 +214,8 @@ class SqliteStore(Store):
     # --- looking after the file -------------------------------------------------------------------
 
     def problems(self) -> list[str]:
-        return self._read(lambda run: sqlite_problems(run, self._memory, self.width))
+        [found] = self._ask([("PRAGMA integrity_check", ())])
+        return [line for (line,) in found if line != "ok"] or super().problems()
 
     def drop(self) -> None:
         with self._writing() as run:

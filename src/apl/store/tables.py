@@ -203,14 +203,13 @@ class Tables(ABC):
             id, label, surprise, written_at, source, _, count, shares, generation, seal = record
             head, tail = (id, label, surprise, written_at, source), (count, shares, generation)
             try:
-                whole = row_checksum(*head, key.astype("<f4").tobytes(), *tail) == seal
+                whole = row_checksum(*head, key.astype("<f4").tobytes(), *tail) == seal and bool(np.isfinite(key).all())
+                name = label_of(label)
             except Exception:  # damage may have changed types, too
                 whole = False
             if not whole:
                 raise self._damaged(f"row {id} is not as it was written")
-            rows.append(
-                Row(id, label_of(label), key, surprise, written_at, source, None, count, bool(shares), generation)
-            )
+            rows.append(Row(id, name, key, surprise, written_at, source, None, count, bool(shares), generation))
         return rows
 
     def _whole_rows(self, ids: Sequence[int]) -> list[Row]:
@@ -266,11 +265,37 @@ class Tables(ABC):
         state, found = self._ask([self._state_query(), named])
         kept = self._as_state(state)[2]
         settings = {} if kept is None else {STATE_SETTING: kept}
-        for name, value, seal in found:
-            if checksum(name, value) != seal:
-                raise self._damaged(f"the setting {name!r} is not as it was written")
-            settings[name] = value
-        return settings
+        return settings | {name: self._unsealed("setting", name, value, seal) for name, value, seal in found}
+
+    def _unsealed(self, what: str, name: str, value: str, seal: int) -> str:
+        if checksum(name, value) != seal:
+            raise self._damaged(f"the {what} {name!r} is not as it was written")
+        return value
+
+    def _read_receipts(self) -> None:
+        """Compare all receipts with their checksums."""
+        [found] = self._ask([("SELECT name, value, checksum FROM receipts WHERE memory = ?", (self._memory,))])
+        for record in found:
+            self._unsealed("receipt", *record)
+
+    def _strays(self) -> list[str]:
+        """Payloads and shares without a row, and classes whose counters are not those of their rows."""
+        lost = "AS p WHERE memory = ? AND NOT EXISTS (SELECT 1 FROM rows WHERE memory = p.memory AND id = p.id)"
+        classes = (
+            "SELECT label FROM (SELECT label, COUNT(*) AS n, SUM(count) AS e FROM rows WHERE memory = ? GROUP BY label"
+            " UNION ALL SELECT label, rows, examples FROM classes WHERE memory = ?) AS both GROUP BY label"
+            " HAVING COUNT(*) <> 2 OR MIN(n) <> MAX(n) OR MIN(e) <> MAX(e)"
+        )
+        payloads, shares, wrong = self._ask(
+            [
+                (f"SELECT id FROM payloads {lost}", (self._memory,)),
+                (f"SELECT DISTINCT id FROM shares {lost}", (self._memory,)),
+                (classes, (self._memory, self._memory)),
+            ]
+        )
+        found = [f"payload {id} belongs to no row" for (id,) in payloads]
+        found += [f"a source's share of row {id} belongs to no row" for (id,) in shares]
+        return found + [f"class {label[1:]!r}: its counters are not those of its rows" for (label,) in wrong]
 
     def _deleted(self) -> NoSuchMemory:
         return NoSuchMemory(f"memory {self.name!r} has been deleted from {self._place()}")

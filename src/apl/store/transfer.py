@@ -13,7 +13,7 @@ from apl.durable_file import replace_durably
 from apl.store import list_memories, open_store
 from apl.store.contract import Store
 from apl.store.errors import FingerprintMismatch, StoreError
-from apl.store.exported import Exported, export_memory, read_exported, settings_that_travel
+from apl.store.exported import MERGED_SETTING, Exported, export_memory, read_exported, settings_that_travel
 from apl.store.rows import Label, NewRow, Row, RowUpdate, SourceShare, label_text
 from apl.store.settings import settings_problems
 
@@ -30,8 +30,6 @@ __all__ = [
     "verify",
 ]
 
-MERGED_SETTING = "merged memories"
-"""The identities of the memories that were merged into this one, and their generations at that time."""
 PAYLOADS_AT_ONCE = 1000
 
 
@@ -50,7 +48,7 @@ def save_copy(store: Store, path: Path, name: str, overwrite: bool = False) -> N
 
     A file that exists is replaced only if it holds a copy of this very memory and nothing else, or with `overwrite`.
     """
-    if path.exists() and path.samefile(getattr(store, "path", os.devnull)):
+    if path.exists() and path.samefile(getattr(store, "path", None) or os.devnull):
         raise StoreError(f"{path} is this memory's own file: it is saved already")
     if path.is_dir():
         raise StoreError(f"{path} is a directory: give the name of a file in it")
@@ -127,12 +125,9 @@ def _consolidated(rows: Iterable[NewRow], target: Store) -> tuple[list[NewRow], 
         content = _content(row.label, row.key)
         known = there.get(content)
         if known is None:
-            before = new.get(content)
-            new[content] = (
-                row
-                if before is None
-                else replace(before, count=before.count + row.count, shares=(*_parts(before), *_parts(row)))
-            )
+            if (before := new.get(content)) is not None:
+                row = replace(before, count=before.count + row.count, shares=(*_parts(before), *_parts(row)))
+            new[content] = row
         elif not _same_example(known, row):
             earlier = update.get(known.id, RowUpdate(known.id, count=known.count))
             count = row.count + (earlier.count if isinstance(earlier.count, int) else known.count)
@@ -184,15 +179,11 @@ def reembed(source: Store, target: Store, embed: Callable[[Sequence[bytes]], np.
     for start in range(0, len(ids), PAYLOADS_AT_ONCE):
         block = source.some_rows(ids[start : start + PAYLOADS_AT_ONCE])
         left_out += [row.id for row in block if row.payload is None]
-        with_payload = [row for row in block if row.payload is not None]
-        if not with_payload:
-            continue
-        keys = np.asarray(embed([row.payload or b"" for row in with_payload]), np.float32)
-        if keys.shape != (len(with_payload), target.width):
-            raise ValueError(
-                f"embed gave an array of shape {list(keys.shape)}, not {[len(with_payload), target.width]}"
-            )
-        rows += [row.as_new(key=key) for row, key in zip(with_payload, keys, strict=True)]
+        block = [row for row in block if row.payload is not None]
+        keys = np.asarray(embed([row.payload or b"" for row in block]), np.float32) if block else np.zeros((0, 0))
+        if block and keys.shape != (len(block), target.width):
+            raise ValueError(f"embed gave an array of shape {list(keys.shape)}, not {[len(block), target.width]}")
+        rows += [row.as_new(key=key) for row, key in zip(block, keys, strict=True)]
     if left_out and not rows:
         raise StoreError(f"no row of memory {source.name!r} has a payload to embed; nothing was written")
     target.append(rows, settings=settings_that_travel(source))
