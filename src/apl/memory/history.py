@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,9 +82,9 @@ class History:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "score": _text(self.score),
-            "surprise": _text(self.surprise_nats),
-            "label": _text(self.label),
+            "score": base64.b64encode(self.score.tobytes()).decode(),
+            "surprise": base64.b64encode(self.surprise_nats.tobytes()).decode(),
+            "label": base64.b64encode(self.label.tobytes()).decode(),
             "shift": self.shift.tolist(),
             "seen": self.seen,
         }
@@ -110,21 +109,12 @@ def checksum(label: Label) -> int:
     return zlib.crc32(label_text(label).encode())
 
 
-def with_history(state: Mapping[str, Any] | None, history: History) -> dict[str, Any]:
-    """What a store keeps: what the reading has learnt, and the history."""
-    return {**(state or {}), HISTORY: history.to_dict()}
-
-
 def without_history(kept: Any) -> tuple[Any, History]:
     """The two parts of what a store keeps."""
     if not isinstance(kept, dict) or HISTORY not in kept:
         return kept, History()
     rest = {name: value for name, value in kept.items() if name != HISTORY}
     return rest or None, History.read(kept[HISTORY])
-
-
-def _text(numbers: np.ndarray) -> str:
-    return base64.b64encode(numbers.tobytes()).decode()
 
 
 def _array(text: str, dtype: str) -> np.ndarray:

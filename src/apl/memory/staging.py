@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from apl.config import Metric
-from apl.memory.history import History, with_history, without_history
+from apl.memory.history import HISTORY, History, without_history
 from apl.memory.names import Budget, ClassNames
 from apl.memory.protocol import COUNT, LABEL, ReadingState, Rows
 from apl.store import Forgotten, Label, NewRow, RowChanged, RowUpdate, SourceShare, Store
@@ -243,7 +243,7 @@ class StagedMemory(ABC):
             self._kept = (self.state, self.history)
 
     def _state_to_keep(self) -> dict[str, Any]:
-        return with_history(None if self.state is None else self.state.to_dict(), self.history)
+        return {**({} if self.state is None else self.state.to_dict()), HISTORY: self.history.to_dict()}
 
     def _restore_state(self) -> None:
         kept, self.history = without_history(self._store.setting(STATE_SETTING))

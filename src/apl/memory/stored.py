@@ -144,7 +144,7 @@ class StoredMemory(StagedMemory):
 
     def is_stale(self) -> bool:
         """A reader's copy goes stale when a writer commits; a writer's cannot, unless it was lost."""
-        return self.generation == LOST or (self.store.read_only and self.store.generation() != self.generation)
+        return self.generation == LOST or (self._store.read_only and self._store.generation() != self.generation)
 
     def was_stale(self) -> bool:
         """True if the last recall found that others had written."""
@@ -201,9 +201,8 @@ class StoredMemory(StagedMemory):
         self._drop(ids)
 
     def _added(self, row: NewRow) -> None:
-        cells = {KEY: row.key, LABEL: np.int64(self.names.add(row.label)), ID: np.int64(row.id or 0)}
-        rows = {name: np.asarray(cell)[None, None] for name, cell in cells.items()}
-        self.ram.write({**rows, COUNT: np.array([[row.count]], np.float32)}, np.ones((1, 1), bool))
+        cells = {KEY: row.key[None, None], LABEL: np.array([[self.names.add(row.label)]]), ID: np.array([[row.id]])}
+        self.ram.write({**cells, COUNT: np.array([[row.count]], np.float32)}, np.ones((1, 1), bool))
         self.eviction.added()
         if row.source is not None:
             self.sources[row.id or 0] = row.source

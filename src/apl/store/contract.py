@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -101,46 +101,46 @@ class Store(Writing):
 
     def replace(
         self,
-        remove: Iterable[int],
+        remove: Collection[int],
         add: Sequence[NewRow],
         *,
-        update: Iterable[RowUpdate] = (),
+        update: Collection[RowUpdate] = (),
         settings: Mapping[str, Any] | None = None,
         receipts: Mapping[str, Any] | None = None,
-        seen: Mapping[int, int] | None = None,
     ) -> list[int]:
         """Remove some rows, write others and update yet others in one transaction; returns the new ids in order.
 
-        Nothing at all happens if a row to be removed or updated does not exist or has another generation than the `seen`
-        one (`RowChanged`; an update may give it as `seen_generation`), or if a receipt of this key exists
-        (`AlreadyAnswered`): what a receipt stands for happens once.
+        Nothing at all happens if a row to be removed or updated does not exist or has another generation than the update
+        has seen (`RowChanged`), or if a receipt of this key exists (`AlreadyAnswered`): what a receipt stands for happens
+        once.
         """
-        rows, update = checked_rows(add, self.width), checked_updates(update, self.width)
-        write = Write(checked_ids(remove), rows, update, encoded(settings), encoded(receipts), dict(seen or {}))
+        rows, changes = checked_rows(add, self.width), checked_updates(update, self.width) if update else []
+        write = Write(checked_ids(remove) if remove else [], rows, changes, encoded(settings), encoded(receipts))
         if not self.keep_sources:
             write = write.without_sources()
-        for change in update:
-            if change.seen_generation is not None:
-                write.seen[change.id] = change.seen_generation
+        for change in changes:
             if change.id in write.remove:
                 raise StoreError(f"row {change.id} is to be removed and updated at once; nothing was written")
         with self._using(writing=True):
             ids = self._give_ids(write.add)
-            if not write.is_empty:
+            if rows or changes or write.remove or write.settings or write.receipts:
                 self._write(write)
             self._reserved.difference_update(ids)
             return ids
 
     def _give_ids(self, rows: list[NewRow]) -> list[int]:
         """Give each row that has no id one; returns them all."""
-        ids = [row.id for row in rows]
-        if None in ids:
-            new = iter(self.reserve(ids.count(None)))
-            rows[:] = [row if row.id is not None else replace(row, id=next(new)) for row in rows]
-            ids = [row.id for row in rows]
+        ids, without = list[int](), list[int]()
+        for at, row in enumerate(rows):
+            ids.append(row.id or 0)
+            if row.id is None:
+                without.append(at)
+        if without:
+            for at, id in zip(without, self.reserve(len(without)), strict=True):
+                rows[at], ids[at] = replace(rows[at], id=id), id
         if len(set(ids)) < len(ids) or not self._reserved.issuperset(ids):
             raise StoreError("rows must have ids of their own, from `reserve`; nothing was written")
-        return [id for id in ids if id is not None]
+        return ids
 
     def delete(self, ids: Iterable[int]) -> list[int]:
         """Forget these rows, ignoring ids that do not exist. Returns the ids removed."""

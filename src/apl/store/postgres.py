@@ -206,12 +206,12 @@ class PostgresStore(Store):
                     run.execute("SELECT id FROM memories WHERE id = ? FOR UPDATE", (self._memory,))
                 yield run
 
-    def _advance(self, run: Run, next_id: int, state: str | None, metric: Metric | None = None) -> Result:
+    def _advance(self, run: Run, state: str | None, metric: Metric | None = None) -> Result:
         return run.execute(
             "UPDATE memories SET next_id = GREATEST(next_id, ?), generation = generation + 1, known_since ="
             " GREATEST(known_since, generation + 1 - ?), state = COALESCE(?, state), metric = COALESCE(?, metric)"
             " WHERE id = ? RETURNING generation, metric",
-            (next_id, GENERATIONS_FOLLOWED, state, metric, self._memory),
+            (self._next_id or 1, GENERATIONS_FOLLOWED, state, metric, self._memory),
         )
 
     def _settle(self, run: Run) -> None:
@@ -250,16 +250,16 @@ class PostgresStore(Store):
             self._next_id = int(found[0])
         return self._next_id - count
 
-    def _put_rows(self, run: Run, rows: Sequence[Row], generation: int, fresh: bool) -> None:
+    def _put_rows(self, run: Run, rows: Sequence[Row], fresh: bool) -> None:
         if len(rows) < COPY_ROWS or not fresh:
-            super()._put_rows(run, rows, generation, fresh)
+            super()._put_rows(run, rows, fresh)
             return
         assert isinstance(run, PostgresRun)
         statement = f"COPY rows (memory, {ROW_CELLS}) FROM STDIN WITH (FORMAT BINARY)"
         with run.connection.cursor() as cursor, cursor.copy(statement) as copy:
             copy.set_types(ROW_TYPES)
             for row in rows:
-                copy.write_row(self._record(row, generation))
+                copy.write_row(self._record(row))
 
     # --- searching --------------------------------------------------------------------------------
 

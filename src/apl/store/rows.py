@@ -177,17 +177,11 @@ class Write:
     """Values as JSON."""
     receipts: dict[str, str] = field(default_factory=dict)
     """Likewise."""
-    seen: dict[int, int] = field(default_factory=dict)
-    """Generations of rows to be removed or updated when that was decided."""
     erase: tuple[str, ...] | None = None
     """For a write that forgets a class or a source: names that must not stay in receipts, beside those of classes that
     lose all rows."""
     left: dict[int, int] | None = None
     """For a write that forgets a source: how many others each row still has. The shares of that source are deleted."""
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.remove or self.add or self.update or self.settings or self.receipts)
 
     def without_sources(self) -> Write:
         add = [replace(row, source=None, shares=()) for row in self.add]

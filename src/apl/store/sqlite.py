@@ -142,12 +142,12 @@ class SqliteStore(Store):
                 yield run
             self._known = self._next or self._known
 
-    def _advance(self, run: Run, next_id: int, state: str | None, metric: Metric | None = None) -> Result:
+    def _advance(self, run: Run, state: str | None, metric: Metric | None = None) -> Result:
         known = self._known
         generation = known.generation + 1
         self._next = Record(
             known.fixed if metric is None else (*known.fixed[:5], metric, *known.fixed[6:]),
-            max(known.next_id, next_id),
+            self._next_id,
             generation,
             max(known.known_since, generation - GENERATIONS_FOLLOWED),
             known.state if state is None else state,

@@ -130,7 +130,8 @@ class SqliteFile(SqliteRam):
         self._open()
         try:
             self._prepare_patiently()
-            self._identity = _identity(self.real)
+            stat = os.stat(self.real)
+            self._identity = (stat.st_dev, stat.st_ino)
         except BaseException:
             self.connection.close()
             raise
@@ -247,10 +248,10 @@ class SqliteFile(SqliteRam):
 
     def _require_still_there(self) -> None:
         try:
-            same = _identity(self.real) == self._identity
+            stat = os.stat(self.real)
         except FileNotFoundError:
-            same = False
-        if not same:
+            stat = None
+        if stat is None or (stat.st_dev, stat.st_ino) != self._identity:
             raise StoreError(
                 f"{self.path} was deleted or replaced while it was open; nothing was written: open the memory anew"
             )
@@ -312,8 +313,3 @@ class SqliteFile(SqliteRam):
                 self._timer.cancel()
                 self.checkpoint()
             super().close()
-
-
-def _identity(real: Path) -> tuple[int, int]:
-    stat = os.stat(real)
-    return stat.st_dev, stat.st_ino

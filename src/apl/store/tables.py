@@ -132,8 +132,8 @@ class Tables(ABC):
         """A transaction that waits for other writers of this memory. `rows`: how many it adds; None if it reads first."""
 
     @abstractmethod
-    def _advance(self, run: Run, next_id: int, state: str | None, metric: Metric | None = None) -> Result:
-        """Move the memory's record on. None: as it was."""
+    def _advance(self, run: Run, state: str | None, metric: Metric | None = None) -> Result:
+        """Move the memory's record on: a new generation, no reserved id given again. None: as it was."""
 
     @abstractmethod
     def _advanced(self, moved: Result) -> int:

@@ -121,7 +121,9 @@ def _checked_cells(row: NewRow | RowUpdate, width: int) -> dict[str, Any]:
     return {
         "label": label if label is KEEP else checked_label(label),
         "key": key if key is KEEP else checked_key(key, width),
-        "count": count if count is KEEP else _checked_count(count),
+        "count": count
+        if count is KEEP or (type(count) is int and 1 <= count <= LARGEST_COUNT)
+        else _checked_count(count),
         "source": source if source is None or source is KEEP else checked_source(source),
         "payload": payload,
     }

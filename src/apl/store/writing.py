@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import repeat
+from operator import attrgetter
 
 import numpy as np
 
@@ -52,6 +54,7 @@ PUT_SETTINGS = (
 )
 Shares = dict[int, list[SourceShare]]
 """By row."""
+_SHARES = attrgetter("shares")
 
 
 class Writing(Tables):
@@ -63,27 +66,28 @@ class Writing(Tables):
 
     def _write_in(self, run: Run, write: Write) -> None:
         settings = dict(write.settings)
-        newest = max([row.id or 0 for row in write.add], default=0)
-        moved = self._advance(run, newest + 1, settings.pop(STATE_SETTING, None))
-        rows, shares, answered = self._questions(run, write)
-        self._settle(run)
+        moved = self._advance(run, settings.pop(STATE_SETTING, None))
+        rows = shares = answered = None
+        if write.remove or write.update or write.receipts:
+            rows, shares, answered = self._questions(run, write)
         now = self._advanced(moved)
         if answered is not None and (found := answered.fetchone()):
             raise AlreadyAnswered(found[0])
         before = {} if rows is None else {row.id: row for row in self._as_rows(rows.fetchall())}
-        added = [row.written(now) for row in write.add]
-        after = []
+        after = list(map(NewRow.written, write.add, repeat(now)))
         if write.remove or write.update:
             _require_unchanged(write, before)
             known = self._as_shares(shares.fetchall()) if shares is not None else {}
-            after = [change.applied(before[change.id], now) for change in write.update]
-            after = self._changed_shares(run, write, before, after, known)
+            changed = [change.applied(before[change.id], now) for change in write.update]
+            after += self._changed_shares(run, write, before, changed, known)
         if write.remove:
             self._remove(run, write.remove, now)
-        self._put_rows(run, added + after, now, fresh=not after)
-        self._put_shares(run, {row.id or 0: row.shares for row in write.add if row.shares})
-        self._put_payloads(run, write)
-        self._put_totals(run, before.values(), added + after, now)
+        if after:
+            self._put_rows(run, after, fresh=not write.update)
+            self._put_payloads(run, write)
+        if any(map(_SHARES, write.add)):
+            self._put_shares(run, {row.id or 0: row.shares for row in write.add})
+        self._put_totals(run, before.values(), after, now)
         if settings:
             records = [(self._memory, name, value, checksum(name, value)) for name, value in settings.items()]
             run.executemany(PUT_SETTINGS, records)
@@ -105,6 +109,7 @@ class Writing(Tables):
         if write.receipts:
             query = f"SELECT name FROM receipts WHERE memory = ? AND name {self.one_of}"
             answered = run.execute(query, (self._memory, self._list(list(write.receipts))))
+        self._settle(run)
         return rows, shares, answered
 
     # --- rows -------------------------------------------------------------------------------------
@@ -116,13 +121,13 @@ class Writing(Tables):
         forgotten = generation - GENERATIONS_FOLLOWED
         run.execute("DELETE FROM removed WHERE memory = ? AND generation <= ?", (self._memory, forgotten))
 
-    def _put_rows(self, run: Run, rows: Sequence[Row], generation: int, fresh: bool) -> None:
-        if rows:
-            run.executemany(PUT_ROWS, [self._record(row, generation) for row in rows])
+    def _put_rows(self, run: Run, rows: Sequence[Row], fresh: bool) -> None:
+        """`fresh`: none of them exists."""
+        run.executemany(PUT_ROWS, list(map(self._record, rows)))
 
-    def _record(self, row: Row, generation: int) -> tuple[object, ...]:
+    def _record(self, row: Row) -> tuple[object, ...]:
         head = (row.id, label_text(row.label), row.surprise_nats, row.written_at, row.source)
-        tail = (row.count, int(row.has_shares), generation)
+        tail = (row.count, int(row.has_shares), row.generation)
         seal = row_checksum(*head, row.key.astype("<f4").tobytes(), *tail)
         return (self._memory, *head, self._key_value(row.key), *tail, seal)
 
@@ -249,7 +254,7 @@ class Writing(Tables):
         if not self.read_only:
             self._kept_metric = metric
             with self._writing() as run:
-                generation = self._advanced(self._advance(run, 1, None, metric))
+                generation = self._advanced(self._advance(run, None, metric))
                 run.execute("DELETE FROM classes WHERE memory = ?", (self._memory,))
                 last = 0
                 while rows := self._rows_in(run, "AND id > ?", (last,), most=ROWS_PER_BLOCK):
@@ -296,5 +301,6 @@ def _require_unchanged(write: Write, found: Mapping[int, Row]) -> None:
     for id in write.touched:
         if id not in found:
             raise RowChanged(f"there is no row {id} to replace; nothing was written")
-        if write.seen.get(id, found[id].generation) != found[id].generation:
-            raise RowChanged(f"row {id} has been changed by another process; nothing was written")
+    for change in write.update:
+        if change.seen_generation not in (None, found[change.id].generation):
+            raise RowChanged(f"row {change.id} has been changed by another process; nothing was written")
