@@ -27,6 +27,7 @@ BENCHES = {
     "batch": "whole batches beside logistic regression, false alarms at an asked rate, drift",
     "service": "the service under load, and killed under load",
     "soak": "the service under a mixed load for ten minutes: memory, files, threads",
+    "storage": "a file after many examples, and forgetting one source of a million",
     "engine": "memories on PostgreSQL, searched in RAM and on the server",
 }
 
