@@ -63,8 +63,10 @@ def growth(path: Path, examples: int) -> dict[str, Any]:
             return [milliseconds(lambda: classifier.learn_one(x, y))[0] for x, y in zip(*drawn(number), strict=True)]
 
         one_by_one(WARM_UP)
-        start, memory = median(one_by_one(TIMED)), resident()
-        for size in batches(examples - WARM_UP - 2 * TIMED):
+        start, left = median(one_by_one(TIMED)), batches(examples - WARM_UP - 2 * TIMED)
+        classifier.learn_many(*drawn(left.pop()))
+        memory = resident()
+        for size in left:
             classifier.learn_many(*drawn(size))
         end = median(one_by_one(TIMED))
         kept = {"rows": len(classifier), "examples": int(classifier.store.load().counts.sum())}
