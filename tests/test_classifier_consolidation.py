@@ -135,7 +135,9 @@ def test_a_failed_write_merges_nothing(monkeypatch):
 
     monkeypatch.setattr(classifier.store, "replace", fails)
     with pytest.raises(OSError):
-        classifier.learn_one(*(part[-1] for part in stream(25)))
+        x, y = stream(25)
+        # With something to be written beside it, a memory in RAM writes at once.
+        classifier.learn_many(x[-1:], y[-1:], settings={"note": 1})
     monkeypatch.undo()
     assert [(r.id, r.count, r.key.tolist()) for r in classifier.store.rows()] == before
     assert classifier.predict_proba(stream(5, seed=9)[0]) == pytest.approx(answer, abs=1e-5)
