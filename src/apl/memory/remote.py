@@ -160,7 +160,7 @@ class RemoteMemory(StagedMemory):
         self.generation = totals.generation
         self.version += 1
         self._sample = None
-        self._restore_state()
+        self._restore_state(totals.state)
 
     def _number(self, label: Label) -> int:
         number = self.names.add(label)

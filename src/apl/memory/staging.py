@@ -245,8 +245,8 @@ class StagedMemory(ABC):
     def _state_to_keep(self) -> dict[str, Any]:
         return {**({} if self.state is None else self.state.to_dict()), HISTORY: self.history.to_dict()}
 
-    def _restore_state(self) -> None:
-        kept, self.history = without_history(self._store.setting(STATE_SETTING))
+    def _restore_state(self, stored: Any) -> None:
+        kept, self.history = without_history(stored)
         self.state = self._new_state(kept)
         self._kept = (self.state, self.history)
 

@@ -15,7 +15,7 @@ from apl.memory.eviction import Eviction
 from apl.memory.names import ClassNames, position
 from apl.memory.protocol import COUNT, LABEL, ClassTotals, Column, Neighbours
 from apl.memory.ram import RamMemory
-from apl.memory.staging import KEY, LOST, Staged, StagedMemory
+from apl.memory.staging import KEY, LOST, STATE_SETTING, Staged, StagedMemory
 from apl.store import Label, NewRow, RowUpdate, Store
 from apl.store.validation import checked_rows, checked_updates
 
@@ -104,7 +104,7 @@ class StoredMemory(StagedMemory):
         self._staged = Staged()
         if len(snapshot):
             self._append(snapshot.ids, snapshot.keys, snapshot.labels, snapshot.counts)
-        self._restore_state()
+        self._restore_state(self._store.setting(STATE_SETTING))
         self.generation = snapshot.generation
 
     def follow(self) -> None:
@@ -139,7 +139,7 @@ class StoredMemory(StagedMemory):
         self._drop(changes.removed)
         self._renumber()
         self.eviction.forget()
-        self._restore_state()
+        self._restore_state(self._store.setting(STATE_SETTING))
         return None
 
     def is_stale(self) -> bool:

@@ -190,15 +190,18 @@ class Store(Writing):
 
     def rows(self) -> Iterator[Row]:
         """Every row with its payload, oldest first. A row deleted while this runs may be left out."""
-        ids = self.ids()
-        for start in range(0, len(ids), ROWS_PER_BLOCK):
-            yield from self._whole_rows(ids[start : start + ROWS_PER_BLOCK])
+        for ids in self._blocks():
+            yield from self._whole_rows(ids)
 
     def new_rows(self) -> Iterator[NewRow]:
         """Every row with its payload and its shares, to be written elsewhere."""
+        for ids in self._blocks():
+            yield from self.as_new(self._whole_rows(ids))
+
+    def _blocks(self) -> Iterator[list[int]]:
         ids = self.ids()
         for start in range(0, len(ids), ROWS_PER_BLOCK):
-            yield from self.as_new(self._whole_rows(ids[start : start + ROWS_PER_BLOCK]))
+            yield ids[start : start + ROWS_PER_BLOCK]
 
     def as_new(self, rows: Sequence[Row]) -> list[NewRow]:
         """Rows of this store with their shares, to be written elsewhere."""
@@ -289,10 +292,10 @@ class Store(Writing):
 
     def _totals_of_rows(self) -> Totals:
         """By another metric than the stored ones."""
-        rows, generation = self._read(lambda run: (self._rows_in(run), self._state(run)[0]))
+        rows, (generation, _, kept) = self._read(lambda run: (self._rows_in(run), self._state(run)))
         changes = total_changes([], rows, self.metric)
         classes = [LabelTotal(label_of(label), *total[:3]) for label, total in changes.items()]
-        return Totals(generation, classes, complete=True)
+        return Totals(generation, classes, True, None if kept is None else json.loads(kept))
 
     def class_counts(self) -> dict[Label, tuple[int, int]]:
         """Rows and examples of each class, in the order in which the classes came."""
@@ -342,11 +345,10 @@ class Store(Writing):
 
     def problems(self) -> list[str]:
         """What is wrong with the memory as stored, a sentence each; empty if nothing is."""
-        found, ids = list[str](), self.ids()
-        for start in range(0, len(ids), ROWS_PER_BLOCK):
-            block = ids[start : start + ROWS_PER_BLOCK]
-            if self._problem(block):
-                found += [problem for id in block if (problem := self._problem([id]))]
+        found = list[str]()
+        for ids in self._blocks():
+            if self._problem(ids):
+                found += [problem for id in ids if (problem := self._problem([id]))]
         for check in (self.settings, self._read_receipts, self.load):
             try:
                 check()

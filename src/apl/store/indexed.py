@@ -141,20 +141,14 @@ class IndexedStore(PostgresStore):
     def _new_epoch(self, old: Mark | None) -> Mark | None:
         """A mark for an empty collection; None if another process was faster."""
         new = Mark(secrets.token_hex(6), 0, 0, 0, time.time())
-        if old is None:
-            statement = (
-                "INSERT INTO indexes (memory, name, epoch, filled, settled, pending, pending_at)"
-                " VALUES (%s, %s, %s, 0, 0, 0, %s) ON CONFLICT DO NOTHING RETURNING epoch"
-            )
-            values: tuple[object, ...] = (self._memory, self._index.name, new.epoch, new.pending_at)
-        else:
-            statement = (
-                "UPDATE indexes SET epoch = %s, filled = 0, settled = 0, pending = 0, pending_at = %s"
-                " WHERE memory = %s AND name = %s AND epoch = %s RETURNING epoch"
-            )
-            values = (new.epoch, new.pending_at, self._memory, self._index.name, old.epoch)
-        with self._session() as connection:
-            return new if connection.execute(statement, values).fetchone() is not None else None
+        statement = (
+            "INSERT INTO indexes (memory, name, epoch, filled, settled, pending, pending_at) VALUES (?, ?, ?, 0, 0, 0, ?)"
+            " ON CONFLICT (memory, name) DO UPDATE SET epoch = excluded.epoch, filled = 0, settled = 0, pending = 0,"
+            " pending_at = excluded.pending_at WHERE indexes.epoch = ? RETURNING epoch"
+        )
+        values = (self._memory, self._index.name, new.epoch, new.pending_at, "" if old is None else old.epoch)
+        [made] = self._ask([(statement, values)])
+        return new if made else None
 
     def _move(self, mark: Mark, generation: int) -> None:
         """Move the mark on, unless another process has done so."""
@@ -162,15 +156,12 @@ class IndexedStore(PostgresStore):
         settled, pending, pending_at = mark.settled, mark.pending, mark.pending_at
         if now - pending_at > self._index.stale_seconds:
             settled, pending, pending_at = pending, generation, now
-        with self._session() as connection:
-            connection.execute(
-                "UPDATE indexes SET filled = %s, settled = %s, pending = %s, pending_at = %s"
-                " WHERE memory = %s AND name = %s AND epoch = %s AND filled = %s",
-                (
-                    *(generation, settled, pending, pending_at),
-                    *(self._memory, self._index.name, mark.epoch, mark.filled),
-                ),
-            )
+        statement = (
+            "UPDATE indexes SET filled = ?, settled = ?, pending = ?, pending_at = ?"
+            " WHERE memory = ? AND name = ? AND epoch = ? AND filled = ? RETURNING epoch"
+        )
+        mine = (self._memory, self._index.name, mark.epoch, mark.filled)
+        self._ask([(statement, (generation, settled, pending, pending_at, *mine))])
 
     # --- searching --------------------------------------------------------------------------------
 

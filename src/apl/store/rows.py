@@ -255,8 +255,8 @@ class Totals:
     classes: list[LabelTotal]
     complete: bool
     """All classes; otherwise only those that changed since an earlier generation."""
-    state: Any | None = None
-    """What the readers have learnt about the memory, where the store reads it along the way."""
+    state: Any | None
+    """What the readers have learnt about the memory."""
 
 
 def total_changes(

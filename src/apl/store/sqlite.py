@@ -26,9 +26,8 @@ from apl.store.errors import StoreBusy, StoreDamaged, StoreError
 from apl.store.rows import MemoryInfo
 from apl.store.schema import TABLES, checksum, new_identity
 from apl.store.sqlite_file import SqliteFile, SqliteRam
-from apl.store.sqlite_guard import explained, plain_errors
+from apl.store.sqlite_guard import WriterLock, explained, plain_errors
 from apl.store.tables import Answer, Options, Query, Result, Run, info_of
-from apl.store.writer_lock import WriterLock
 from apl.store.writing import GENERATIONS_FOLLOWED
 
 RAM = ""

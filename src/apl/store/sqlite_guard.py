@@ -1,4 +1,4 @@
-"""Files that are no memory, no whole one or not ours to write are refused before SQLite touches them; errors in plain words.
+"""What is refused before SQLite touches a file: one that is no memory, no whole one or not ours to write, and a second writer.
 
 What must be known beforehand is asked of an `immutable` connection, which takes no locks and leaves nothing beside the file.
 """
@@ -9,8 +9,10 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from apl.store.errors import NoSuchMemory, StoreBusy, StoreDamaged, StoreError
 from apl.store.schema import SCHEMA_VERSION, other_schema
@@ -21,8 +23,43 @@ TRANSACTION_WAIT_SECONDS = 10.0
 """How long a write waits while another memory of the same file is being written."""
 LOOKED_AT_AGAIN_SECONDS = (0.02, 0.1, 0.3)
 """Waits before a file is called damaged."""
+LOCK_RETRY_SECONDS = 0.02
 SMALLEST_PAGE = 512
 """SQLite takes a file of a few bytes for an empty one, and would write over it."""
+
+
+class WriterLock:
+    """One writer per memory of a file: a lock that dies with its process. Held from construction until `release`.
+
+    SQLite's own locks cover a whole file and one transaction; this one covers a single memory for as long as it is open. It
+    locks a file beside the memory's, never the memory's own file: closing any handle of that would drop SQLite's locks.
+    `file` is the memory's file without symbolic links in its path.
+    """
+
+    def __init__(self, file: Path, name: str, timeout: float) -> None:
+        self._path = file.with_name(f"{file.name}-{name}.lock")
+        # Not shared between threads: each store that is opened is a writer of its own.
+        self._lock = FileLock(self._path, mode=0o600, thread_local=False)
+        try:
+            self._lock.acquire(timeout=max(timeout, 0.0), poll_interval=LOCK_RETRY_SECONDS)
+        except Timeout:
+            raise StoreBusy(
+                f"memory {name!r} in {file} is open for writing elsewhere ({self._holder()}): "
+                "close it there, or open it here for reading only"
+            ) from None
+        with suppress(OSError):  # a full disk: the lock holds, its holder is not named
+            self._path.write_text(str(os.getpid()))
+
+    def release(self) -> None:
+        # Unlinked while still locked: a process that waits for it sees that its name is gone, and begins anew.
+        self._path.unlink(missing_ok=True)
+        self._lock.release()
+
+    def _holder(self) -> str:
+        try:
+            return f"process {int(self._path.read_text())}"
+        except (OSError, ValueError):
+            return "another process"
 
 
 @contextmanager
