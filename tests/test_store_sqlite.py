@@ -308,13 +308,13 @@ def test_a_newer_schema_is_refused_and_left_alone(path: Path) -> None:
     assert path.read_bytes() == content and [p.name for p in path.parent.iterdir()] == [path.name]
 
 
-def test_an_older_schema_is_refused_and_left_alone(path: Path) -> None:
+def test_an_older_schema_names_the_archive_as_the_bridge(path: Path) -> None:
     make(path)
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version=2")
     connection.close()
     content = path.read_bytes()
-    with pytest.raises(OtherSchema, match="earlier version of apl .schema 2.*learn it anew; nothing was touched"):
+    with pytest.raises(OtherSchema, match="earlier version of apl .schema 2.*export.*import the archive here"):
         open_store(path, fingerprint="e", width=WIDTH)
     assert path.read_bytes() == content and [p.name for p in path.parent.iterdir()] == [path.name]
 

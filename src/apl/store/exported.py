@@ -1,7 +1,8 @@
 """An exported memory: a directory of two files that any language can read, or a zip archive of these two.
 
 `memory.json` describes the memory and holds its settings, labels and sources; `rows.safetensors` holds ids, keys, surprise,
-times, counts, payloads and what each source contributed to a row (`share_…`).
+times, counts, payloads and what each source contributed to a row (`share_…`). Version 2 of the format is read too: it carries
+memories of the version before over.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from apl.store.archive import pack, unpack
 from apl.store.contract import Store
 from apl.store.errors import OtherSchema, StoreDamaged, StoreError
 from apl.store.rows import NewRow, SourceShare
+from apl.store.schema import total_of
 from apl.store.settings import require_usable
+from apl.store.sources import by_source
 from apl.store.validation import checked_rows, encoded
 
 FORMAT = "apl-memory"
@@ -132,7 +135,7 @@ def _read_directory(directory: Path, source: Path) -> Exported:
         description = json.loads((directory / DESCRIPTION).read_text(encoding="utf-8"))
         if description.get("format") != FORMAT:
             raise StoreDamaged(f"{source} is no exported memory")
-        if description["format_version"] != FORMAT_VERSION:
+        if description["format_version"] not in (2, FORMAT_VERSION):
             raise OtherSchema(
                 f"{source} was exported by another version of apl: export it again by this one, or upgrade apl"
             )
@@ -152,9 +155,7 @@ def _read(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> Exporte
     if arrays["key"].shape != (len(labels), width):
         raise ValueError(f"{len(labels)} labels, keys of shape {list(arrays['key'].shape)}")
     encoded(settings)
-    totals, counts = arrays["share_total"].astype(np.float64), arrays["share_count"].astype(np.int64).tolist()
-    sources = _of_type(description, "share_sources", list)
-    shares = [SourceShare(*cells) for cells in zip(sources, totals, counts, strict=True)]
+    shares = (_merged_examples if description["format_version"] == 2 else _shares)(description, arrays, width)
     rows = [
         NewRow(*cells)
         for cells in zip(
@@ -163,16 +164,37 @@ def _read(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> Exporte
             arrays["surprise_nats"].astype(np.float64).tolist(),
             arrays["written_at"].astype(np.float64).tolist(),
             _of_type(description, "sources", list),
-            _payloads(arrays),
+            _cut(arrays, "payload"),
             arrays["count"].astype(np.int64).tolist(),
-            _parts(shares, arrays["shares"]),
+            shares,
             strict=True,
         )
     ]
     return Exported(fingerprint, width, settings, checked_rows(rows, width))
 
 
-def _parts(shares: list[SourceShare], sizes: np.ndarray) -> list[tuple[SourceShare, ...]]:
+Shares = list[tuple[SourceShare, ...]]
+"""Of each row."""
+
+
+def _shares(description: dict[str, Any], arrays: dict[str, np.ndarray], width: int) -> Shares:
+    totals, counts = arrays["share_total"].astype(np.float64), arrays["share_count"].astype(np.int64).tolist()
+    sources = _of_type(description, "share_sources", list)
+    return _parts([SourceShare(*cells) for cells in zip(sources, totals, counts, strict=True)], arrays["shares"])
+
+
+def _merged_examples(description: dict[str, Any], arrays: dict[str, np.ndarray], width: int) -> Shares:
+    """Version 2 had a key for every merged example; where one is missing, nothing is known of the sources."""
+    keys, sources = _cut(arrays, "merged_key"), _of_type(description, "merged_sources", list)
+    examples = [
+        SourceShare(source, total_of(key, width) if key else np.zeros(width), int(key is not None))
+        for source, key in zip(sources, keys, strict=True)
+    ]
+    parts = _parts(examples, arrays["merged"])
+    return [tuple(by_source(part).values()) if all(one.count for one in part) else () for part in parts]
+
+
+def _parts(shares: list[SourceShare], sizes: np.ndarray) -> Shares:
     """The shares of each row."""
     numbers, rest = sizes.astype(np.int64).tolist(), iter(shares)
     if min(numbers, default=0) < 0 or sum(numbers) != len(shares):
@@ -187,10 +209,10 @@ def _of_type(description: dict[str, Any], name: str, kind: type) -> Any:
     return value
 
 
-def _payloads(arrays: dict[str, np.ndarray]) -> list[bytes | None]:
-    joined, sizes = arrays["payload"].astype(np.uint8).tobytes(), arrays["payload_size"].astype(np.int64).tolist()
+def _cut(arrays: dict[str, np.ndarray], name: str) -> list[bytes | None]:
+    joined, sizes = arrays[name].astype(np.uint8).tobytes(), arrays[f"{name}_size"].astype(np.int64).tolist()
     present = [max(0, size) for size in sizes]
     if sum(present) != len(joined):
-        raise ValueError("the sizes of payloads do not add up")
+        raise ValueError(f"the sizes of {name} do not add up")
     ends = itertools.accumulate(present)
     return [None if size < 0 else joined[end - size : end] for size, end in zip(sizes, ends, strict=True)]

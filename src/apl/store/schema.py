@@ -16,7 +16,7 @@ import numpy as np
 from apl.store.errors import OtherSchema
 
 SCHEMA_VERSION = 3
-"""Raise it when the tables change. Other versions are not read."""
+"""Raise it when the tables change. Other versions are not read: an exported archive carries a memory over."""
 TABLES = ("memories", "rows", "payloads", "shares", "classes", "removed", "settings", "receipts")
 
 # Payloads have a table of their own, so that loading all keys does not read past all pictures.
@@ -128,7 +128,8 @@ def new_identity() -> str:
 def other_schema(place: str, version: int) -> OtherSchema:
     """The error for tables that another version of apl made."""
     later = version > SCHEMA_VERSION
+    bridge = "export it there with `apl memory export` and import the archive here"
     return OtherSchema(
         f"{place} was written by {'a later' if later else 'an earlier'} version of apl (schema {version}, this one reads "
-        f"{SCHEMA_VERSION}): {'upgrade apl' if later else 'open it there, or learn it anew'}; nothing was touched"
+        f"{SCHEMA_VERSION}): {'upgrade apl' if later else bridge}; nothing was touched"
     )
