@@ -283,7 +283,7 @@ class Tables(ABC):
         lost = "AS p WHERE memory = ? AND NOT EXISTS (SELECT 1 FROM rows WHERE memory = p.memory AND id = p.id)"
         classes = (
             "SELECT label FROM (SELECT label, COUNT(*) AS n, SUM(count) AS e FROM rows WHERE memory = ? GROUP BY label"
-            " UNION ALL SELECT label, rows, examples FROM classes WHERE memory = ?) AS both GROUP BY label"
+            " UNION ALL SELECT label, rows, examples FROM classes WHERE memory = ?) AS counted GROUP BY label"
             " HAVING COUNT(*) <> 2 OR MIN(n) <> MAX(n) OR MIN(e) <> MAX(e)"
         )
         payloads, shares, wrong = self._ask(
