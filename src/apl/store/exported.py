@@ -32,7 +32,7 @@ from apl.store.sources import by_source
 from apl.store.validation import checked_rows, encoded
 
 FORMAT = "apl-memory"
-FORMAT_VERSION = 3
+FORMAT_VERSION, OLDEST_READ = 3, 2
 DESCRIPTION, ROWS = "memory.json", "rows.safetensors"
 WRONG = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, SafetensorError)
 """What reading meets in files that are not what they should be."""
@@ -135,10 +135,10 @@ def _read_directory(directory: Path, source: Path) -> Exported:
         description = json.loads((directory / DESCRIPTION).read_text(encoding="utf-8"))
         if description.get("format") != FORMAT:
             raise StoreDamaged(f"{source} is no exported memory")
-        if description["format_version"] not in (2, FORMAT_VERSION):
-            raise OtherSchema(
-                f"{source} was exported by another version of apl: export it again by this one, or upgrade apl"
-            )
+        if description["format_version"] > FORMAT_VERSION:
+            raise OtherSchema(f"{source} was exported by a later version of apl: upgrade apl")
+        if description["format_version"] < OLDEST_READ:
+            raise OtherSchema(f"{source} was exported by a version of apl that is too old: it is not read any more")
         with np.errstate(all="ignore"):  # numbers that do not fit become infinite, and are refused as such
             exported = _read(description, safetensors.numpy.load_file(directory / ROWS))
     except OSError as error:
