@@ -170,6 +170,16 @@ def test_an_unknown_preset_is_an_error_that_lists_the_known_ones() -> None:
         preset("omnigloot")
 
 
+def test_another_package_called_experiments_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr("apl.training.presets.importlib.import_module", missing)
+    assert preset("glyphs") is PRESETS["glyphs"]
+    with pytest.raises(ValueError, match="no preset 'drawings'; there are: glyphs-encoder, glyphs, omniglot"):
+        preset("drawings")
+
+
 def test_a_model_that_shares_an_encoder_holds_its_decoder_alone(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

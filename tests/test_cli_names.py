@@ -121,3 +121,11 @@ def test_the_next_command_can_be_copied_when_the_memory_s_name_has_a_space(pictu
     memory = tmp_path / "my letters.apl"
     _, out, _ = said(capsys, "learn", pictures, "--memory", memory, "--model", model)
     assert out.splitlines()[-1] == f"Next: apl predict IMAGE --memory '{memory}'"
+
+
+def test_a_result_is_one_line_without_what_is_empty(capsys) -> None:
+    from apl.cli.terminal import print_result
+
+    print_result({"written": 0, "left_out": ()}, False)
+    print_result({"written": 2, "left_out": (3, 7)}, False)
+    assert capsys.readouterr().out == "written 0\nwritten 2, left out 3 7\n"

@@ -63,7 +63,7 @@ class OnlineResult:
 
     correct: Float[Tensor, "episode time"]
     probability: Float[Tensor, "episode time"]
-    """What was believed of the true label before it was told."""
+    """The probability of the true label before it was learnt."""
     stored: Int[Tensor, "episode time"]
     """Rows in memory after each example."""
     label: Int[Tensor, "episode time"]

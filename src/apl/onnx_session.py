@@ -1,4 +1,4 @@
-"""An ONNX graph made ready to run, with weights that come from elsewhere handed over to it."""
+"""ONNX graphs as sessions of ONNX Runtime; weights may be passed separately."""
 
 from __future__ import annotations
 

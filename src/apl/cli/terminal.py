@@ -30,7 +30,8 @@ def print_result(result: Mapping[str, Any] | Sequence[Mapping[str, Any]], as_jso
     if as_json:
         print_json(result)
     elif isinstance(result, Mapping):
-        print(", ".join(f"{name.replace('_', ' ')} {one_line(value)}" for name, value in result.items()))
+        shown = {name: " ".join(map(str, v)) if isinstance(v, list | tuple) else v for name, v in result.items()}
+        print(", ".join(f"{name.replace('_', ' ')} {one_line(v)}" for name, v in shown.items() if v != ""))
     elif result:
         heads = [name.replace("_", " ") for name in result[0]]
         print(table(heads, [list(line.values()) for line in result]))

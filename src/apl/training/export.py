@@ -1,7 +1,7 @@
 """A trained model as ONNX graphs, for use without torch (`apl.exported`).
 
 A model directory gains `encoder.onnx` and `decoder.onnx`: graphs alone, a few hundred kilobytes. Their weights stay in
-`model.safetensors` beside them, under the names they have there, and are handed over when the graphs are opened.
+`model.safetensors` beside them, under the same names, and are passed when the graphs are opened.
 """
 
 from __future__ import annotations

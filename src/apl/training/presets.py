@@ -7,7 +7,6 @@ In a checkout, `apl train` also takes the presets of `experiments.presets`, whic
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
@@ -74,15 +73,20 @@ PRESETS: dict[str, PretrainConfig | TrainConfig] = {
 
 def preset(name: str) -> Any:
     """A preset of the library, or, in a checkout, of the experiments."""
-    known = {**experiment_presets(), **PRESETS}
-    if name not in known:
-        raise ValueError(f"no preset {name!r}; there are: {', '.join(sorted(known, key=lambda n: n not in PRESETS))}")
-    return known[name]
+    if name in PRESETS:
+        return PRESETS[name]
+    others = experiment_presets()
+    if name not in others:
+        raise ValueError(f"no preset {name!r}; there are: {', '.join([*PRESETS, *others])}")
+    return others[name]
 
 
 def experiment_presets() -> Mapping[str, Any]:
     """Presets beside the library; empty outside a checkout."""
-    if importlib.util.find_spec("experiments") is None:
+    try:
+        found: Mapping[str, Any] = importlib.import_module("experiments.presets").PRESETS
+    except ModuleNotFoundError as error:
+        if error.name not in ("experiments", "experiments.presets"):  # a package may be called so elsewhere
+            raise
         return {}
-    found: Mapping[str, Any] = importlib.import_module("experiments.presets").PRESETS
     return found
