@@ -21,7 +21,7 @@ from apl.data.jitter import JitterConfig, jitter
 from apl.data.labelled import LabelledImages
 from apl.data.source import DataSource, Mirrored
 from apl.encoder import ConvEncoder, ImageEncoder, JointEncoder, scale_bytes
-from apl.training.pretrain import VALIDATE_EVERY_STEPS, one_shot_accuracy
+from apl.training.pretrain import DRAWINGS_OF_A_START, VALIDATE_EVERY_STEPS, class_directions, one_shot_accuracy
 from apl.training.run import Run, RunOptions
 from apl.training.saved_encoder import read_encoder
 from apl.training.schedule import plateau
@@ -102,7 +102,7 @@ def distil(config: DistilConfig, options: RunOptions) -> ImageEncoder:
     encoder = _student(config, teacher, train.images, taught, options)
     turn = _turn(config, encoder, train.images, taught, options)
     taught = taught @ turn
-    directions = _means(taught, train)
+    directions = class_directions(taught, train)
     printed = load_printed(size) if config.printed_share else None
     starts = [directions] if printed is None else [directions, _first_directions(encoder, printed, options)]
     model = Student(encoder.train(), torch.cat(starts))
@@ -189,17 +189,10 @@ def _turn(
     return turn
 
 
-def _first_directions(
-    encoder: ImageEncoder, source: LabelledImages, options: RunOptions, drawings: int = 3
-) -> Float[Tensor, "way embed"]:
+def _first_directions(encoder: ImageEncoder, source: LabelledImages, options: RunOptions) -> Float[Tensor, "way embed"]:
     """Classes without a teacher start where the student sees the first of their drawings."""
-    few = source.first_of_each(drawings)
-    return _means(_embeddings(_at_own_size(encoder), few.images, options), few)
-
-
-def _means(vectors: Float[Tensor, "image embed"], data: LabelledImages) -> Float[Tensor, "way embed"]:
-    sums = torch.zeros(len(data.class_names), vectors.shape[1], device=vectors.device)
-    return F.normalize(sums.index_add_(0, data.labels.to(vectors.device), F.normalize(vectors, dim=1)), dim=1)
+    few = source.first_of_each(DRAWINGS_OF_A_START)
+    return class_directions(_embeddings(_at_own_size(encoder), few.images, options), few)
 
 
 def _at_own_size(encoder: ImageEncoder) -> Callable[[Tensor], Tensor]:

@@ -25,6 +25,8 @@ from apl.training.schedule import plateau
 from apl.weights_file import save_model
 
 VALIDATE_EVERY_STEPS = 1000
+DRAWINGS_OF_A_START = 3
+"""Drawings of a class whose mean its direction starts at, where the encoder is trained already."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,8 @@ def pretrain(config: PretrainConfig, options: RunOptions) -> Encoder:
     if config.encoder_from is not None:
         read_encoder(config.encoder_from).load_into(model.encoder)
         if not options.resume:
-            point_at_class_means(model, train)
+            few = train.first_of_each(DRAWINGS_OF_A_START)
+            model.directions.data.copy_(class_directions(embed_all(model.encoder, few.images), few))
     optimiser = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=config.weight_decay, fused=True)
     run = Run(config, options, model, optimiser, config.seed)
 
@@ -99,17 +102,10 @@ def pretrain(config: PretrainConfig, options: RunOptions) -> Encoder:
     return model.encoder
 
 
-@torch.no_grad()
-def point_at_class_means(model: CosineClassifier, data: LabelledImages, drawings: int = 3) -> None:
-    """Start each class's direction at the mean embedding of a few of its drawings."""
-    order = data.labels.argsort(stable=True)
-    count = data.labels.bincount()
-    start = count.cumsum(0) - count
-    for i in range(drawings):
-        chosen = order[start + torch.clamp(count - 1, max=i)]
-        mean = F.normalize(embed_all(model.encoder, data.images[chosen]), dim=1).to(model.directions.device)
-        model.directions.copy_(mean if i == 0 else model.directions + mean)
-    model.directions.copy_(F.normalize(model.directions, dim=1))
+def class_directions(vectors: Float[Tensor, "image embed"], data: LabelledImages) -> Float[Tensor, "way embed"]:
+    """The mean direction of each class, of the vectors of its images."""
+    sums = torch.zeros(len(data.class_names), vectors.shape[1], device=vectors.device)
+    return F.normalize(sums.index_add_(0, data.labels.to(vectors.device), F.normalize(vectors, dim=1)), dim=1)
 
 
 def one_shot_accuracy(encoder: Encoder, data: LabelledImages, seed: int = 0) -> dict[str, float]:
