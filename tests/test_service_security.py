@@ -24,7 +24,7 @@ from PIL import Image, ImageDraw
 from serving import Process, lesson, png, question, running, save_small_model, settings
 
 from apl.cli import main
-from apl.service.guard import RequestRate
+from apl.service.rate import RequestRate
 from apl.service.settings import Limits, Settings
 from apl.service.tokens import Tokens, add_to_file, make_token
 
@@ -306,7 +306,7 @@ def test_on_this_machine_without_tokens_there_is_no_limit_of_requests_unless_one
 
 
 def test_buckets_of_clients_are_separate_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("apl.service.guard.CLIENTS_REMEMBERED", 3)
+    monkeypatch.setattr("apl.service.rate.CLIENTS_REMEMBERED", 3)
     rate = RequestRate(0.001)
     assert rate.wait_seconds("a") == 0 and rate.wait_seconds("a") > 0 and rate.wait_seconds("b") == 0
     for number in range(10):
@@ -411,7 +411,7 @@ def test_a_guest_of_one_memory_gets_a_token_for_that_memory_alone(model: Path, t
         client.put("/v1/memories/other", headers=own).raise_for_status()
         shared = client.post(f"{HOME}/share", json={"scope": "read"}, headers=own)
         assert shared.status_code == 200, shared.text
-        link = urlsplit(shared.json()["links"][0])
+        link = urlsplit(shared.json()["link"])
         fragment = parse_qs(link.fragment)
         assert link.port == client.base_url.port and not link.query and fragment["memory"] == ["default"]
         guest = {"authorization": f"Bearer {fragment['token'][0]}"}
@@ -435,7 +435,7 @@ def test_a_guest_is_not_let_into_a_memory_made_anew_under_the_same_name(model: P
     with running(options) as client:
         client.put(home, headers=own).raise_for_status()
         shared = client.post(f"{home}/share", json={}, headers=own).json()
-        guest = {"authorization": "Bearer " + parse_qs(urlsplit(shared["links"][0]).fragment)["token"][0]}
+        guest = {"authorization": "Bearer " + parse_qs(urlsplit(shared["link"]).fragment)["token"][0]}
         assert client.get(home, headers=guest).json()["scope"] == "learn"
     with running(options) as client:
         assert client.get(home, headers=guest).status_code == 200, "the token outlives a restart"
@@ -462,7 +462,7 @@ def test_simultaneous_shares_all_succeed_and_are_all_in_the_file(model: Path, tm
         assert all(one.exception() is None for one in made)
     tokens = Tokens.load(file)
     for one in sent:
-        assert tokens.client(parse_qs(urlsplit(one.result().json()["links"][0]).fragment)["token"][0]) is not None
+        assert tokens.client(parse_qs(urlsplit(one.result().json()["link"]).fragment)["token"][0]) is not None
     assert len(json.loads(file.read_text())["tokens"]) == 1 + 48 + 8
     assert file.stat().st_mode & 0o077 == 0 and not list(tmp_path.glob("*.part"))
 
@@ -490,3 +490,9 @@ def test_what_listens_on_this_machine_only_cannot_be_shared(unharmed: httpx.Clie
 def test_a_port_that_cannot_be_is_refused_in_one_sentence(capsys: pytest.CaptureFixture) -> None:
     assert main(["serve", "--memory", "ram:", "--port", "99999"]) == 2
     assert "cannot listen on 127.0.0.1:99999: a port is a number from 0 to 65535" in capsys.readouterr().err
+
+
+def test_an_index_needs_memories_on_a_database(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    options = ["--model", str(model), "--memory", str(tmp_path / "m.apl"), "--index", "milvus+http://127.0.0.1:1"]
+    assert main(["serve", "--port", "0", *options]) == 2
+    assert "index" in capsys.readouterr().err

@@ -2,7 +2,7 @@
 
 settings.py       settings and every limit
 server.py         granian: heads, trailers, silent connections; stopping without losing anything
-guard.py          what a request passes first: host, site, token, rate, size and time of its body
+guard.py          what a request passes first: host, site, token, rate.py, size and time of its body
 tokens.py         bearer tokens and their scopes; sharing.py: a link and a QR code for guests
 app.py            puts the parts together; service.py: what routes need of them
 bodies.py         request bodies; answers.py: answers; refusal.py: errors

@@ -161,8 +161,8 @@ class Relabelled(Answered):
 
 
 class Shared(Answered):
-    links: list[str] = Field(description="For a browser, the likeliest first. The token is behind the #.")
-    qr: list[str] = Field(description="The first link as a QR code: rows of 0 and 1.")
+    link: str = Field(description="For a browser. The token is behind the #.")
+    qr: list[str] = Field(description="The link as a QR code: rows of 0 and 1, without the quiet border.")
     token_name: str
 
 

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from apl.service import routes, verbs
 from apl.service.answers import Status
@@ -116,8 +116,8 @@ def _add_page(app: FastAPI) -> None:
 
 
 async def _refused(request: Request, error: Any) -> Response:
-    content = {"error": {"code": error.code, "message": error.message}}
-    return JSONResponse(content, error.status, error.headers)
+    response: Response = error.response()
+    return response
 
 
 async def _invalid(request: Request, error: Any) -> Response:
@@ -127,18 +127,18 @@ async def _invalid(request: Request, error: Any) -> Response:
     message = first["msg"].removeprefix("Value error, ")
     if places[-1:] in (["label"], ["to"]) and first["type"] == "string_type":
         message = f"it must be text of 1 to {LABEL_CHARACTERS} characters, or an integer of 64 bits"
-    return await _refused(request, invalid(": ".join(filter(None, (".".join(places)[:200], message[:300])))))
+    return invalid(": ".join(filter(None, (".".join(places)[:200], message[:300])))).response()
 
 
 async def _http(request: Request, error: Any) -> Response:
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid")
     # FastAPI answers a broken form with 400.
     status = 422 if error.status_code == 400 else error.status_code
-    return await _refused(request, Refused(status, code, str(error.detail), **(error.headers or {})))
+    return Refused(status, code, str(error.detail), **(error.headers or {})).response()
 
 
 async def _storage(request: Request, error: Any) -> Response:
     refusal = storage(error)
     if refusal.status == 507:
         log.error("storage", extra={"fields": {"path": request.url.path, "message": str(error)}})
-    return await _refused(request, refusal)
+    return refusal.response()

@@ -7,16 +7,15 @@ connections, is bounded by the server (`server.py`).
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 import uuid
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from apl.service.rate import RequestRate
 from apl.service.refusal import Refused, busy, invalid
 from apl.service.settings import Settings, is_loopback
 from apl.service.telemetry import Metrics, log
@@ -27,8 +26,6 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-CLIENTS_REMEMBERED = 10_000
-"""Buckets of the request rate; the longest unused goes first."""
 DRAINED_BYTES = 64_000_000
 """A body too large is read and dropped up to here, because a client that is still sending does not read an answer."""
 MOST_SIGNS = {b"[": 20_000, b"{": 20_000, b":": 20_000}
@@ -254,18 +251,17 @@ class _Answer:
     """Adds the headers of every answer, remembers the status, and gives up on clients that do not read."""
 
     def __init__(self, scope: Message, send: Send, unread_seconds: float) -> None:
-        self._send, self._unread_seconds = send, unread_seconds
+        self._scope, self._send, self._unread_seconds = scope, send, unread_seconds
         self.status: int | None = None
         self.left = False
         self.id = uuid.uuid4().hex[:16]
-        self._private = _is_private(scope)
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = [*message.get("headers", []), *HEADERS, (b"x-request-id", self.id.encode())]
             if not any(name == b"cache-control" for name, _ in headers):
-                headers.append((b"cache-control", b"no-store" if self._private else b"no-cache"))
+                headers.append((b"cache-control", b"no-store" if _is_private(self._scope) else b"no-cache"))
             message = {**message, "headers": headers}
         try:
             async with asyncio.timeout(self._unread_seconds):
@@ -277,30 +273,8 @@ class _Answer:
     async def refuse(self, refusal: Refused) -> None:
         if self.status is not None:
             return  # too late: the answer has begun
-        body = json.dumps({"error": {"code": refusal.code, "message": refusal.message}}).encode()
-        headers = {"content-type": "application/json", "content-length": str(len(body)), **refusal.headers}
-        encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
         with suppress(ClientLeft):
-            await self.send({"type": "http.response.start", "status": refusal.status, "headers": encoded})
-            await self.send({"type": "http.response.body", "body": body})
+            await refusal.response()(self._scope, self._nothing, self.send)
 
-
-class RequestRate:
-    """A bucket of requests per client, refilled steadily; a full one holds those of two seconds."""
-
-    def __init__(self, per_second: float) -> None:
-        self.per_second, self.burst = per_second, max(1.0, 2 * per_second)
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    def wait_seconds(self, who: str) -> float:
-        """0 if the client may go on, and then one request is taken; else the time until it may."""
-        if self.per_second <= 0:
-            return 0.0
-        now = time.monotonic()
-        left, since = self._buckets.pop(who, (self.burst, now))
-        left = min(self.burst, left + (now - since) * self.per_second)
-        allowed = left >= 1
-        self._buckets[who] = (left - allowed, now)
-        if len(self._buckets) > CLIENTS_REMEMBERED:
-            self._buckets.popitem(last=False)
-        return 0.0 if allowed else max(1.0, (1 - left) / self.per_second)
+    async def _nothing(self) -> Message:
+        return {"type": "http.disconnect"}

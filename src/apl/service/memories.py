@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ from apl.service.refusal import Refused, invalid
 from apl.service.served_memory import ServedMemory
 from apl.service.settings import Settings
 from apl.service.telemetry import Metrics
-from apl.store import StoreError, StoreUnavailable, delete_memory, find_memory, list_memories
+from apl.store import MemoryInfo, StoreError, StoreUnavailable, delete_memory, find_memory, list_memories
 from apl.store.validation import checked_name
 
 THREADS = 4
@@ -25,18 +25,6 @@ FIRST = "default"
 """The memory that is made at the start."""
 TAKES = ("drawing", "photo", "text")
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A memory, open or not."""
-
-    name: str
-    rows: int
-    created: float
-    usable: bool
-    identity: str
-    """Differs between two memories of the same name, one made after the other was deleted."""
 
 
 class Memories:
@@ -53,7 +41,7 @@ class Memories:
         self.fingerprint: str = self.model.store.fingerprint
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="memory")
         self._open: dict[str, ServedMemory] = {}
-        self._known: dict[str, Listed] = {}
+        self._known: dict[str, MemoryInfo] = {}
         self._changing = asyncio.Lock()
 
     async def open(self) -> None:
@@ -65,14 +53,13 @@ class Memories:
         except StoreError:
             found = []  # a file that does not exist yet; if it is something worse, opening it says so
         for info in found:
-            usable = info.fingerprint == self.fingerprint
-            self._known[info.name] = Listed(info.name, info.rows, info.created, usable, info.identity)
+            self._known[info.name] = info
             self.metrics.rows.labels(info.name).set(info.rows)
         if FIRST not in self._known:
             await self.make(FIRST)
-        elif self._known[FIRST].usable:
+        elif self.usable(self._known[FIRST]):
             await self.get(FIRST)
-        elif not any(known.usable for known in self._known.values()):
+        elif not any(map(self.usable, self._known.values())):
             # All memories here belong to other models, as when `apl serve` is tried with one model after the other.
             name = re.sub(r"[^A-Za-z0-9_-]", "-", Path(self.settings.model).name)[:64]
             await self.make(self.fingerprint[:64] if name in self._known else name)
@@ -84,13 +71,17 @@ class Memories:
             self._open.clear()
         self.threads.shutdown()
 
-    def list(self) -> list[Listed]:
+    def list(self) -> list[MemoryInfo]:
         return [self.listed(name) for name in sorted(self._known)]
 
-    def listed(self, name: str) -> Listed:
+    def listed(self, name: str) -> MemoryInfo:
         self._require(name)
         known, memory = self._known[name], self._open.get(name)
         return known if memory is None else replace(known, rows=memory.rows)
+
+    def usable(self, info: MemoryInfo) -> bool:
+        """False if the keys were made by another model."""
+        return info.fingerprint == self.fingerprint
 
     def identity(self, name: str) -> str | None:
         """Of the memory that has this name now."""
@@ -133,8 +124,7 @@ class Memories:
             most = self.settings.limits.memories
             if len(self._known) >= most:
                 raise Refused(409, "too_many_memories", f"there are {most} memories, and no more are allowed")
-            memory = await self._opened(name)
-            self._known[name] = Listed(name, memory.rows, memory.created, True, memory.identity)
+            self._known[name] = (await self._opened(name)).info
             return True
 
     async def delete(self, name: str) -> None:

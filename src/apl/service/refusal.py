@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from starlette.responses import JSONResponse
+
 from apl.store import FingerprintMismatch, StoreBusy, StoreError, StoreUnavailable
 
 
@@ -11,6 +13,9 @@ class Refused(Exception):
     def __init__(self, status: int, code: str, message: str, **headers: str) -> None:
         super().__init__(message)
         self.status, self.code, self.message, self.headers = status, code, message, headers
+
+    def response(self) -> JSONResponse:
+        return JSONResponse({"error": {"code": self.code, "message": self.message}}, self.status, self.headers)
 
 
 def invalid(message: str) -> Refused:

@@ -7,7 +7,7 @@ import base64
 import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path as FilePath
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
@@ -36,9 +36,10 @@ from apl.service.curve import CURVE_SETTING, Curve
 from apl.service.live import EVENT_STREAM, EventStream, changes
 from apl.service.refusal import Refused, invalid, storage
 from apl.service.served_memory import memory_full
-from apl.service.service import DEPENDENCIES, Admin, Caller, Name, Parts, ToOwn, ToRead, ToTeach
+from apl.service.service import DEPENDENCIES, Admin, Caller, Name, Parts, Service, ToOwn, ToRead, ToTeach
 from apl.service.settings import Limits, is_loopback
 from apl.service.sharing import invite
+from apl.service.tokens import Client
 from apl.store import FingerprintMismatch, Row, StoreError
 from apl.store.archive import TooLarge
 from apl.store.transfer import Copied, export_memory, read_exported
@@ -72,8 +73,8 @@ async def service(parts: Parts, client: Caller) -> ServiceInfo:
 @router.get("/memories", tags=["memories"])
 async def list_memories(parts: Parts, client: Caller) -> MemoryList:
     """The memories this client may read."""
-    records = [vars(one) | {"scope": client.scope(one.name, one.identity)} for one in parts.memories.list()]
-    return MemoryList(memories=[MemoryRecord.model_validate(record) for record in records if record["scope"]])
+    found = [_listed(parts, client, info.name) for info in parts.memories.list()]
+    return MemoryList(memories=[MemoryRecord.model_validate(one) for one in found if one["scope"]])
 
 
 @router.put("/memories/{name}", tags=["memories"], responses={201: {"model": MemoryState}})
@@ -88,10 +89,8 @@ async def show_memory(parts: Parts, client: Caller, memory: ToRead) -> MemorySta
     """Rows, classes, and how the latest examples went. Scope: read."""
 
     def state(classifier: OnlineClassifier) -> MemoryState:
-        counts, listed = Counts.of(classifier.counts()), parts.memories.listed(memory.name)
-        curve = Curve.read(classifier.store.setting(CURVE_SETTING))
-        scope = client.scope(memory.name, memory.identity)
-        return MemoryState.model_validate(vars(listed) | vars(counts) | {"scope": scope, "curve": curve})
+        counts, curve = Counts.of(classifier.counts()), Curve.read(classifier.store.setting(CURVE_SETTING))
+        return MemoryState.model_validate(_listed(parts, client, memory.name) | vars(counts) | {"curve": curve})
 
     return await memory.run(state)
 
@@ -106,7 +105,7 @@ async def delete_memory(parts: Parts, name: Name, _: Admin) -> None:
 async def share(request: Request, parts: Parts, memory: ToOwn, body: Sharing) -> Shared:
     """A link and a QR code for others on the local network, with a token for this memory alone. Scope: admin."""
     host, port = parts.settings.host, int(request.scope["server"][1])
-    return await asyncio.to_thread(invite, parts.tokens, host, port, memory.name, memory.identity, body.scope)
+    return await asyncio.to_thread(invite, parts.tokens, host, port, memory.name, memory.info.identity, body.scope)
 
 
 @router.get("/memories/{name}/counts", tags=["memories"])
@@ -230,6 +229,11 @@ def installed_version() -> str:
         return version("apl-memory")
     except PackageNotFoundError:
         return "from a checkout"
+
+
+def _listed(parts: Service, client: Client, name: str) -> dict[str, Any]:
+    info = parts.memories.listed(name)
+    return vars(info) | {"usable": parts.memories.usable(info), "scope": client.scope(name, info.identity)}
 
 
 def _row(classifier: OnlineClassifier, id: int) -> Row:

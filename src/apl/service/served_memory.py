@@ -93,8 +93,7 @@ class ServedMemory:
         self._change = asyncio.Event()
         self._looked_at = (time.monotonic(), classifier.store.generation())
         self.rows = len(classifier)
-        self.created: float = classifier.store.created
-        self.identity = classifier.store.identity
+        self.info = classifier.store.info
 
     # --- in the event loop ----------------------------------------------------------------------------------------
 

@@ -21,20 +21,15 @@ ELSEWHERE = "192.0.2.1"
 """An address reserved for documentation. Connecting a datagram socket to it sends nothing, and shows our own address."""
 
 
-def local_addresses() -> list[str]:
-    """Addresses under which others on the network may reach this machine, the likeliest first."""
-    found = []
+def local_address() -> str | None:
+    """The address under which others on the network may reach this machine."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((ELSEWHERE, 9))
-            found.append(probe.getsockname()[0])
+            found = str(probe.getsockname()[0])
         except OSError:
-            pass  # no network at all
-    try:
-        found += [str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)]
-    except OSError:
-        pass
-    return [address for address in dict.fromkeys(found) if not ipaddress.ip_address(address).is_loopback]
+            return None  # no network at all
+    return None if is_loopback(found) else found
 
 
 def link(address: str, port: int, **fragment: str) -> str:
@@ -48,18 +43,14 @@ def invite(tokens: Tokens | None, host: str, port: int, memory: str, identity: s
         raise Refused(
             409, "not_shared", "this service can be reached from this machine only: start it with `apl serve --share`"
         )
-    addresses = local_addresses() if ipaddress.ip_address(host.strip("[]")).is_unspecified else [host]
-    if not addresses:
+    address = local_address() if ipaddress.ip_address(host.strip("[]")).is_unspecified else host
+    if address is None:
         raise Refused(409, "no_network", "this machine has no address that others could reach")
     token, guest = make_token(f"guest {secrets.token_hex(3)}", [f"{memory}={scope}"], {memory: identity})
     try:
         tokens.add(guest)
     except (OSError, ValueError) as error:
         raise Refused(409, "not_shared", f"the token file could not be written: {error}") from None
-    links = [link(address, port, memory=memory, token=token) for address in addresses]
-    return Shared(links=links, qr=qr_code(links[0]), token_name=guest.name)
-
-
-def qr_code(text: str) -> list[str]:
-    """Rows of 0 and 1, without the quiet border."""
-    return ["".join(map(str, row)) for row in segno.make_qr(text, error="m").matrix]
+    found = link(address, port, memory=memory, token=token)
+    code = ["".join(map(str, row)) for row in segno.make_qr(found, error="m").matrix]
+    return Shared(link=found, qr=code, token_name=guest.name)

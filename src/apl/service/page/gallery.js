@@ -14,14 +14,16 @@ export class Gallery {
     this.forget = forget;
     this.rename = rename;
     this.kept = new Map(); // row → what is shown of it
+    this.drift = null; // the report, while surprise has risen
+    this.tellsDrift = true;
   }
 
   async load(memory) {
-    if (memory !== this.memory) this.kept = new Map();
+    if (memory !== this.memory) Object.assign(this, { kept: new Map(), drift: null });
     this.memory = memory;
-    const drift = call(memoryPath(memory, "/drift"), { quiet: true }).catch(() => null); // needs a library that may be missing
-    const [state, rows, report] = await Promise.all([call(memoryPath(memory)), this.rows(memory), drift]);
-    if (memory === this.memory) this.show(state, rows, report);
+    const [state, rows] = await Promise.all([call(memoryPath(memory)), this.rows(memory)]);
+    if (memory === this.memory) this.show(state, rows);
+    if (this.tellsDrift) this.followDrift(memory);
     return state;
   }
 
@@ -46,20 +48,35 @@ export class Gallery {
     return found;
   }
 
-  show(state, rows, drift) {
+  // Not waited for: it needs a library that takes its time to load, or is missing.
+  async followDrift(memory) {
+    try {
+      const report = await call(memoryPath(memory, "/drift"), { quiet: true });
+      if (memory !== this.memory) return;
+      this.drift = report.alarm ? report : null;
+      this.showCurve();
+    } catch (error) { this.tellsDrift = error.status !== 501; }
+  }
+
+  showCurve() {
+    const { drift, curve } = this;
+    chart(find("curve"), {
+      share: accuracySoFar(curve.outcomes), count: curve.rows, first: curve.seen - curve.outcomes.length,
+      mark: drift && curve.outcomes.length - drift.since,
+    });
+    find("drift").hidden = find("drift-key").hidden = !drift;
+    if (!drift) return;
+    const names = drift.labels.length ? `, at ${drift.labels.slice(0, 3).map((label) => `“${label}”`).join(", ")}` : "";
+    find("drift").textContent = `For about ${count(drift.since, "lesson")} it has been surprised more than before${names}: names may have changed their meaning.`;
+  }
+
+  show(state, rows) {
     const { curve, classes } = state;
     find("memory-summary").textContent = state.rows
       ? `${count(curve.seen, "lesson")}, ${state.rows} written down, ${count(classes.length, "name")}.`
       : "Empty. It knows nothing yet.";
-    chart(find("curve"), {
-      share: accuracySoFar(curve.outcomes), count: curve.rows, first: curve.seen - curve.outcomes.length,
-      mark: drift?.alarm ? curve.outcomes.length - drift.since : null,
-    });
-    find("drift").hidden = find("drift-key").hidden = !drift?.alarm;
-    if (drift?.alarm) {
-      const names = drift.labels.length ? `, at ${drift.labels.slice(0, 3).map((label) => `“${label}”`).join(", ")}` : "";
-      find("drift").textContent = `For about ${count(drift.since, "lesson")} it has been surprised more than before${names}: names may have changed their meaning.`;
-    }
+    this.curve = curve;
+    this.showCurve();
     const byClass = new Map(classes.map(({ label }) => [key(label), []]));
     for (const row of rows) byClass.get(key(row.label))?.push(row);
     const shown = classes.slice(-CLASSES_SHOWN).map(({ label, rows: some }) => this.class(label, some, byClass.get(key(label))));

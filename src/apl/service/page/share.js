@@ -17,7 +17,7 @@ export function setUpSharing(memory) {
       const scope = document.querySelector('input[name="share-scope"]:checked').value;
       const shared = await call(memoryPath(memory(), "/share"), { method: "POST", json: { scope } });
       find("share-text").textContent = `This link lets guests ${scope === "learn" ? "ask and teach" : "ask, not teach,"} in “${memory()}”, and nothing else.`;
-      find("share-link").value = shared.links[0];
+      find("share-link").value = shared.link;
       draw(find("share-code"), shared.qr);
       find("share-result").hidden = false;
     } catch (error) { find("share-text").textContent = error.message; }
