@@ -9,7 +9,7 @@ bodies.py         request bodies; answers.py: answers; refusal.py: errors
 routes.py         memories and rows; verbs.py: ask, explain, choose, teach; live.py: event streams
 examples.py       bodies to examples
 memories.py       the named memories
-served_memory.py  one memory: an `OnlineClassifier`, and requests in batches
+served_memory.py  one memory: an `OnlineClassifier`, and requests in batches; jobs.py: requests that wait
 curve.py          how the examples went; telemetry.py: metrics and logs
 page/             the page, which loads nothing from elsewhere
 """

@@ -11,19 +11,18 @@ import asyncio
 import hashlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from apl.classifier.answers import Receipt
 from apl.classifier.embedded import Embedded
-from apl.classifier.inputs import Examples
 from apl.classifier.online import OnlineClassifier
 from apl.service.answers import Prediction, Receipts, finite
 from apl.service.bodies import Asking, Lesson, Question
 from apl.service.curve import CURVE_SETTING, Curve
 from apl.service.examples import read_examples
+from apl.service.jobs import AskJob, Errand, Job, TeachJob, parts_of
 from apl.service.refusal import Refused, busy
 from apl.service.settings import Limits
 from apl.service.telemetry import Metrics
@@ -34,47 +33,6 @@ LOOK_SECONDS = 2.0
 Result = TypeVar("Result")
 
 
-@dataclass(kw_only=True)
-class _Job:
-    """A request in the queue."""
-
-    bodies: Sequence[Question] = ()
-    anyway: bool = False
-    done: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    outcome: Any = None
-    """What the thread found, an exception included; handed to `done` in the event loop."""
-    examples: list[Examples] = field(init=False)
-    embedded: Embedded = field(init=False)
-
-
-@dataclass(kw_only=True)
-class _Question(_Job):
-    asked: Asking
-
-
-@dataclass(kw_only=True)
-class _Lesson(_Job):
-    """Examples to be learnt: all of them or none."""
-
-    bodies: Sequence[Lesson]
-    key: str | None
-
-    def digest(self) -> str:
-        """Equal for requests that say the same, in whatever form they come."""
-        total = hashlib.sha256()
-        for example, body in zip(self.examples, self.bodies, strict=True):
-            content = example.payload(0) or b""
-            for part in (repr(len(content)), repr(body.label), repr(body.source)):
-                total.update(part.encode() + b"\0")
-            total.update(content + b"\0")
-        return total.hexdigest()
-
-
-@dataclass(kw_only=True)
-class _Errand(_Job):
-    run: Callable[[OnlineClassifier], Any]
-
-
 class ServedMemory:
     """The only user of one classifier. Its coroutines belong to one event loop."""
 
@@ -83,7 +41,7 @@ class ServedMemory:
     ) -> None:
         self.name, self.metrics = name, metrics
         self._classifier, self._threads, self._limits = classifier, threads, limits
-        self._queue: deque[_Job] = deque()
+        self._queue: deque[Job] = deque()
         self._examples_waiting = 0
         self._working: asyncio.Task[None] | None = None
         self._closed = False
@@ -98,26 +56,26 @@ class ServedMemory:
     # --- in the event loop ----------------------------------------------------------------------------------------
 
     async def ask(self, bodies: Sequence[Question], asked: Asking) -> list[Prediction]:
-        found: list[Prediction] = await self._served(_Question(bodies=bodies, anyway=asked.anyway, asked=asked))
+        found: list[Prediction] = await self._served(AskJob(bodies=bodies, anyway=asked.anyway, asked=asked))
         return found
 
     async def teach(self, bodies: Sequence[Lesson], key: str | None, anyway: bool = False) -> list[Receipt]:
         """`key` names the request: with a key it is learnt once, however often it is sent."""
         hashed = None if key is None else hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
-        learnt: list[Receipt] = await self._served(_Lesson(bodies=bodies, anyway=anyway, key=hashed))
+        learnt: list[Receipt] = await self._served(TeachJob(bodies=bodies, anyway=anyway, key=hashed))
         return learnt
 
     async def examine(
         self, work: Callable[[OnlineClassifier, Embedded], Result], bodies: Sequence[Question], anyway: bool
     ) -> Result:
         """Any other verb that takes examples and changes nothing."""
-        job = _Errand(bodies=bodies, anyway=anyway, run=lambda classifier: work(classifier, job.embedded))
+        job = Errand(bodies=bodies, anyway=anyway, run=lambda classifier: work(classifier, job.embedded))
         found: Result = await self._served(job)
         return found
 
     async def run(self, errand: Callable[[OnlineClassifier], Result], changes: bool = False) -> Result:
         """Anything else that needs the memory for itself."""
-        found: Result = await self._served(_Errand(run=errand))
+        found: Result = await self._served(Errand(run=errand))
         if changes:
             self._notify()
         return found
@@ -158,7 +116,7 @@ class ServedMemory:
                 await self._working
             await asyncio.get_running_loop().run_in_executor(self._threads, self._classifier.close)
 
-    async def _served(self, job: _Job) -> Any:
+    async def _served(self, job: Job) -> Any:
         if self._closed:
             raise Refused(503, "stopping", "this memory is being closed", **{"retry-after": "1"})
         if job.bodies and self._examples_waiting + len(job.bodies) > self._limits.waiting:
@@ -202,17 +160,17 @@ class ServedMemory:
 
     # --- in a thread ----------------------------------------------------------------------------------------------
 
-    def _serve(self, group: list[_Job]) -> bool:
+    def _serve(self, group: list[Job]) -> bool:
         """Fill in every outcome. True if something was learnt."""
         for job in group:
             self._together([job], self._read)
         self._together([job for job in group if job.bodies and job.outcome is None], self._embed)
         ready = [job for job in group if job.outcome is None]
-        lessons = [job for job in ready if isinstance(job, _Lesson)]
-        self._together([job for job in ready if isinstance(job, _Question)], self._answer)
+        lessons = [job for job in ready if isinstance(job, TeachJob)]
+        self._together([job for job in ready if isinstance(job, AskJob)], self._answer)
         self._together(lessons, self._teach)
         for errand in ready:
-            if isinstance(errand, _Errand):
+            if isinstance(errand, Errand):
                 self._together([errand], self._run)
         self.rows = len(self._classifier)
         return any(not isinstance(lesson.outcome, BaseException) for lesson in lessons)
@@ -231,28 +189,28 @@ class ServedMemory:
                 for job in jobs:
                     self._together([job], serve)
 
-    def _read(self, jobs: list[_Job]) -> None:
+    def _read(self, jobs: list[Job]) -> None:
         for job in jobs:
             job.examples = read_examples(self._classifier, job.bodies, self._limits.image_pixels, job.anyway)
 
-    def _embed(self, jobs: list[_Job]) -> None:
+    def _embed(self, jobs: list[Job]) -> None:
         together = self._classifier.embed([example for job in jobs for example in job.examples])
         self.metrics.batch.observe(len(together))
-        for job, part in _parts(jobs):
+        for job, part in parts_of(jobs):
             job.embedded = together[part]
 
-    def _answer(self, questions: list[_Question]) -> None:
+    def _answer(self, questions: list[AskJob]) -> None:
         together = Embedded.joined([question.embedded for question in questions])
         found = self._classifier.predict_proba_many(together, top=max(question.asked.top for question in questions))
-        for question, part in _parts(questions):
+        for question, part in parts_of(questions):
             asked, line = question.asked, question.asked.new_above
             if asked.false_alarms is not None and len(self._classifier):
                 line = self._classifier.new_threshold(asked.false_alarms)
             question.outcome = [Prediction.of(one, asked.top, line) for one in found[part]]
 
-    def _teach(self, lessons: list[_Lesson]) -> None:
+    def _teach(self, lessons: list[TeachJob]) -> None:
         """Learn every lesson in one transaction. If that fails, none of them was learnt."""
-        new: list[_Lesson] = []
+        new: list[TeachJob] = []
         for lesson in lessons:
             repeated = lesson.key is not None and any(lesson.key == other.key for other in new)
             if not repeated and not self._is_answered(lesson):
@@ -262,7 +220,7 @@ class ServedMemory:
             if lesson.outcome is None:  # sent twice in this group
                 self._is_answered(lesson)
 
-    def _is_answered(self, lesson: _Lesson) -> bool:
+    def _is_answered(self, lesson: TeachJob) -> bool:
         """True if a request of this key was answered before; the lesson then has its outcome."""
         kept = None if lesson.key is None else self._classifier.store.receipt(lesson.key)
         if kept is None:
@@ -273,7 +231,7 @@ class ServedMemory:
             lesson.outcome = Refused(422, "key_reused", "this Idempotency-Key was used for another request")
         return True
 
-    def _fitting(self, lessons: list[_Lesson]) -> list[_Lesson]:
+    def _fitting(self, lessons: list[TeachJob]) -> list[TeachJob]:
         """The lessons that fit into the memory, should every example need a row; the others are refused."""
         free, fitting = self._limits.rows - len(self._classifier), []
         for lesson in lessons:
@@ -284,7 +242,7 @@ class ServedMemory:
                 lesson.outcome = memory_full(self._limits.rows)
         return fitting
 
-    def _learn(self, lessons: list[_Lesson]) -> None:
+    def _learn(self, lessons: list[TeachJob]) -> None:
         if not lessons:
             return
         before = len(self._classifier)
@@ -303,33 +261,22 @@ class ServedMemory:
             if len(lessons) > 1 or not self._is_answered(lessons[0]):
                 raise
             return
-        for lesson, part in _parts(lessons):
+        for lesson, part in parts_of(lessons):
             lesson.outcome = [finite(receipt) for receipt in learnt[part]]
         for receipt in learnt:
             self.metrics.surprise.labels(self.name).observe(receipt.surprise_nats)
             self.metrics.lessons.labels(self.name, str(receipt.written)).inc()
 
-    def _run(self, errands: list[_Errand]) -> None:
+    def _run(self, errands: list[Errand]) -> None:
         for errand in errands:
             errand.outcome = errand.run(self._classifier)
 
 
-JobKind = TypeVar("JobKind", bound=_Job)
-
-
-def _parts(jobs: Sequence[JobKind]) -> Iterator[tuple[JobKind, slice]]:
-    """Each job, and the place of its examples among those of all."""
-    start = 0
-    for job in jobs:
-        yield job, slice(start, start + len(job.bodies))
-        start += len(job.bodies)
-
-
-def _keyed(lessons: Sequence[_Lesson], learnt: list[Receipt]) -> dict[str, Any]:
+def _keyed(lessons: Sequence[TeachJob], learnt: list[Receipt]) -> dict[str, Any]:
     """What is kept of requests with a key, to answer them again."""
     return {
         lesson.key: {"digest": lesson.digest(), **Receipts(receipts=list(map(finite, learnt[part]))).model_dump()}
-        for lesson, part in _parts(lessons)
+        for lesson, part in parts_of(lessons)
         if lesson.key is not None
     }
 
