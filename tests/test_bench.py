@@ -70,14 +70,6 @@ def test_a_stream_class_by_class_shows_each_example_once() -> None:
     assert len(stream.example.unique()) == 18 and stream.label.tolist() == sorted(stream.label.tolist())
 
 
-def test_no_example_is_both_learnt_and_asked_about() -> None:
-    data = vectors(classes=4, drawings=6, width=8)
-    for task in features.few_shot_tasks(data, data, way=3, shot=2, draws=3):
-        assert task.way == 3 and len(task.x) == 6 and len(task.asked) == 12
-        assert not torch.isin(task.asked[:, 0], task.x[:, 0]).any()
-        assert sorted(task.y.tolist()) == [0, 0, 1, 1, 2, 2]
-
-
 def test_half_of_the_questions_are_about_classes_that_were_not_learnt() -> None:
     data = vectors(classes=6, drawings=6, width=8)
     (task,) = features.new_or_known_tasks(data, data, shot=2, draws=1, way=None)
@@ -92,11 +84,3 @@ def test_out_of_scope_requests_are_the_new_ones_where_there_are_some() -> None:
     learnt = Embedded(data.embeddings[data.labels < 3], data.labels[data.labels < 3], "made", "")
     (task,) = features.new_or_known_tasks(learnt, asked, shot=2, draws=1, way=None)
     assert task.way == 3 and int((task.truth < 0).sum()) == 6
-
-
-def test_features_compare_ours_with_rivals_on_the_same_draws() -> None:
-    data = vectors(width=8)
-    rows = features.accuracy_rows("few-shot", "made", 2, features.few_shot_tasks(data, data, 4, 2, 3))
-    assert [row["method"] for row in rows] == ["ours", "1-NN", "class mean", "logistic regression, C = 10"]
-    assert rows[0]["accuracy"] > 0.9 and rows[0]["rows"] <= 8
-    assert rows[1]["difference"] == pytest.approx(rows[0]["accuracy"] - rows[1]["accuracy"])

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from apl.encoders.photo import PhotoEncoder
 from experiments.paper import imagenet, imagenet_plain
-from experiments.paper.imagenet import any_n_learner, chosen_weight, row, watch_episodes
+from experiments.paper.imagenet import any_n_learner, row, watch_episodes
 from experiments.paper.imagenet_plain import DecoderTraining, train
 from experiments.paper.photo_features import PhotoFeatures
 
@@ -64,35 +63,16 @@ def test_classes_to_validate_on_are_not_trained_on_where_some_can_be_spared():
     assert [imagenet_plain.shown_classes(way) for way in (20, 100, 1000)] == [900, 900, 1000]
 
 
-def test_the_weight_of_the_name_is_the_best_on_the_photographs_it_is_given():
-    data, asked = _made(classes=100), []
-
-    class Naming(PhotoEncoder):
-        def __init__(self):
-            pass
-
-        def keys(self, features, naming=None):
-            """Only at 0.7 is anything to be told from the key."""
-            asked.append(naming)
-            return features if naming == 0.7 else np.random.default_rng(0).normal(size=features.shape).astype("f4")
-
-    found = chosen_weight(Naming(), data, quick=True)
-    assert found["weight"] == 0.7 and found["weights"] == asked and max(found["accuracy"]) > 0.9
-
-
-def test_rows_of_this_commit_are_not_measured_again(tmp_path, monkeypatch):
+def test_both_keys_are_measured_at_every_number_of_classes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    data, watched = _made(classes=1000, photos=2), []
+    data = _made(classes=40, photos=4)
     monkeypatch.setattr(imagenet, "photo_features", lambda encoder, part: data)
-    encoder = types.SimpleNamespace(keys=lambda features, weight: features)
-    monkeypatch.setattr(imagenet, "photo_encoder", lambda model: encoder)
-    monkeypatch.setattr(imagenet, "chosen_weight", lambda *given: {"weight": 0.5})
-    monkeypatch.setattr(imagenet, "EPISODES", {20: 10, 100: 10})
-    real = watch_episodes
-    monkeypatch.setattr(imagenet, "watch_episodes", lambda *given: watched.append(given[3]) or real(*given))
-    for _ in range(2):
-        found = imagenet.Measured(quick=True)
-        imagenet.measure_any_n("lite0", found)
-    rows = found.rows
-    assert watched == [20, 100] * 2 == [row["way"] for row in rows]
+    monkeypatch.setattr(imagenet, "photo_encoder", lambda model: types.SimpleNamespace(keys=lambda x, weight: x))
+    monkeypatch.setattr(imagenet, "EPISODES", {20: 1, 30: 1})
+    monkeypatch.setattr(imagenet, "draw", lambda rows, quick: None)
+    imagenet.reproduce(quick=True)
+    rows = imagenet_plain.load_rows("imagenet", quick=True)
+    assert [(row["way"], row["method"]) for row in rows] == [
+        (way, method) for method in (imagenet.NAMED, imagenet.ACTIVATIONS) for way in (20, 30)
+    ]
     assert len(rows[0]["curve"]["accuracy"]) == len(rows[0]["curve"]["written"]) <= 60

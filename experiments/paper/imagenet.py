@@ -6,41 +6,38 @@ Beside each accuracy stands the encoder's own on the same photographs: how often
 the fixed labels it was trained on.
 
 Rows "activations" recall as the paper does, by the activations before the classifier. Rows "activations and named" recall
-by what the encoder would call a photograph as well (`apl.encoders.photo`). How much that counts is chosen on `train`; the
-encoder has seen those photographs, so it names them better than new ones, and more than equal weight is not offered.
+by what the encoder would call a photograph as well (`apl.encoders.photo`).
 
 The paper counts from the 50th batch on, more photographs than 20 classes have here: accuracy is that of the last quarter of
-an episode. A run that was stopped continues with the missing rows.
+an episode.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import matplotlib.pyplot as plt
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from apl.checkpoint import current_commit
 from apl.config import DecoderConfig, IdentityConfig, LearnerConfig
 from apl.controller import ConsolidatingController
-from apl.encoders.photo import PhotoEncoder
 from apl.episode import EpisodeSampler
 from apl.evaluate import Estimate, OnlineResult, watch
 from apl.learner import Learner
 from apl.reading.ensemble import EnsembleReading
 from experiments.paper.photo_features import PhotoFeatures, photo_encoder, photo_features
 from experiments.paper.plot import OURS, QUIET, THIRD, figure, smooth
-from experiments.paper.results import Row, figure_path, load_whole, save_rows
+from experiments.paper.results import Row, figure_path, save_rows
 
 SEED = 0
 EPISODES = {20: 25, 100: 5, 1000: 5}
 BATCH = {20: 16, 100: 16, 1000: 64}
 """Photographs shown at a time; none of them helps to answer the others."""
-WEIGHTS = (0.0, 0.35, 0.5, 0.7, 1.0)
-"""Of what the encoder would call a photograph, beside its activations at unit length."""
+KEY_WEIGHT = 1.0
+"""Of what the encoder would call a photograph, beside its activations at unit length: the best of 0 to 1 on `train`, 100-way. The
+encoder has seen those photographs, so it names them better than new ones, and more than equal weight was not offered."""
 CURVE_POINTS = 60
 ACTIVATIONS, NAMED = "ours, any N, activations", "ours, any N, activations and named"
 ENCODERS = {"lite0": "EfficientNet-Lite0", "lite2": "EfficientNet-Lite2"}
@@ -117,63 +114,17 @@ def curve(result: OnlineResult) -> dict[str, list[float]]:
     return {name: [round(float(number), 4) for number in numbers] for name, numbers in values.items()}
 
 
-def chosen_weight(encoder: PhotoEncoder, data: PhotoFeatures, quick: bool) -> dict[str, Any]:
-    """The weight that is best on photographs of `train`, 100-way, about nine of each class."""
-    found = {}
-    for weight in WEIGHTS:
-        keys = torch.from_numpy(encoder.keys(data.features, weight))
-        watched = watch_episodes(any_n_learner(keys.shape[1]), keys, data, 100, 1 if quick else 3, length=900)
-        found[weight] = watched.result.accuracy_last(225).mean
-    return {"weight": max(found, key=found.__getitem__), "accuracy": list(found.values()), "weights": list(found)}
-
-
 def reproduce(quick: bool = False) -> None:
-    found = Measured(quick)
+    rows: list[Row] = []
     for encoder in ("lite0",) if quick else ENCODERS:
-        measure_any_n(encoder, found)
-    draw([row for row in found.rows if row["encoder"] == ENCODERS["lite0"]], quick)
-
-
-class Measured:
-    """The rows so far, saved as they come; those that this commit has already are not measured again."""
-
-    def __init__(self, quick: bool) -> None:
-        before = load_whole("imagenet", quick)
-        rows: list[Row] = []
-        self.quick, self.rows, self._before = quick, rows, before.get("rows", [])
-        self.key_weight = before.get("key_weight")
-
-    def weight(self) -> float:
-        """Chosen with the smaller encoder, for all of them."""
-        if not self.key_weight or self.key_weight["commit"] != current_commit():
-            choice = chosen_weight(photo_encoder("lite0"), photo_features("lite0", "train"), self.quick)
-            self.key_weight = {"commit": current_commit(), "split": "imagenet train", **choice}
-        return float(self.key_weight["weight"])
-
-    def add(self, encoder: str, way: int, method: str, learner: Learner, keys: Tensor, **more: object) -> None:
-        place = (ENCODERS[encoder], way, method)
-        known = [row for row in self._before if (row["encoder"], row["way"], row["method"]) == place]
-        if known and known[0]["commit"] == current_commit():
-            self.rows.append(known[0])
-        else:
-            data, count = photo_features(encoder, "val"), EPISODES[way]
-            watched = watch_episodes(learner, keys, data, way, max(1, count // 10) if self.quick else count)
-            self.rows.append(row(method, encoder, data, watched, **more))
-        self.save()
-
-    def save(self) -> None:
-        save_rows("imagenet", self.rows, self.quick, key_weight=self.key_weight)
-
-
-def measure_any_n(encoder: str, found: Measured) -> None:
-    """One model for every number of classes, with both keys."""
-    features, maker = photo_features(encoder, "val").features, photo_encoder(encoder)
-    weight = found.weight()
-    keys = torch.from_numpy(maker.keys(features, weight))
-    for way in EPISODES:
-        found.add(encoder, way, NAMED, any_n_learner(keys.shape[1]), keys, key_weight=weight)
-    for way in EPISODES:
-        found.add(encoder, way, ACTIVATIONS, any_n_learner(features.shape[1]), torch.from_numpy(features))
+        data, maker = photo_features(encoder, "val"), photo_encoder(encoder)
+        for method, keys in ((NAMED, maker.keys(data.features, KEY_WEIGHT)), (ACTIVATIONS, data.features)):
+            for way, count in EPISODES.items():
+                given = torch.from_numpy(keys)
+                watched = watch_episodes(any_n_learner(keys.shape[1]), given, data, way, 1 if quick else count)
+                rows.append(row(method, encoder, data, watched))
+                save_rows("imagenet", rows, quick, key_weight=KEY_WEIGHT)
+    draw([row for row in rows if row["encoder"] == ENCODERS["lite0"]], quick)
 
 
 def draw(rows: list[Row], quick: bool) -> None:

@@ -13,7 +13,6 @@ from experiments.paper.lake import lake_finding
 from experiments.paper.published import CELLS, PAPER
 from experiments.paper.results import FIGURES, Row, load_rows
 from experiments.paper.tables import (
-    features_in_full,
     new_or_known,
     peers_in_full,
     peers_in_short,
@@ -29,7 +28,7 @@ TABLES: dict[Path, dict[str, Callable[[], str]]] = {
         "experiments": claims_table,
     },
     Path("docs/CLASSIFIER.md"): {
-        "features": features_in_full,
+        "batch": batches,
         "new or known": new_or_known,
         "peers": peers_in_full,
         "speed": speed,

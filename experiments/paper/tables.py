@@ -77,29 +77,19 @@ def _streams() -> dict[str, dict[str, Row]]:
     return streams
 
 
-def features_in_full() -> str:
-    lines, cells = [], _few_shot()
-    methods = _methods(cells.values())
-    for (part, name, way, shot), by in cells.items():
-        title = SETS[name] + (", published split" if part == "published" else "")
-        ours = f"{percent(by['ours'])} / {by['ours']['rows']:.0f}"
-        lines.append([title, str(way), str(shot), ours, *(f"{100 * by[m]['accuracy']:.1f}" for m in methods[1:])])
-    mean = [f"{_mean([by[m]['accuracy'] for by in cells.values()]):.1f}" for m in methods]
-    lines.append(["mean", "", "", f"**{mean[0]}**", *mean[1:]])
-    worst = {few: max(by["ours"]["ece"] for key, by in cells.items() if (key[3] == 1) == few) for few in (True, False)}
-    return (
-        f"{table(['set', 'way', 'per class', 'ours / rows', *methods[1:]], lines)}\n\nThe expected calibration error of our "
-        f"answers is at most {worst[False]:.3f} from five per class on, and {worst[True]:.3f} with a single example of each class."
-    )
-
-
-def _few_shot() -> dict[tuple[str, str, int, int], dict[str, Row]]:
-    """The published splits first, then set by set."""
-    cells: dict[tuple[str, str, int, int], dict[str, Row]] = {}
-    for row in load_rows("features"):
-        if "accuracy" in row:
-            cells.setdefault((row["table"], row["set"], row["way"], row["shot"]), {})[row["method"]] = row
-    return dict(sorted(cells.items(), key=lambda cell: (cell[0][0] != "published", *cell[0][1:])))
+def batches() -> str:
+    """`fit` on whole training sets beside logistic regression."""
+    cells: dict[tuple[str, int], dict[str, Row]] = {}
+    for row in load_rows("batch"):
+        if row["table"] == "fit":
+            cells.setdefault((row["set"], row["shot"]), {})[row["method"]] = row
+    methods = list(next(iter(cells.values())))
+    lines = [
+        [SETS.get(name, name), str(shot), *(f"{percent(by[m])} / {100 * by[m]['kept']:.0f}" for m in methods)]
+        for (name, shot), by in cells.items()
+    ]
+    mean = [f"**{_mean([by[m]['accuracy'] for by in cells.values()]):.1f}**" for m in methods]
+    return table(["set", "per class", *methods], [*lines, ["mean", "", *mean]])
 
 
 def new_or_known() -> str:
