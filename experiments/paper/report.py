@@ -13,6 +13,7 @@ from experiments.paper.lake import lake_finding
 from experiments.paper.published import CELLS, PAPER
 from experiments.paper.results import FIGURES, Row, load_rows
 from experiments.paper.tables import (
+    batches,
     new_or_known,
     peers_in_full,
     peers_in_short,
