@@ -304,6 +304,17 @@ def test_help_waits_for_no_library(arguments: str) -> None:
     assert done.stderr == "set()\n" and done.stdout
 
 
+def test_a_shell_that_starts_does_not_wait_for_torch() -> None:
+    """`source <(apl completion bash)` stands in ~/.bashrc."""
+    heavy = "{'numpy', 'PIL', 'torch', 'onnxruntime'}"
+    code = f"""import sys
+from apl.cli import main
+try: main(['completion', 'bash'])
+except SystemExit: sys.exit(str({heavy} & set(sys.modules)))"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr == "set()\n" and "_tyro_apl" in done.stdout
+
+
 def test_without_a_command_five_examples_are_shown_and_each_of_them_parses(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = said(capsys)
     examples = re.findall(r"^  apl (\w+) ?(.*)$", out, re.M)

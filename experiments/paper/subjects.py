@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from apl.config import ConvConfig, EncoderConfig, JointConfig
-from apl.data.omniglot import Part
+from apl.data import Part
 from apl.data.source import DataSource
 from apl.learner import Learner
 from experiments.paper.embedding_cache import embed_once

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from apl.cli.options import JsonOption, TrainedModel, arg
 from apl.cli.terminal import print_json
 from apl.config import DeviceName
-from apl.data.omniglot import Split
+from apl.data import Split
 
 if TYPE_CHECKING:
     from torch import Tensor

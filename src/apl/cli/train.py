@@ -17,16 +17,10 @@ from apl.config import ConvConfig, DecoderKind, DeviceName
 if TYPE_CHECKING:
     from apl.training.run import RunOptions
 
+PRESETS = "One of glyphs-encoder, glyphs, omniglot-encoder, omniglot; in a checkout also those of the experiments."
+"""The names without importing torch: this is read when a shell starts, for completion."""
 MADE_FIRST = {"glyphs": "glyphs-encoder"}
 """Presets whose encoder takes a minute to train: it is made when none is named."""
-
-
-def preset_names() -> str:
-    try:
-        from apl.training.presets import PRESETS
-    except ImportError:
-        return "Which preset. Training needs torch: install the extra `train`."
-    return f"One of {', '.join(PRESETS)}."
 
 
 @dataclass
@@ -36,7 +30,7 @@ class Command:
     On several processes: torchrun --nproc-per-node 2 -m apl train PRESET …
     """
 
-    preset: Annotated[str, tyro.conf.Positional, arg(metavar="PRESET", help=preset_names())]
+    preset: Annotated[str, tyro.conf.Positional, arg(metavar="PRESET", help=PRESETS)]
     directory: Annotated[Path | None, arg(metavar="DIR")] = None
     """Where checkpoints, log and the trained model go; runs/PRESET by default."""
     data: Annotated[Path | None, arg(metavar="DIR")] = None

@@ -6,3 +6,13 @@
 - `folder`: your own pictures
 - `files`: where files are found, or how they are fetched, and `DataError` when neither succeeds
 """
+
+from typing import Literal
+
+Split = Literal["paper", "vinyals", "lake"]
+"""`paper`: ten whole alphabets (423 characters) are the test. The paper gives only the numbers. Release: which ten alphabets are the test.
+
+`vinyals`: the literature's 1028/172/423.
+`lake`: train on the authors' background set, test on their evaluation set (659)."""
+
+Part = Literal["train", "validation", "test"]

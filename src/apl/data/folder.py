@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from apl.data import Part
 from apl.data.files import DataError
 from apl.data.labelled import LabelledImages
-from apl.data.omniglot import Part, SplitClasses
+from apl.data.omniglot import SplitClasses
 from apl.pictures.drawings import fit, read_image
 from apl.pictures.folders import picture_folders
 from apl.pictures.image_file import open_image

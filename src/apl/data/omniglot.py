@@ -14,24 +14,17 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 import torch
 from PIL import Image, ImageChops
 
+from apl.data import Part, Split
 from apl.data.files import PublishedFile, damaged, find_file, parsed_once
 from apl.data.labelled import LabelledImages
 from apl.pictures.image_file import open_image
 from apl.progress import progress_bar
-
-Split = Literal["paper", "vinyals", "lake"]
-"""`paper`: ten whole alphabets (423 characters) are the test. The paper gives only the numbers. Release: which ten alphabets are the test.
-
-`vinyals`: the literature's 1028/172/423.
-`lake`: train on the authors' background set, test on their evaluation set (659)."""
-
-Part = Literal["train", "validation", "test"]
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ from typing import Literal
 
 import numpy as np
 
+from apl.data import Part, Split
 from apl.data.folder import load_folder, split_folder
 from apl.data.glyphs import draw_glyphs
 from apl.data.labelled import LabelledImages
 from apl.data.mnist import mnist_part
-from apl.data.omniglot import Part, Split, load_omniglot, omniglot, split_classes
+from apl.data.omniglot import load_omniglot, omniglot, split_classes
 
 DRAWINGS_PER_GLYPH = 20
 
