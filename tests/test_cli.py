@@ -263,7 +263,7 @@ MEMORY_VERBS = ("list", "show", "export", "import", "merge", "backup", "verify",
         *((name,) for name in COMMANDS if name not in EXPERIMENTS),
         *(("memory", verb) for verb in MEMORY_VERBS),
         *(("bench", name) for name in (*CLASSIFIER, *BENCHES)),
-        ("reproduce", "table1"),
+        ("reproduce", "paper-form"),
     ],
     ids=str,
 )
