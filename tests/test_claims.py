@@ -54,7 +54,7 @@ def paired(difference: float) -> Row:
 
 
 def curve(at_2000: float, at_5000: float) -> Row:
-    return row(fixed_context=0.8, accuracy_at_2000_written=at_2000, accuracy_at_5000_written=at_5000)
+    return row(fixed_context=0.8, stored=6000.0, accuracy_at_2000_written=at_2000, accuracy_at_5000_written=at_5000)
 
 
 def sweep(accuracy: dict[float, float], stored: dict[float, float] | None = None) -> list[Row]:
@@ -162,6 +162,11 @@ def test_a_verdict_can_come_out_yes_partly_and_no(name: str) -> None:
     function, *cases = CASES[name]
     assert [function(case).verdict for case in cases] == ["yes", "partly", "no"]
     assert all(function(case).why for case in cases)
+
+
+def test_a_memory_that_never_grows_so_large_is_said_to_be_smaller() -> None:
+    said = judge.passes_fixed_context(curve(0.9, 0.9) | {"stored": 1186.3})
+    assert said.why == "90.0 % with 1,186 written; 80.0 % with 5 of each class"
 
 
 def test_every_verdict_function_has_its_three_cases() -> None:

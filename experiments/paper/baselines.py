@@ -43,9 +43,9 @@ from experiments.baselines.meta_training import Effort, MetaTraining, meta_train
 from experiments.baselines.protocols import Roaming, Watched, few_shot, one_after_another, online, roaming
 from experiments.baselines.scikit import LogisticBaseline
 from experiments.paper.baselines_entries import ENTRIES, Entry, Settings
-from experiments.paper.baselines_table import OURS_NAME, draw_figure, means
+from experiments.paper.baselines_table import OURS_NAME, means
 from experiments.paper.embedding_cache import embed_once
-from experiments.paper.results import Row, figure_path, load_whole, save_rows
+from experiments.paper.results import Row, load_whole, save_rows
 from experiments.paper.subjects import MODEL, Embedded, characters, image_size
 
 NAME = "baselines"
@@ -89,7 +89,6 @@ def reproduce(quick: bool = False) -> None:
         if entry.name not in about:
             compete(entry, rows, about, values, quick)
             save(rows, about, values, quick)
-    draw_figure(rows, figure_path(NAME, quick))
 
 
 def compete(entry: Entry, rows: list[Row], about: dict[str, Any], values: Values, quick: bool) -> None:

@@ -1,12 +1,10 @@
-"""What is made of the rows of `experiments.paper.baselines`: the means, the figure and the README's table."""
+"""What is made of the rows of `experiments.paper.baselines`: the means and the table."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
-from experiments.paper.plot import OTHER, OURS, figure
 from experiments.paper.published import PAPER
 from experiments.paper.results import Row, load_rows, load_whole
 from experiments.paper.tables import percent, table
@@ -157,26 +155,3 @@ def _measured(rows: list[Row], intervals: bool) -> Iterator[tuple[str, dict[str,
         if stream:
             values[KEPT], values[TIME] = f"{stream['kept']:.0f}", f"{stream['ms_per_example']:.2g}"
         yield method, values
-
-
-def draw_figure(rows: list[Row], path: Path) -> None:
-    """A line for each method, a point for each cell."""
-    found, mean = cells(rows), means(rows)
-    methods = sorted(found, key=lambda name: (mean[name]["mean"] is not None, mean[name]["mean_of_its_cells"] or 0))
-    panels = {
-        "few-shot, few classes": ("5-way 1-shot", "5-way 5-shot", "20-way 1-shot", "20-way 5-shot"),
-        "few-shot, many classes": ("423-way 1-shot", "423-way 5-shot", "1000-way 1-shot", "1000-way 5-shot"),
-        "online": ("online 20", "online 423"),
-        "roaming streams": ("roaming", "AP known", "AP new"),
-        "classes one after the other": ("one by one 20", "one by one 423"),
-    }
-    with figure(path, columns=len(panels), width=2.9, height=4.2) as all_axes:
-        for axes, (title, names) in zip(all_axes, panels.items(), strict=True):
-            for name, marker in zip(names, "os^D", strict=False):
-                values = [100 * found[m].get(name, float("nan")) for m in methods]
-                colours = [OURS if m == OURS_NAME else OTHER for m in methods]
-                axes.scatter(values, range(len(methods)), c=colours, marker=marker, s=22, label=name)
-            axes.set(title=title, xlabel="percent", yticks=range(len(methods)), ylim=(-0.6, len(methods) - 0.4))
-            axes.set_yticklabels(methods if axes is all_axes[0] else [])
-            axes.grid(axis="x", alpha=0.3)
-            axes.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2)

@@ -140,12 +140,14 @@ def not_below(row: Row, difference: str, than: str) -> Judgement:
 
 
 def passes_fixed_context(row: Row) -> Judgement:
-    """Yes if 2,000 written beat the fixed context, partly if it takes as many as that holds."""
+    """Yes if 2,000 written beat the fixed context, partly if it takes as many as that holds. Who never writes as many is judged
+    with what is written in the end."""
     wanted = row["fixed_context"]
     at = {n: row[f"accuracy_at_{n}_written"] for n in (2000, 5000)}
     verdict: Verdict = "yes" if at[2000] >= wanted else "partly" if at[5000] >= wanted else "no"
-    why = f"{percent(at[2000])} with 2,000 written, {percent(at[5000])} with 5,000, {percent(wanted)} with 5 of each class"
-    return judged(verdict, why, row, "accuracy_at_2000_written")
+    reached = {min(n, round(row["stored"])): accuracy for n, accuracy in at.items()}
+    said = ", ".join(f"{percent(accuracy)} with {n:,} written" for n, accuracy in reached.items())
+    return judged(verdict, f"{said}; {percent(wanted)} with 5 of each class", row, "accuracy_at_2000_written")
 
 
 def bimodal(row: Row) -> Judgement:
