@@ -185,6 +185,23 @@ def test_a_claim_without_rows_is_not_measured_and_says_how_it_would_be() -> None
     assert said["verdict"] == "not measured" and "python -m experiments b" in said["why"] and said["value"] is None
 
 
+def test_decoders_of_the_analogy_are_compared_over_as_many_trainings_as_each_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def trained(decoder: str, seed: int, accuracy: float) -> Row:
+        about = {"level": "shuffled", "k": 16, "rule": "surprise", "decoder": decoder, "trained_seed": seed}
+        samples = [accuracy - 0.01, accuracy, accuracy + 0.01]
+        return row(**about, accuracy=accuracy, samples=samples, curve=[], stored=40.0)
+
+    best = next(claim for claim in CLAIMS if "best at k = 16" in claim.claim)
+    rows = [trained("relational", 0, 0.9), trained("relational", 1, 0.5), trained("lstm", 0, 0.6)]
+    monkeypatch.setattr("experiments.paper.claims.load_rows", lambda name: rows if name == "analogy-plain" else [])
+    assert best.judged().verdict == "not measured"
+    rows.append(trained("working_memory", 0, 0.7))
+    said = best.judged()
+    assert (said.verdict, said.value, said.seeds) == ("yes", 0.9, 1)
+
+
 def test_the_file_of_claims_is_what_the_result_files_say(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     written = json.loads((ROOT / "results/claims.json").read_text())["claims"]

@@ -7,6 +7,7 @@ the committed results.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -111,10 +112,14 @@ def analogy(
     def plain() -> list[Row]:
         rows = [
             row
-            for row in over_seeds(load_rows("analogy-plain"))
+            for row in load_rows("analogy-plain")
             if row["level"] == level and row["k"] in ks and row["decoder"] in decoders and row["rule"] != "everything"
         ]
-        return rows if len(rows) == len(ks) * len(decoders) else []
+        trained = Counter((row["decoder"], row["k"]) for row in rows)
+        if len(trained) < len(ks) * len(decoders):
+            return []
+        # As many trainings of each cell as every cell has: differences are paired.
+        return over_seeds([row for row in rows if row["trained_seed"] < min(trained.values())])
 
     def ours() -> list[Row]:
         rows = [row for row in load_rows("analogy") if row["level"] == level and row["symbols"] == "one_hot"]
