@@ -14,11 +14,9 @@ from apl.config import ConvConfig, Group, JointConfig
 from apl.data.jitter import JitterConfig
 from apl.data.source import DataSource, Mirrored
 from apl.encoder import ConvEncoder, JointEncoder, build_encoder, embed_all
-from apl.learner import Learner
-from apl.training.episodic import TrainConfig, load_decoder
 from apl.training.run import RunOptions
 from apl.weights_file import read_tensors, save_model
-from experiments.training.distil import DistilConfig, distil, laid_over, resized
+from experiments.training.distil import DistilConfig, distil, laid_over
 
 PART = ConvConfig(image_size=16, stem_channels=8, stem_stride=2, groups=(Group(16, 1), Group(8, 1)))
 GLYPHS = DataSource("glyphs", rotations=False, glyph_classes=20)
@@ -37,11 +35,14 @@ def alike(one: torch.nn.Module, other: torch.nn.Module) -> float:
     return float(F.cosine_similarity(embed_all(one, images), embed_all(other, images)).mean())
 
 
-def test_the_student_comes_nearer_to_its_teacher(config: DistilConfig, tmp_path: Path) -> None:
+def test_the_student_comes_nearer_to_its_teacher(
+    config: DistilConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("experiments.training.distil._fitted_map", lambda own, goal: torch.randn(32, own.shape[1]))
     teacher = build_encoder(JointConfig((PART, replace(PART, stem_channels=4)), 32))
     teacher.load_state_dict(read_tensors(tmp_path / "teacher" / "model.safetensors"))
     still = JitterConfig(rotation_degrees=0.0, scale=0.0, shear=0.0, shift=0.0, elastic=0.0, thickness=0.0)
-    easy = replace(config, student=PART, pen_share=0.0, jitter=still, learning_rate=3e-3, batch=32)
+    easy = replace(config, pen_share=0.0, jitter=still, learning_rate=3e-3, batch=32)
     early = distil(replace(easy, steps=1, learning_rate=0.0), RunOptions(tmp_path / "early"))
     late = distil(replace(easy, steps=40), RunOptions(tmp_path / "late"))
     assert alike(late, teacher) > alike(early, teacher) + 0.1
@@ -57,24 +58,15 @@ def test_an_interrupted_student_ends_as_one_that_was_not(config: DistilConfig, t
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), parts.parameters(), strict=True))
 
 
-def test_a_student_of_another_shape_may_look_at_smaller_images(config: DistilConfig, tmp_path: Path) -> None:
-    small = replace(PART, image_size=8, stem_stride=1)
-    student = distil(replace(config, student=small), RunOptions(tmp_path / "small"))
-    assert student.config == small
-    with pytest.raises(ValueError, match="the student gives 288 numbers where the teacher gives 32"):
-        distil(replace(config, student=replace(PART, image_size=48)), RunOptions(tmp_path / "wrong"))
-
-
 def test_a_student_with_weights_keeps_its_own_space(config: DistilConfig, tmp_path: Path) -> None:
-    made = distil(replace(config, student=PART, steps=30, learning_rate=3e-3), RunOptions(tmp_path / "first"))
-    assert isinstance(made, ConvEncoder)
+    made = distil(replace(config, steps=30, learning_rate=3e-3), RunOptions(tmp_path / "first"))
+    assert isinstance(made, JointEncoder)
     # The same function, its numbers in another order: its teacher must be turned to that order.
-    shuffled = ConvEncoder(PART)
+    shuffled = JointEncoder(made.config)
     shuffled.load_state_dict(made.state_dict())
-    last = shuffled.blocks[-1].conv
-    last.weight.data = last.weight.data.flip(0)
-    save_model(tmp_path / "shuffled", shuffled, PART, {})
-    on = replace(config, student=PART, student_from=str(tmp_path / "shuffled"), learning_rate=1e-4)
+    shuffled.project.weight.data = shuffled.project.weight.data.flip(0)
+    save_model(tmp_path / "shuffled", shuffled, shuffled.config, {})
+    on = replace(config, student_from=str(tmp_path / "shuffled"), learning_rate=1e-4)
     later = distil(on, RunOptions(tmp_path / "later"))
     assert alike(later, shuffled.eval()) > 0.9
 
@@ -100,31 +92,15 @@ def test_printed_characters_are_learnt_beside_the_taught_ones(
 
 
 def test_a_single_network_has_nothing_to_distil(config: DistilConfig, tmp_path: Path) -> None:
-    distil(replace(config, steps=1, student=replace(PART, image_size=8, stem_stride=1)), RunOptions(tmp_path / "one"))
+    save_model(tmp_path / "one", ConvEncoder(PART), PART, {})
     with pytest.raises(ValueError, match="nothing to distil"):
-        distil(replace(config, teacher=str(tmp_path / "one" / "encoder")), RunOptions(tmp_path / "two"))
+        distil(replace(config, teacher=str(tmp_path / "one")), RunOptions(tmp_path / "two"))
 
 
-def test_figures_are_laid_over_one_another_and_resizing_keeps_the_ink() -> None:
+def test_figures_are_laid_over_one_another() -> None:
     images = GLYPHS.load("validation", 16).images[:8].float() / 255
     over = laid_over(images, torch.Generator().manual_seed(0))
     assert over.shape == (4, 1, 16, 16) and float(over.max()) <= 1
-    assert float(resized(images, 8).mean()) == pytest.approx(float(images.mean()), rel=0.1)
-
-
-def test_fewer_fixed_labels_start_as_the_first_of_more(tmp_path: Path) -> None:
-    from apl.config import DecoderConfig, LearnerConfig
-
-    def learner(way: int) -> Learner:
-        decoder = DecoderConfig(labels="fixed", way=way, hidden=8, blocks=1, heads=2, label_width=4)
-        return Learner(LearnerConfig(PART, decoder))
-
-    many, few = learner(9), learner(4)
-    many.save(tmp_path / "many", {}, half=False)
-    load_decoder(few, str(tmp_path / "many"))
-    assert torch.equal(few.decoder.labels.embedding.weight, many.decoder.labels.embedding.weight[:4])
-    assert torch.equal(few.decoder.labels.logits.bias, many.decoder.labels.logits.bias[:4])
-    assert TrainConfig().decoder_from is None
 
 
 def test_validation_classes_are_trained_on_only_where_asked_and_change_nothing_kept_for_the_decoder() -> None:

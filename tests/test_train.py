@@ -17,11 +17,10 @@ import torch
 
 from apl.checkpoint import CheckpointError, read_json, to_json
 from apl.config import ConvConfig, DecoderConfig, Group, IdentityConfig, LearnerConfig
-from apl.data.jitter import JitterConfig
 from apl.data.source import DataSource
 from apl.evaluate import fixed_context
 from apl.learner import Learner
-from apl.training.episodic import TrainConfig, next_episode_cap, train, with_encoder_of
+from apl.training.episodic import TrainConfig, load_decoder, next_episode_cap, train, with_encoder_of
 from apl.training.pretrain import PretrainConfig, pretrain
 from apl.training.run import RunOptions
 from apl.training.saved_encoder import read_encoder
@@ -43,9 +42,8 @@ TRAIN = TrainConfig(
     steps=9,
     learning_rate=1e-3,
 )
-END_TO_END = replace(TRAIN, jitter=JitterConfig())
 VARIANTS = {
-    "end to end": END_TO_END,
+    "end to end, with noise": replace(TRAIN, noise=0.1),
     "several ways": replace(TRAIN, ways=(2, 4)),
     "fixed labels": replace(
         TRAIN, learner=replace(TRAIN.learner, decoder=replace(DECODER, kind="lstm", labels="fixed", way=4))
@@ -286,6 +284,19 @@ def test_training_starts_from_a_saved_encoder_and_freezes_it_if_asked(tmp_path: 
     torch.testing.assert_close(again.encoder.stem.weight, start["stem.weight"], atol=1e-3, rtol=1e-3)
     on = replace(PRETRAIN, steps=1, learning_rate=0.0, encoder_from=str(tmp_path / "frozen" / "model"))
     assert torch.equal(pretrain(on, RunOptions(tmp_path / "on")).stem.weight, again.encoder.stem.weight)
+
+
+@pytest.mark.parametrize("way", [4, 9])
+def test_fixed_labels_start_as_the_first_of_more_and_anew_where_there_were_fewer(way: int, tmp_path: Path) -> None:
+    def learner(labels: int) -> Learner:
+        return Learner(replace(TRAIN.learner, decoder=replace(DECODER, labels="fixed", way=labels)))
+
+    saved, started = learner(6), learner(way)
+    saved.save(tmp_path / "saved", {}, half=False)
+    load_decoder(started, str(tmp_path / "saved"))
+    ours, theirs = (one.decoder.labels.embedding.weight[:4] for one in (started, saved))
+    assert torch.equal(ours, theirs) is (way == 4)
+    assert torch.equal(started.decoder.inputs.project.weight, saved.decoder.inputs.project.weight)
 
 
 def test_the_curve_of_a_model_trained_on_goes_on_from_the_one_before(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from tyro.conf import arg
 
 from apl.checkpoint import current_commit, write_json
 from apl.data.glyphs import draw_glyphs
-from apl.data.jitter import jitter
 from apl.data.labelled import LabelledImages
 from apl.encoder import scale_bytes
 from apl.episode import EpisodeSampler, Step, run_episode
@@ -107,7 +106,7 @@ class WholeStep:
 
     def _prepare(self, images: Tensor) -> Tensor:
         self.shown = images
-        return jitter(scale_bytes(images), self.config.jitter, self.run.generator) if self.config.jitter else images
+        return images
 
     def tensors(self) -> tuple[Step, Tensor]:
         """A step with a well filled memory, and the images it saw."""

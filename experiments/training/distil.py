@@ -16,11 +16,11 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from apl.config import ConvConfig, JointConfig
+from apl.config import JointConfig
 from apl.data.jitter import JitterConfig, jitter
 from apl.data.labelled import LabelledImages
 from apl.data.source import DataSource, Mirrored
-from apl.encoder import ConvEncoder, ImageEncoder, JointEncoder, scale_bytes
+from apl.encoder import ImageEncoder, JointEncoder, scale_bytes
 from apl.training.pretrain import DRAWINGS_OF_A_START, VALIDATE_EVERY_STEPS, class_directions, one_shot_accuracy
 from apl.training.run import Run, RunOptions
 from apl.training.saved_encoder import read_encoder
@@ -50,10 +50,9 @@ class DistilConfig:
 
     teacher: str = "omniglot"
     """A bundled model's name, or the directory of a saved encoder or model whose encoder is several joined ones."""
-    student: ConvConfig | None = None
-    """The student's network; by default the first of the teacher's. It may take smaller images."""
     student_from: str | None = None
-    """Weights that the student starts from. The teacher's space is rotated to the student's."""
+    """The encoder that the student starts as, of the teacher's width; by default the first of the teacher's networks. The
+    teacher's space is rotated to the student's."""
     data: DataSource = field(default_factory=DataSource)
     mirrored: Mirrored = "for_encoder"
     printed_share: float = 0.0
@@ -96,7 +95,7 @@ def distil(config: DistilConfig, options: RunOptions) -> ImageEncoder:
     saved.load_into(teacher)
     size, here = saved.config.image_size, options.device
     train = config.data.load_training(size, config.mirrored)
-    validation = config.data.load("validation", (config.student or saved.config).image_size)
+    validation = config.data.load("validation", size)
 
     taught = _embeddings(teacher.to(here), train.images, options)
     encoder = _student(config, teacher, train.images, taught, options)
@@ -129,7 +128,7 @@ def distil(config: DistilConfig, options: RunOptions) -> ImageEncoder:
         shown = as_seen(torch.cat([over, scale_bytes(images.to(here))]), config, run.generator)
 
         with run.autocast():
-            found = F.normalize(model.encoder(resized(shown, encoder.config.image_size)).float(), dim=1)
+            found = F.normalize(model.encoder(shown).float(), dim=1)
         of_new, found = found.tensor_split([new])
         apart = 1 - (torch.cat([found[: len(chosen)], of_new]) * goal).sum(1).mean()
         logits = SCALE * found @ F.normalize(model.directions, dim=1).T
@@ -156,14 +155,7 @@ def distil(config: DistilConfig, options: RunOptions) -> ImageEncoder:
 def _student(
     config: DistilConfig, teacher: JointEncoder, images: Tensor, taught: Tensor, options: RunOptions
 ) -> ImageEncoder:
-    """A network of its own, or the teacher's first with a first map into the teacher's space."""
-    if config.student is not None:
-        own_network = ConvEncoder(config.student).to(options.device)
-        if own_network.width != teacher.width:
-            raise ValueError(f"the student gives {own_network.width} numbers where the teacher gives {teacher.width}")
-        if config.student_from is not None:
-            read_encoder(config.student_from).load_into(own_network)
-        return own_network
+    """A saved encoder, or the teacher's first network with a map into the teacher's space."""
     if config.student_from is not None:
         return read_encoder(config.student_from).build_for_images().to(options.device)
     encoder = JointEncoder(JointConfig(teacher.config.parts[:1], teacher.width)).to(options.device)
@@ -182,7 +174,7 @@ def _turn(
     if config.student_from is None:
         return torch.eye(taught.shape[1], device=taught.device)
     fitted = torch.randperm(len(images), generator=torch.Generator().manual_seed(config.seed))[:FIT_ON]
-    own = _embeddings(_at_own_size(student), images[fitted], options)
+    own = _embeddings(student.eval(), images[fitted], options)
     goal = taught[fitted.to(taught.device)]
     left, _, right = torch.linalg.svd(F.normalize(goal, dim=1).T.double() @ F.normalize(own, dim=1).double())
     turn: Tensor = (left @ right).float()
@@ -192,11 +184,7 @@ def _turn(
 def _first_directions(encoder: ImageEncoder, source: LabelledImages, options: RunOptions) -> Float[Tensor, "way embed"]:
     """Classes without a teacher start where the student sees the first of their drawings."""
     few = source.first_of_each(DRAWINGS_OF_A_START)
-    return class_directions(_embeddings(_at_own_size(encoder), few.images, options), few)
-
-
-def _at_own_size(encoder: ImageEncoder) -> Callable[[Tensor], Tensor]:
-    return lambda shown: encoder.eval()(resized(shown, encoder.config.image_size))
+    return class_directions(_embeddings(encoder.eval(), few.images, options), few)
 
 
 def as_seen(
@@ -219,13 +207,6 @@ def _fitted_map(own: Float[Tensor, "image own"], goal: Float[Tensor, "image embe
     ridge = 1e-4 * products.diagonal().mean() * torch.eye(len(products), dtype=torch.float64)
     solved: Tensor = torch.linalg.solve(products + ridge, own.T @ goal).T.float()
     return solved
-
-
-def resized(images: Float[Tensor, "image 1 height width"], size: int) -> Float[Tensor, "image 1 size size"]:
-    """As a smaller copy of the file would be: smoothed first."""
-    if images.shape[-1] == size:
-        return images
-    return F.interpolate(images, size=(size, size), mode="bicubic", antialias=True).clamp(0, 1)
 
 
 def laid_over(

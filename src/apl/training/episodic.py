@@ -19,7 +19,6 @@ from torch import Tensor
 
 from apl.checkpoint import find_model, is_named, read_json
 from apl.config import LearnerConfig
-from apl.data.jitter import JitterConfig, jitter
 from apl.data.source import DataSource, Mirrored
 from apl.encoder import embed_all, scale_bytes
 from apl.episode import EpisodeSampler, Step, run_episode
@@ -48,7 +47,7 @@ class TrainConfig:
     freeze_encoder: bool = False
     """Train the decoder alone, on embeddings computed once."""
     decoder_from: str | None = None
-    """A saved learner whose decoder to start from; of fixed labels, it may have more than are needed."""
+    """A saved learner whose decoder to start from; of fixed labels, it may have more or fewer."""
     mirrored: Mirrored = "none"
     """`for_decoder`: train on mirror images the encoder was not trained on, so that neighbourhoods are as unclean
     as those of new classes will be."""
@@ -74,8 +73,6 @@ class TrainConfig:
     """Deviation: gradients are clipped by norm, at this value. Release: gradients are clipped by value at 1."""
     decay_share: float | None = None
     """Deviation: instead of `decay`, the rate stays and falls linearly to the lowest over this last share of the steps."""
-    jitter: JitterConfig | None = None
-    """Deviation: deform the drawings (trained end to end only)."""
     noise: float = 0.0
     """Release: standard deviation of the Gaussian noise on training images (trained end to end only)."""
     averaging: float | None = None
@@ -168,14 +165,11 @@ class Training:
         run.state["episode_cap"] = next_episode_cap(run.state["episode_cap"], mastered_after, episodes.example.shape[1])
 
     def prepare(self, x: Tensor) -> Tensor:
-        """A batch as the learner sees it in training: deformed and with noise, where asked."""
-        config, generator = self.config, self.run.generator
-        if config.jitter is None and not config.noise:
+        """A batch as the learner sees it in training: with noise, where asked."""
+        if not self.config.noise:
             return x
         x = scale_bytes(x)
-        if config.jitter is not None:
-            x = jitter(x, config.jitter, generator)
-        return x + config.noise * torch.randn(x.shape, generator=generator).to(x.device)
+        return x + self.config.noise * torch.randn(x.shape, generator=self.run.generator).to(x.device)
 
     def validate(self) -> dict[str, float]:
         """Accuracy on the held-out classes, added to the curve; of the mean weights, where there are some."""
@@ -222,10 +216,9 @@ def load_decoder(learner: Learner, name_or_dir: str) -> None:
     directory = find_model(name_or_dir)
     tensors = below("decoder.", read_weights(directory))
     for name, wanted in learner.decoder.state_dict().items():
-        if name.startswith(LABEL_WEIGHTS) and name in tensors and len(tensors[name]) > len(wanted):
-            tensors[name] = tensors[name][: len(wanted)]
-        if name.startswith(LABEL_WEIGHTS) and name in tensors and len(tensors[name]) < len(wanted):
-            tensors[name] = wanted
+        if name.startswith(LABEL_WEIGHTS) and name in tensors:
+            enough = len(tensors[name]) >= len(wanted)
+            tensors[name] = tensors[name][: len(wanted)] if enough else wanted
     load_weights(learner.decoder, tensors, str(directory))
 
 
