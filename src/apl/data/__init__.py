@@ -10,7 +10,7 @@
 from typing import Literal
 
 Split = Literal["paper", "vinyals", "lake"]
-"""`paper`: ten whole alphabets (423 characters) are the test. The paper gives only the numbers. Release: which ten alphabets are the test.
+"""`paper`: ten whole alphabets (423 characters) are the test. Which ten: `omniglot.PAPER_TEST`.
 
 `vinyals`: the literature's 1028/172/423.
 `lake`: train on the authors' background set, test on their evaluation set (659)."""
