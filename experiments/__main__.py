@@ -25,6 +25,7 @@ BENCHES = {
     "training-step": "a training step against the bare network",
     "features": "accuracy on vectors of frozen encoders, beside simple classifiers",
     "batch": "whole batches beside logistic regression, false alarms at an asked rate, drift",
+    "loop": "what to label next, sets of labels, labels that look wrong, changes",
     "service": "the service under load, and killed under load",
     "soak": "the service under a mixed load for ten minutes: memory, files, threads",
     "storage": "a file after many examples, and forgetting one source of a million",

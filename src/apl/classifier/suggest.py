@@ -1,8 +1,12 @@
-"""Which unlabelled examples to label next: what is probably new, and what several classes compete for, each unlike the others.
+"""Which unlabelled examples to label next: those that settle the most doubt about the pool.
 
-An example is worth P(new) + (1 - P(new)) · (1 - margin), where the margin is that between its two most probable classes, times
-the root of the density of the pool around it: outliers teach little. Examples are chosen one after the other; those like a chosen
-one are worth less. While nothing is known, typical examples come first.
+An example is doubtful by P(new) + (1 - P(new)) · (1 - margin), where the margin is that between its two most probable classes.
+A label settles doubt about examples that are like it. Examples are chosen one after the other (greedily), each by how much doubt
+its label would settle that neither a row of the memory nor an example chosen before does (uncertainty herding, Bae et al., 2024):
+
+    gain(c) = Σ_x doubt(x) · max(0, likeness(x, c) - max over rows and chosen of likeness(x, ·))
+
+So typical examples of unknown groups come first, what is torn between classes later, and outliers and copies last.
 """
 
 from __future__ import annotations
@@ -17,8 +21,12 @@ from apl.classifier.opened import Opened
 from apl.metric import distances, measured
 from apl.store import Label
 
-SAMPLED = 256
-"""Examples of the pool that its usual distances and densities are measured on."""
+SAMPLED = 1024
+"""Examples of the pool that stand for it: doubt is settled about these."""
+REACH = 0.75
+"""Likeness is exp(-REACH) at the usual distance to the nearest row: the more is known, the shorter the reach of a label."""
+FARTHEST = 20.0
+"""In such distances: nothing is less alike."""
 NEW, UNLIKE, CLEAR = 0.5, 0.9, 0.5
 """P(new) from which on an example is called new, and unlike anything; the margin from which on it is not called torn."""
 
@@ -34,41 +42,69 @@ class Suggestion:
     labels: tuple[Label, ...]
     """The two most probable known labels, as far as there are two."""
     worth: float
-    """From 0, known for certain or like an example chosen before, to 1. Comparable within one pool."""
+    """The doubt that its label settles, as a share of the pool. 0: it is known, or like an example chosen before."""
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "labels": list(self.labels)}
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """What the memory says about a pool."""
+
+    new: Float[np.ndarray, " example"]
+    best: np.ndarray
+    """The two most probable classes, places among the sorted ones."""
+    margin: Float[np.ndarray, " example"]
+    """Between the two."""
+    nearest: Float[np.ndarray, " example"]
+    """The distance to the nearest row; infinite if there is none."""
 
 
 def suggest(opened: Opened, embeddings: Float[np.ndarray, "example embed"], number: int) -> list[Suggestion]:
     """The examples most worth a label, best first."""
     memory = opened.memory
     names, order = memory.names.names, memory.names.order
-    new, best, margin = _judged(opened, embeddings)
-    scale = None if memory.scale is None else memory.scale[0]
-    keys = measured(embeddings, memory.metric, scale)
-    sample = keys[:: max(1, len(keys) // SAMPLED)][:SAMPLED]
-    unit = _unit(sample, keys)
-    density = _likeness(sample, keys, unit).mean(0)
-    worth = (new + (1 - new) * (1 - margin)) * np.sqrt(density) if names else density
-    found: list[Suggestion] = []
-    chosen = np.zeros(len(keys), bool)
-    for _ in range(min(number, len(keys))):
-        at = int(np.where(chosen, -1, worth).argmax())
-        chosen[at] = True
-        labels = tuple(names[int(order[place])] for place in best[at])
-        reason = _reason(float(new[at]), labels, float(margin[at]))
-        found.append(Suggestion(at, reason, float(new[at]), labels, float(worth[at])))
-        worth = worth * (1 - _likeness(keys[at : at + 1], keys, unit)[0])
+    judged = _judged(opened, embeddings)
+    keys = measured(embeddings, memory.metric, None if memory.scale is None else memory.scale[0])
+    found = []
+    for at, worth in _chosen(keys, judged, number):
+        labels = tuple(names[int(order[place])] for place in judged.best[at])
+        new = float(judged.new[at])
+        found.append(Suggestion(at, _reason(new, labels, float(judged.margin[at])), new, labels, worth))
     return found
 
 
-def _judged(
-    opened: Opened, embeddings: np.ndarray
-) -> tuple[Float[np.ndarray, " example"], np.ndarray, Float[np.ndarray, " example"]]:
-    """P(new), the two most probable classes (places among the sorted ones) and the margin between them."""
+def _chosen(keys: Float[np.ndarray, "example embed"], judged: _Judged, number: int) -> list[tuple[int, float]]:
+    """Places in the pool and what each is worth."""
+    sample = np.arange(0, len(keys), -(-len(keys) // SAMPLED))
+    doubt = (judged.new + (1 - judged.new) * (1 - judged.margin))[sample] / len(sample)
+    nearest = judged.nearest[sample]
+    # Before there is a row, all that is known is where the pool lies.
+    known = nearest if np.isfinite(nearest).any() else distances(keys[sample], keys[sample].mean(0)[None])[:, 0]
+    unit = max(float(np.median(known)), 1e-6)
+    like, settled = _likeness(distances(keys, keys[sample]) / unit), _likeness(nearest / unit)
+    gain = np.concatenate(
+        [np.maximum(some - settled, 0) @ doubt for some in np.array_split(like, -(-len(like) // 256))]
+    )
+    found: list[tuple[int, float]] = []
+    while len(found) < min(number, len(keys)):
+        at = int(gain.argmax())
+        now = float(np.maximum(like[at] - settled, 0) @ doubt)
+        if now < gain[at]:
+            # What others gain can only have become less too, so nobody else needs to be asked again yet.
+            gain[at] = now
+            continue
+        found.append((at, now))
+        settled = np.maximum(settled, like[at])
+        gain[at] = -np.inf
+    return found
+
+
+def _judged(opened: Opened, embeddings: Float[np.ndarray, "example embed"]) -> _Judged:
     known = len(opened.memory.names.names)
-    new, best, margin = [np.zeros(0)], [np.zeros((0, min(2, known)), np.int64)], [np.zeros(0)]
+    empty = np.zeros(0)
+    new, best, margin, nearest = [empty], [np.zeros((0, min(2, known)), np.int64)], [empty], [empty]
     for prediction in opened.predictions(embeddings):
         probabilities = opened.probabilities_of_known(prediction)
         first = np.argsort(-probabilities, axis=1, kind="stable")[:, :2]
@@ -76,7 +112,15 @@ def _judged(
         new.append(opened.probability_of_new(prediction))
         best.append(first)
         margin.append(shares[:, 0] - shares[:, 1] if known > 1 else np.ones(len(first)))
-    return np.concatenate(new), np.concatenate(best), np.concatenate(margin)
+        rows = prediction.neighbours
+        nearest.append(np.where(rows.mask[0], rows.distance[0], np.inf).min(1, initial=np.inf))
+    return _Judged(*map(np.concatenate, (new, best, margin, nearest)))
+
+
+def _likeness(distance: np.ndarray) -> Float[np.ndarray, "*any"]:
+    """1 for the same, less the farther apart, in usual distances."""
+    likeness: np.ndarray = np.exp(-REACH * np.square(np.minimum(distance, FARTHEST))).astype(np.float32)
+    return likeness
 
 
 def _reason(new: float, labels: tuple[Label, ...], margin: float) -> str:
@@ -89,17 +133,3 @@ def _reason(new: float, labels: tuple[Label, ...], margin: float) -> str:
     if len(labels) > 1 and margin < CLEAR:
         return f"torn between {labels[0]!r} and {labels[1]!r}"
     return f"probably {labels[0]!r}"
-
-
-def _unit(sample: np.ndarray, keys: np.ndarray) -> float:
-    """The usual distance to the nearest other example."""
-    if len(keys) < 2:
-        return 1.0
-    nearest = np.partition(distances(sample, keys), 1, axis=1)[:, 1]
-    return max(float(np.median(nearest)), 1e-12)
-
-
-def _likeness(some: np.ndarray, keys: np.ndarray, unit: float) -> Float[np.ndarray, "some example"]:
-    """1 for the same, less the farther apart."""
-    likeness: np.ndarray = np.exp(-0.5 * np.square(distances(some, keys) / unit))
-    return likeness

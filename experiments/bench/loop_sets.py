@@ -1,0 +1,123 @@
+"""What the loop is measured on: four sets of vectors, and pools drawn from them.
+
+Drawings are Omniglot's test characters behind the bundled encoder; photographs are of 200 classes of ImageNet-mini behind
+EfficientNet-Lite0, pools from `train` (which the encoder was trained on) and questions from `val`; requests are those of BANKING77
+and CLINC150 behind MiniLM, pools from the training part and questions from the test part. Numbers were chosen on validation
+characters, other photographs, other draws and validation requests (`chosen_on`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+import numpy as np
+import torch.nn.functional as F
+
+from apl.checkpoint import FOR_DRAWINGS
+from apl.evaluate import Estimate
+from experiments.bench.feature_sets import Intents, intents
+from experiments.data.imagenet import Photographs, imagenet
+from experiments.paper.embedding_cache import kept
+from experiments.paper.photo_features import READ_AT_ONCE, photo_encoder
+from experiments.paper.results import Row
+from experiments.paper.subjects import characters
+
+Kind = Literal["even", "uneven", "near-duplicates"]
+SETS, KINDS = ("omniglot", "imagenet", "banking77", "clinc150"), ("even", "uneven", "near-duplicates")
+MOST_CLASSES, POOL, ASKED, POOLED_DRAWINGS = 100, 2000, 500, 15
+PHOTO_CLASSES = {False: (500, 700), True: (0, 100)}
+"""Reported on, and chosen on."""
+REPEATED, COPIES, NOISE = 0.1, 10, 0.05
+"""In a pool with near-duplicates: the share of examples that are repeated, how often, and how far away as a share of their
+length."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Examples to choose from, and examples to be asked about."""
+
+    x: np.ndarray
+    y: np.ndarray
+    asked: np.ndarray
+    truth: np.ndarray
+    split: str
+
+
+@cache
+def source(name: str, chosen_on: bool = False) -> Pool:
+    """A whole set."""
+    if name == "omniglot":
+        part = "validation" if chosen_on else "test"
+        found = characters(False, part, FOR_DRAWINGS)
+        x, y = F.normalize(found.embeddings, dim=1).numpy(), found.labels.numpy()
+        pooled = np.array([(y[:n] == label).sum() < POOLED_DRAWINGS for n, label in enumerate(y)])
+        return Pool(x[pooled], y[pooled], x[~pooled], y[~pooled], f"{found.split}, {part}")
+    if name == "imagenet":
+        first, last = PHOTO_CLASSES[chosen_on]
+        learnt, asked = (_photographs(imagenet(part), first, last) for part in ("train", "val"))
+        return Pool(*learnt, *asked, f"train and val, classes {first} to {last - 1}")
+    wanted: Intents = "banking77" if name == "banking77" else "clinc150"
+    parts, part = intents(wanted), "valid" if chosen_on else "test"
+    vectors = [array.numpy() for p in ("train", part) for array in (parts[p].embeddings, parts[p].labels)]
+    return Pool(*vectors, f"train and {part}")
+
+
+def _photographs(photos: Photographs, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+    """Unit vectors and labels of the photographs of some classes."""
+    some = ((photos.labels >= first) & (photos.labels < last)).nonzero()[0]
+    part = Photographs(photos.place, tuple(photos.names[n] for n in some), photos.labels[some], photos.class_names)
+    encoder = photo_encoder("lite0")
+
+    def compute() -> np.ndarray:
+        read = [encoder.read(content) for content in part.contents()]
+        return np.concatenate([encoder.features(read[n : n + READ_AT_ONCE]) for n in range(0, len(read), READ_AT_ONCE)])
+
+    vectors = kept(f"loop-{part.identity()}-{encoder.fingerprint}", compute)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True), part.labels
+
+
+def pool(name: str, kind: Kind, seed: int, chosen_on: bool = False, most: int = POOL) -> Pool:
+    """About `most` examples: as many of each class; classes by Zipf's law, as far as there are examples; or half of them
+    near-duplicates of a few. Questions are even in all cases."""
+    found, chance = source(name, chosen_on), np.random.default_rng([seed, KINDS.index(kind), 29])
+    labels = chance.permutation(np.unique(found.y))
+    labels = labels[:MOST_CLASSES] if name in ("omniglot", "imagenet") else labels
+    mine = [chance.permutation((found.y == label).nonzero()[0]) for label in labels]
+    held = np.array([len(examples) for examples in mine])
+    if kind == "uneven":
+        number = _zipf(held, min(most, int(0.4 * held.sum())))
+    else:
+        distinct = most if kind == "even" else most / (1 + REPEATED * COPIES)
+        number = np.minimum(held, max(1, round(distinct / len(labels))))
+    chosen = np.concatenate([examples[:count] for examples, count in zip(mine, number, strict=True)])
+    x, y = found.x[chosen], found.y[chosen]
+    if kind == "near-duplicates":
+        again = np.repeat(chance.permutation(len(y))[: round(REPEATED * len(y))], COPIES)
+        noise = chance.normal(size=(len(again), x.shape[1]))
+        noise *= NOISE * np.linalg.norm(x[again], axis=1, keepdims=True) / np.linalg.norm(noise, axis=1, keepdims=True)
+        x, y = np.concatenate([x, x[again] + noise]), np.concatenate([y, y[again]])
+    order = chance.permutation(len(y))
+    asked = chance.permutation(np.isin(found.truth, labels).nonzero()[0])[:ASKED]
+    return Pool(x[order].astype(np.float32), y[order], found.asked[asked], found.truth[asked], found.split)
+
+
+def _zipf(held: np.ndarray, total: int) -> np.ndarray:
+    """Examples of each class, by rank: c / rank, at least 1 and at most what there is, about `total` in all."""
+    rank, low, high = np.arange(1, len(held) + 1), 0.0, float(total)
+    for _ in range(40):
+        middle = (low + high) / 2
+        number = np.clip(np.round(middle / rank), 1, held).astype(np.int64)
+        low, high = (middle, high) if number.sum() < total else (low, middle)
+    return number
+
+
+def estimates(found: Sequence[Mapping[str, float]]) -> Row:
+    """Mean and 95 % interval of each figure over draws."""
+    means = {figure: Estimate.of([one[figure] for one in found]) for figure in found[0]}
+    return {
+        **{name: one.mean for name, one in means.items()},
+        **{f"{name}_ci95": one.ci95 for name, one in means.items()},
+    }

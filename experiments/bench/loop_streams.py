@@ -1,0 +1,131 @@
+"""Sets of labels and alarms on streams: predict, then learn.
+
+`coverage`: sets that are to contain the truth nine times out of ten, beside split conformal prediction on the same scores (its
+quantile is that of the first half; `late` figures are of the second). `drift`: streams that change in the middle. Alarms before
+that are false; the delay is that of the first alarm after it, or half the stream. ADWIN is river's, with default settings, on
+whether the prediction was wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+
+from apl import OnlineClassifier
+from apl.classifier.label_sets import label_sets
+from experiments.bench.loop_sets import SETS, estimates, source
+from experiments.bench.peers import Order, drawn
+from experiments.paper.results import Row
+
+COVERAGE, FIRST = 0.9, 10
+"""What is asked for, and the examples that do not count: a set must hold everything while there are fewer."""
+EXCHANGED = "labels exchanged half-way"
+ORDERS: tuple[Order, ...] = ("random order", "class by class", "classes change half-way")
+WAY, LENGTH, CHANGING_LENGTH = 77, 1000, 2000
+ASK_EVERY = 8
+"""Examples between two calls of `drift`."""
+Stream = tuple[np.ndarray, np.ndarray]
+
+
+def stream(name: str, order: str, seed: int, length: int = LENGTH) -> Stream:
+    found = source(name)
+    plain = next((one for one in ORDERS if one == order), "random order")
+    shown = drawn(torch.from_numpy(found.y), length // WAY, plain, seed, WAY)
+    x, y = found.x[shown.example.numpy()], shown.label.numpy().copy()
+    if order == EXCHANGED:
+        # Each label stands for what another one stood for.
+        others = np.roll(np.random.default_rng(seed).permutation(WAY), 1)
+        y[len(y) // 2 :] = others[np.argsort(np.roll(others, -1))][y[len(y) // 2 :]]
+    return x, y
+
+
+def sets_on(x: np.ndarray, y: np.ndarray) -> dict[str, float]:
+    """How often our sets and those of split conformal prediction hold the truth, and how large they are."""
+    inside, size, truth, scores = [], [], [], []
+    with OnlineClassifier.for_features(x.shape[1], keep_images=False) as clf:
+        for one, label in zip(x, y.tolist(), strict=True):
+            opened = clf._open()
+            if len(clf):
+                with opened.current():
+                    prediction = opened.predict(one[None])
+                    [found] = label_sets(opened, prediction, COVERAGE)
+                number = opened.memory.names.number(label)
+                scores.append(-opened.learner.networks.array(prediction.log_probs)[0, 0])
+                inside.append(found.new if number is None else label in found)
+                truth.append(scores[-1][-1 if number is None else number])
+                size.append(len(found))
+            clf.learn_one(one, label)
+    half = len(truth) // 2
+    line = np.sort(truth[:half])[int(np.ceil((half + 1) * COVERAGE)) - 1]
+    return {
+        "coverage": float(np.mean(inside[FIRST:])),
+        "coverage_late": float(np.mean(inside[half:])),
+        "size_late": float(np.mean(size[half:])),
+        "split_coverage_late": float(np.mean(np.array(truth[half:]) <= line)),
+        "split_size_late": float(np.mean([(score <= line).sum() for score in scores[half:]])),
+    }
+
+
+def coverage_rows(draws: int, done: Callable[[Row], bool]) -> Iterator[list[Row]]:
+    for name, order in [(name, order) for name in SETS for order in (*ORDERS, EXCHANGED)]:
+        about: Row = {"part": "coverage", "set": name, "order": order, "draws": draws}
+        if not done(about):
+            streams = [stream(name, order, seed) for seed in range(draws)]
+            found = estimates([sets_on(*one) for one in streams])
+            yield [{**about, "asked": COVERAGE, "n": len(streams[0][1]), "split": source(name).split, **found}]
+
+
+def changing(seed: int) -> Iterator[tuple[str, Stream]]:
+    """Streams that change in the middle."""
+    from river.datasets import synth
+
+    def rbf(model: int) -> synth.RandomRBF:
+        return synth.RandomRBF(seed_model=model, seed_sample=seed, n_classes=4, n_features=10, n_centroids=20)
+
+    halves = {
+        "SEA": [synth.SEA(variant=variant, seed=seed + variant, noise=0.1) for variant in (0, 3)],
+        "RBF": [rbf(2 * seed), rbf(2 * seed + 1)],
+    }
+    for name, parts in halves.items():
+        pairs = [pair for part in parts for pair in part.take(CHANGING_LENGTH // 2)]
+        yield name, (np.array([list(map(float, x.values())) for x, _ in pairs]), np.array([int(y) for _, y in pairs]))
+    yield "omniglot", stream("omniglot", EXCHANGED, seed, CHANGING_LENGTH)
+
+
+def alarms_on(x: np.ndarray, y: np.ndarray) -> dict[str, list[int]]:
+    """When each method raises an alarm: it did not a moment before."""
+    from river.drift import ADWIN
+
+    adwin, ours, theirs, raised = ADWIN(), [], [], False
+    with OnlineClassifier(keep_images=False) as clf:
+        for time, (one, label) in enumerate(zip(x, y.tolist(), strict=True)):
+            wrong = len(clf) > 0 and clf.predict_one(one) != label
+            clf.learn_one(one, label)
+            before = adwin.estimation
+            adwin.update(wrong)
+            if adwin.drift_detected and adwin.estimation > before:
+                theirs.append(time)
+            if time % ASK_EVERY == ASK_EVERY - 1:
+                before, raised = raised, clf.drift().alarm
+                ours += [time] if raised and not before else []
+    return {"drift": ours, "ADWIN on the error": theirs}
+
+
+def drift_rows(draws: int, done: Callable[[Row], bool]) -> Iterator[list[Row]]:
+    if done({"part": "drift", "draws": draws}):
+        return
+    measured: dict[tuple[str, str, int], list[dict[str, float]]] = {}
+    for seed in range(draws):
+        for name, (x, y) in changing(seed):
+            half = len(y) // 2
+            for method, times in alarms_on(x, y).items():
+                late = [time - half for time in times if time >= half]
+                figures = {"noticed": float(bool(late)), "delay": late[0] if late else half}
+                figures["false_alarms_per_1000"] = 1000 * sum(time < half for time in times) / half
+                measured.setdefault((name, method, len(y)), []).append(figures)
+    yield [
+        {"part": "drift", "set": name, "method": method, "draws": draws, "n": length, **estimates(found)}
+        for (name, method, length), found in measured.items()
+    ]

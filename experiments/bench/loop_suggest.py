@@ -1,0 +1,106 @@
+"""How many labels it takes to come to 95 % of the accuracy that labelling the whole pool gives, 20 labels at a time.
+
+One classifier learns what each method chooses. The first choice of margin and entropy sampling is random. MaxHerding (Bae et al.,
+2024) is scikit-activeml's, with the kernel width of its authors.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from apl import OnlineClassifier
+from experiments.bench.loop_sets import KINDS, SETS, Pool, estimates, pool
+from experiments.paper.results import Row
+
+AT_ONCE, GOAL = 20, 0.95
+Choose = Callable[[OnlineClassifier, Pool, np.ndarray, np.random.Generator], np.ndarray]
+"""Places in the pool to label next, among those left."""
+
+
+def at_random(clf: OnlineClassifier, given: Pool, left: np.ndarray, chance: np.random.Generator) -> np.ndarray:
+    return chance.permutation(left)[:AT_ONCE]
+
+
+def suggested(clf: OnlineClassifier, given: Pool, left: np.ndarray, chance: np.random.Generator) -> np.ndarray:
+    return left[[one.index for one in clf.suggest(given.x[left], AT_ONCE)]]
+
+
+def uncertain(doubt: Callable[[np.ndarray], np.ndarray]) -> Choose:
+    def choose(clf: OnlineClassifier, given: Pool, left: np.ndarray, chance: np.random.Generator) -> np.ndarray:
+        if not len(clf):
+            return at_random(clf, given, left, chance)
+        return left[np.argsort(-doubt(clf.predict_proba(given.x[left])), kind="stable")[:AT_ONCE]]
+
+    return choose
+
+
+def max_herding(clf: OnlineClassifier, given: Pool, left: np.ndarray, chance: np.random.Generator) -> np.ndarray:
+    from skactiveml.pool import MaxHerding
+
+    known = given.y.astype(float)
+    known[left] = np.nan
+    strategy = MaxHerding(metric_dict={"gamma": 1.0}, random_state=int(chance.integers(2**31)))
+    found: np.ndarray = strategy.query(given.x, known, batch_size=min(AT_ONCE, len(left)))
+    return found
+
+
+METHODS: dict[str, Choose] = {
+    "random": at_random,
+    "margin": uncertain(lambda p: np.diff(-np.partition(-p, 1, axis=1)[:, :2])[:, 0]),
+    "entropy": uncertain(lambda p: -(p * np.log(np.maximum(p, 1e-12))).sum(1)),
+    **({"MaxHerding": max_herding} if importlib.util.find_spec("skactiveml") else {}),
+    "suggest": suggested,
+}
+
+
+def accuracy_of_all(given: Pool) -> float:
+    with OnlineClassifier(keep_images=False) as clf:
+        clf.learn_many(given.x, given.y)
+        return float(clf.score(given.asked, given.truth))
+
+
+def curve(given: Pool, choose: Choose, goal: float, seed: int) -> tuple[list[float], float]:
+    """Accuracy after each round, up to the goal, and the labels needed for it (between two rounds by a straight line)."""
+    chance, left, accuracy, labels = np.random.default_rng(seed), np.arange(len(given.y)), [0.0], [0]
+    with OnlineClassifier(keep_images=False) as clf:
+        while accuracy[-1] < goal and len(left):
+            chosen = choose(clf, given, left, chance)
+            clf.learn_many(given.x[chosen], given.y[chosen])
+            left = np.setdiff1d(left, chosen)
+            labels.append(len(given.y) - len(left))
+            accuracy.append(float(clf.score(given.asked, given.truth)))
+    return accuracy, float(np.interp(goal, accuracy[-2:], labels[-2:]))
+
+
+def suggest_rows(draws: int, done: Callable[[Row], bool]) -> Iterator[list[Row]]:
+    """One row for each draw and method; `done` tells which are there already."""
+    for draw, kind, name in [(draw, kind, name) for draw in range(draws) for kind in KINDS for name in SETS]:
+        about: Row = {"part": "suggest", "set": name, "kind": kind, "draw": draw}
+        given, whole = None, 0.0
+        for method, choose in METHODS.items():
+            if done({**about, "method": method}):
+                continue
+            if given is None:
+                given = pool(name, kind, draw)
+                whole = accuracy_of_all(given)
+            accuracy, labels = curve(given, choose, GOAL * whole, draw)
+            found = {"labels": labels, "accuracy_of_all": whole, "curve": [round(a, 4) for a in accuracy]}
+            yield [{**about, "method": method, **found, "n": len(given.y), "split": given.split}]
+
+
+def summary(measured: list[Row]) -> list[Row]:
+    """Labels of each method, and its share of random's on the same draws."""
+    cells: dict[tuple[str, str, str], dict[int, float]] = {}
+    for row in measured:
+        cells.setdefault((row["set"], row["kind"], row["method"]), {})[row["draw"]] = row["labels"]
+    found: list[Row] = []
+    for (name, kind, method), labels in cells.items():
+        random = cells.get((name, kind, "random"), {})
+        shares = [{"labels": labels[draw], "share": labels[draw] / random[draw]} for draw in labels if draw in random]
+        if shares:
+            about = {"set": name, "kind": kind, "method": method, "draws": len(shares)}
+            found.append({**about, **estimates(shares)})
+    return found
