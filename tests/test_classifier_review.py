@@ -127,3 +127,14 @@ def test_relabelling_in_ram_keeps_what_the_readers_learnt():
     classifier.relabel(row, "other")
     assert [opinion.weight for opinion in classifier.explain(x[0]).readers] == pytest.approx(weights)
     assert classifier.predict_set(x[0]).examples == 59
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_right_examples_of_a_merged_row_are_not_judged_by_a_wrong_row_alone(named):
+    x, y = examples(60)
+    y[0] = 1
+    classifier = OnlineClassifier(sigma=2.0)
+    receipts = classifier.learn_many(x, y, sources=[f"source {n}" for n in range(60)] if named else None)
+    assert classifier.counts()[1] == 2, "one row of all that is right, and one of what is wrong"
+    suspects = [suspect for suspect in classifier.review() if suspect.label == 1]
+    assert [suspect.row for suspect in suspects] == [receipts[0].row or receipts[0].merged_into]

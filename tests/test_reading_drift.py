@@ -44,6 +44,11 @@ def test_classes_that_were_shown_a_few_times_contradict_nothing():
     assert not drift.began
 
 
+def test_risen_surprise_is_drift_also_among_classes_that_were_shown_a_few_times():
+    drift = after(Drift(), rarely(100), before=3).learnt(True, 3, 100, risen=True)
+    assert drift.began and not after(drift, np.zeros(80, bool), before=3).began
+
+
 def test_rows_written_since_the_change_are_not_old():
     steady = after(Drift(), rarely(400))
     changed = after(steady, np.ones(15, bool), first_row=400)

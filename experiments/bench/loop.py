@@ -128,13 +128,15 @@ class Command:
             raise ValueError("draws must be at least 1")
         rows, commit = load_rows("loop", self.quick), current_commit()
         machine = {"machine": platform.machine(), "threads": 1, "torch": torch.__version__}
+
+        def done(about: Row) -> bool:
+            return any(about.items() <= row.items() for row in rows)
+
         with threads(1):
             for name, measure in PARTS.items():
                 if self.only not in (None, name):
                     continue
-                for found in measure(
-                    1 if self.quick else self.draws, lambda about: any(about.items() <= row.items() for row in rows)
-                ):
+                for found in measure(1 if self.quick else self.draws, done):
                     report(found)
                     rows += [{"commit": commit, **row} for row in found]
                     needed = summary([row for row in rows if row["part"] == "suggest"])

@@ -106,12 +106,8 @@ def pool(name: str, kind: Kind, seed: int, chosen_on: bool = False, most: int = 
 
 def _zipf(held: np.ndarray, total: int) -> np.ndarray:
     """Examples of each class, by rank: c / rank, at least 1 and at most what there is, about `total` in all."""
-    rank, low, high = np.arange(1, len(held) + 1), 0.0, float(total)
-    for _ in range(40):
-        middle = (low + high) / 2
-        number = np.clip(np.round(middle / rank), 1, held).astype(np.int64)
-        low, high = (middle, high) if number.sum() < total else (low, middle)
-    return number
+    numbers = (np.clip(c // np.arange(1, len(held) + 1), 1, held) for c in range(total))
+    return next(number for number in numbers if number.sum() >= total)
 
 
 def estimates(found: Sequence[Mapping[str, float]]) -> Row:

@@ -81,12 +81,10 @@ def changing(seed: int) -> Iterator[tuple[str, Stream]]:
     """Streams that change in the middle."""
     from river.datasets import synth
 
-    def rbf(model: int) -> synth.RandomRBF:
-        return synth.RandomRBF(seed_model=model, seed_sample=seed, n_classes=4, n_features=10, n_centroids=20)
-
+    size = {"n_classes": 4, "n_features": 10, "n_centroids": 20}
     halves = {
         "SEA": [synth.SEA(variant=variant, seed=seed + variant, noise=0.1) for variant in (0, 3)],
-        "RBF": [rbf(2 * seed), rbf(2 * seed + 1)],
+        "RBF": [synth.RandomRBF(seed_model=2 * seed + half, seed_sample=seed, **size) for half in (0, 1)],
     }
     for name, parts in halves.items():
         pairs = [pair for part in parts for pair in part.take(CHANGING_LENGTH // 2)]

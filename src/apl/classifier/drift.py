@@ -1,12 +1,14 @@
 """Whether surprise has risen of late, since when, and with which classes.
 
-The detector is river's ADWIN (Bifet and Gavaldà, 2007), run over the history that the memory keeps: the latest examples, each by
-the probability that its label did not get. The first example of a class in the history is left out, since a new class surprises
-on any stream.
+The test is ADWIN's (Bifet and Gavaldà, 2007) on the history that the memory keeps: the latest examples, each by the probability that
+its label did not get. All places where the history may be cut are tested, not only those between ADWIN's buckets: the history
+is short, and on the streams of docs/log/loop.md this notices changes a little sooner. The first example of a class in the
+history is left out, since a new class surprises on any stream.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -17,8 +19,10 @@ from jaxtyping import Float, Int
 from apl.memory.history import History, checksum
 from apl.store import Label
 
-CHECK_EVERY = 8
-"""Examples between two tests of the detector."""
+RARELY = 0.002
+"""ADWIN's delta: how probable a false alarm may be."""
+LEAST_PART, LEAST_TESTED = 5, 20
+"""Examples on each side of a cut, and in all."""
 LEAST_EXAMPLES = 3
 """Of a class since the rise, for it to be named."""
 LEAST_RISE = 0.1
@@ -48,8 +52,7 @@ class DriftReport:
 
 def drift_report(history: History, names: Sequence[Label]) -> DriftReport:
     """What the history says; `names` are the known classes."""
-    kept = _not_first(history.label)
-    missed = 1 - np.exp(-history.surprise_nats[kept].astype(np.float64))
+    kept, missed = _missed(history)
     whole = float(missed.mean()) if len(missed) else 0.0
     start = rise(missed)
     if start is None:
@@ -62,35 +65,39 @@ def drift_report(history: History, names: Sequence[Label]) -> DriftReport:
     return DriftReport(True, since, float(before.mean()), float(now.mean()), labels, len(missed))
 
 
+def has_risen(history: History) -> bool:
+    """Surprise is higher than it was, and has not fallen again."""
+    return rise(_missed(history)[1]) is not None
+
+
 def rise(missed: Float[np.ndarray, " example"]) -> int | None:
     """Where the values rose and have stayed since; None if they did not."""
-    try:
-        from river.drift import ADWIN
-    except ImportError:
-        raise ImportError("drift needs river: pip install 'apl-memory[drift]'") from None
-    detector, risen = ADWIN(clock=CHECK_EVERY), False
-    for value in missed.tolist():
-        before = detector.estimation
-        detector.update(value)
-        if detector.drift_detected:
-            risen = detector.estimation > before
-    return _rose_at(missed) if risen else None
+    start, rose = 0, False
+    while (cut := _cut(missed[start:])) is not None:
+        start, rose = start + cut[0], cut[1]
+    return start if rose else None
 
 
-def _rose_at(missed: Float[np.ndarray, " example"]) -> int:
-    """The place that parts low values from high ones best: the detector tells that they rose, but hardly when."""
+def _cut(missed: Float[np.ndarray, " example"]) -> tuple[int, bool] | None:
+    """The place that parts the values best, and whether they are higher after it; None if chance may have parted them so."""
     number = len(missed)
-    place = np.arange(1, number)
+    if number < LEAST_TESTED:
+        return None
+    place = np.arange(LEAST_PART, number - LEAST_PART + 1)
     total = missed.cumsum()
-    apart = (total[-1] - total[:-1]) / (number - place) - total[:-1] / place
-    return int(place[(apart * np.sqrt(place * (number - place))).argmax()])
+    apart = (total[-1] - total[place - 1]) / (number - place) - total[place - 1] / place
+    per_example = 1 / place + 1 / (number - place)
+    nats = math.log(2 * math.log(number) / RARELY)
+    strength = apart / (np.sqrt(2 * per_example * missed.var() * nats) + 2 / 3 * per_example * nats)
+    best = int(np.abs(strength).argmax())
+    return (int(place[best]), bool(strength[best] > 0)) if abs(strength[best]) > 1 else None
 
 
-def _not_first(label: np.ndarray) -> Int[np.ndarray, " example"]:
-    """Places of the examples whose label came before."""
-    _, first = np.unique(label, return_index=True)
-    places: np.ndarray = np.setdiff1d(np.arange(len(label)), first)
-    return places
+def _missed(history: History) -> tuple[Int[np.ndarray, " example"], Float[np.ndarray, " example"]]:
+    """Places of the examples whose label came before, and the probabilities that these labels did not get."""
+    _, first = np.unique(history.label, return_index=True)
+    kept: np.ndarray = np.delete(np.arange(len(history)), first)
+    return kept, 1 - np.exp(-history.surprise_nats[kept].astype(np.float64))
 
 
 def _concerned(label: np.ndarray, missed: Float[np.ndarray, " example"], start: int) -> list[int]:

@@ -25,8 +25,10 @@ class Embedded:
     def __len__(self) -> int:
         return len(self.vectors)
 
-    def __getitem__(self, part: slice) -> Embedded:
-        return Embedded(self.vectors[part], self.payloads[part], self.fingerprint)
+    def __getitem__(self, part: slice | Sequence[int]) -> Embedded:
+        """A slice, or the examples at these places."""
+        some = range(len(self))[part] if isinstance(part, slice) else part
+        return Embedded(self.vectors[list(some)], tuple(self.payloads[n] for n in some), self.fingerprint)
 
     def take(self, numbers: Sequence[int]) -> Embedded:
         """Some of them."""

@@ -105,8 +105,7 @@ class MemoryKeeping(Estimator):
             return review(opened, everything)
 
     def drift(self) -> DriftReport:
-        """Whether surprise has risen over the latest examples (500 at most), since when, and with which classes. Needs river:
-        `pip install 'apl-memory[drift]'`."""
+        """Whether surprise has risen over the latest examples (500 at most), since when, and with which classes."""
         opened = self._known()
         if opened is None:
             return drift_report(History(), [])

@@ -14,6 +14,7 @@ from jaxtyping import Float
 
 from apl.classifier.answers import Explanation, Probabilities, ReaderOpinion, RecalledRow, Receipt, carried
 from apl.classifier.configuration import ADJUSTABLE, SETTING, check_parameters
+from apl.classifier.drift import has_risen
 from apl.classifier.embedded import Embedded
 from apl.classifier.inputs import Examples
 from apl.classifier.notebook import counted
@@ -169,14 +170,16 @@ class Opened:
             required=np.ones((1, 1), bool) if new_label else None,
             details=[Details(label, source, payload)],
         )
-        if self._ages and number is not None and memory.local:
-            outdated = self.learner.reading.outdated(memory, prediction, number, memory.newest)
-            if outdated is not None:
-                memory.outdate(outdated.label, outdated.newest)
         surprise, row, merged_into = float(seen.surprise_nats[0, 0]), int(seen.row[0, 0]), int(seen.merged_into[0, 0])
         if known:
             score = -float(self.learner.networks.array(prediction.log_probs)[0, 0, truth])
-            memory.history = memory.history.after(score, surprise, label)
+            memory.history = history = memory.history.after(score, surprise, label)
+            if self._ages and number is not None and memory.local:
+                outdated = self.learner.reading.outdated(
+                    memory, prediction, number, memory.newest, lambda: has_risen(history)
+                )
+                if outdated is not None:
+                    memory.outdate(outdated.label, outdated.newest)
         return Receipt(
             label=label,
             surprise_nats=surprise,

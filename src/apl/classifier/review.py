@@ -1,7 +1,8 @@
-"""Which labels look wrong: every row is asked about by the others, and its own label should not surprise them.
+"""Which labels look wrong: every example is asked about by the others, and its own label should not surprise them.
 
-Rows are left out in parts, spread evenly over each class, so that each is judged by a memory without it. A row that is the mean
-of examples of several sources is judged source by source.
+Examples are left out in parts, spread evenly over each class, so that each is judged by a memory without it. A row that is the mean
+of examples of several sources is judged source by source, and the other sources stay in it. Where sources have no names, one example
+is left out of a row, which keeps its place: what was merged did not surprise.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from apl.classifier.opened import EXAMPLES_AT_ONCE, Opened
 from apl.memory import COUNT, LABEL, RamMemory
-from apl.store import Label, NewRow, Row, RowUpdate, SourceShare, Store, StoreError
+from apl.reading.ensemble_state import EnsembleState
+from apl.store import Label, NewRow, Row, RowUpdate, Snapshot, SourceShare, Store, StoreError
 from apl.store.sources import kept_shares
 
-PARTS = 10
-"""Parts that rows are left out in."""
+FOLDS = 10
 
 
 @dataclass(frozen=True)
@@ -38,17 +39,21 @@ class Suspect:
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """Keys to ask about."""
+class _Parts:
+    """What rows consist of: what each source contributed, or single examples."""
 
-    place: Int[np.ndarray, " asked"]
-    """Of the row each belongs to."""
-    key: Float[np.ndarray, "asked embed"]
+    place: Int[np.ndarray, " part"]
+    """Of the row that each belongs to."""
+    key: Float[np.ndarray, "part embed"]
+    """The mean of its examples."""
+    count: Float[np.ndarray, " part"]
     source: list[str | None]
+    asked: Bool[np.ndarray, " part"]
+    """False for what is left of a row when those that are asked about are taken from it: it stays in all memories."""
 
 
 def review(opened: Opened, everything: bool = False) -> list[Suspect]:
-    """Rows whose most probable label is another one, the most surprising first; or all rows that can be judged. The only row
+    """Rows whose most probable label is another one, the most surprising first; or all rows that can be judged. The only example
     of a class cannot."""
     memory = opened.memory
     snapshot = memory.store.load()
@@ -56,27 +61,28 @@ def review(opened: Opened, everything: bool = False) -> list[Suspect]:
         return []
     names = memory.names
     number = np.array([names.add(label) for label in snapshot.labels], np.int64)
-    part = _parts(number)
-    asked = _asked(memory.store, snapshot.ids, snapshot.keys, snapshot.counts, snapshot.sources)
+    parts = _parts_of(memory.store, snapshot)
+    truth = number[parts.place]
+    fold = np.where(parts.asked, _folds(truth), -1)
     found = []
-    for left_out in range(PARTS):
-        rest = part != left_out
-        known = np.isin(number, number[rest])
-        chosen = (~rest & known)[asked.place].nonzero()[0]
+    for left_out in range(FOLDS):
+        rest = fold != left_out
+        chosen = (~rest & np.isin(truth, truth[rest])).nonzero()[0]
         if not len(chosen):
             continue
-        others = _memory_of(opened, snapshot.keys[rest], number[rest], snapshot.counts[rest])
+        others = _memory_of(opened, parts.key[rest], truth[rest], parts.count[rest])
         for start in range(0, len(chosen), EXAMPLES_AT_ONCE):
             some = chosen[start : start + EXAMPLES_AT_ONCE]
-            prediction = opened.learner.predict(others, asked.key[some][None], len(names) + 1)
-            truth = number[asked.place[some]]
-            surprise = opened.learner.surprise(prediction, truth[None], among=max(2, len(names)))[0]
+            prediction = opened.learner.predict(others, parts.key[some][None], len(names) + 1)
+            surprise = opened.learner.surprise(prediction, truth[some][None], among=max(2, len(names)))[0]
             best = prediction.best(names.order)[0]
-            for at, y, suggested, nats in zip(some.tolist(), truth.tolist(), best.tolist(), surprise, strict=True):
+            for at, y, suggested, nats in zip(
+                some.tolist(), truth[some].tolist(), best.tolist(), surprise, strict=True
+            ):
                 if everything or suggested != y:
-                    row = int(snapshot.ids[asked.place[at]])
+                    row = int(snapshot.ids[parts.place[at]])
                     label, other = names.names[y], names.names[suggested]
-                    found.append(Suspect(row, asked.source[at], label, other, float(nats)))
+                    found.append(Suspect(row, parts.source[at], label, other, float(nats)))
     return sorted(found, key=lambda one: (-one.surprise_nats, one.row))
 
 
@@ -120,32 +126,46 @@ def _split(row: Row, shares: list[SourceShare], own: SourceShare, label: Label) 
     return update, new
 
 
-def _parts(number: Int[np.ndarray, " row"]) -> Int[np.ndarray, " row"]:
-    """The part of each row: rows of a class take turns."""
-    order = np.argsort(number, kind="stable")
-    start = np.searchsorted(number[order], number[order])
-    part = np.empty(len(number), np.int64)
-    part[order] = (np.arange(len(number)) - start + number[order]) % PARTS
-    return part
+def _folds(truth: Int[np.ndarray, " part"]) -> Int[np.ndarray, " part"]:
+    """The fold of each: those of a class take turns."""
+    order = np.argsort(truth, kind="stable")
+    start = np.searchsorted(truth[order], truth[order])
+    fold = np.empty(len(truth), np.int64)
+    fold[order] = (np.arange(len(truth)) - start + truth[order]) % FOLDS
+    return fold
 
 
-def _asked(store: Store, ids: np.ndarray, keys: np.ndarray, counts: np.ndarray, sources: list[str | None]) -> _Asked:
-    shares = store.shares(ids[counts > 1].tolist())
-    place, key, source = [], [], []
-    for at, id in enumerate(ids.tolist()):
-        parts = shares.get(id)
-        place += [at] * (len(parts) if parts else 1)
-        key += [(one.total / one.count).astype(np.float32) for one in parts] if parts else [keys[at]]
-        source += [one.source for one in parts] if parts else [sources[at]]
-    return _Asked(np.array(place), np.array(key, np.float32), source)
+def _parts_of(store: Store, snapshot: Snapshot) -> _Parts:
+    shares = store.shares(snapshot.ids[snapshot.counts > 1].tolist())
+    place: list[int] = []
+    parts: list[SourceShare] = []
+    asked: list[bool] = []
+    for at, (id, key, count) in enumerate(
+        zip(snapshot.ids.tolist(), snapshot.keys, snapshot.counts.tolist(), strict=True)
+    ):
+        source, whole = snapshot.sources[at], key.astype(np.float64) * count
+        alone = SourceShare(source, key) if source is None else SourceShare(source, whole, int(count))
+        mine = shares.get(id) or [alone]
+        left = int(count) - sum(one.count for one in mine)
+        if left > 0:
+            mine = [*mine, SourceShare(None, whole - np.sum([one.total for one in mine], axis=0), left)]
+        place += [at] * len(mine)
+        parts += mine
+        asked += [True] * (len(mine) - (left > 0)) + [False] * (left > 0)
+    counts = np.array([part.count for part in parts], np.float32)
+    keys = np.array([part.total for part in parts]) / counts[:, None]
+    sources = [part.source for part in parts]
+    return _Parts(np.array(place), keys.astype(np.float32), counts, sources, np.array(asked))
 
 
 def _memory_of(opened: Opened, keys: np.ndarray, number: np.ndarray, counts: np.ndarray) -> RamMemory:
-    """A memory of some of the rows, read as the whole one is."""
+    """A memory of some of the parts, each a row, read as the whole one is."""
     memory = opened.learner.new_memory(capacity=len(keys))
-    cells = {opened.memory.keys[0]: keys[None], LABEL: number[None], COUNT: counts[None].astype(np.float32)}
+    cells = {opened.memory.keys[0]: keys[None], LABEL: number[None], COUNT: counts[None]}
     memory.write(cells, np.ones((1, len(keys)), bool))
-    memory.state = opened.memory.state
+    state = opened.memory.state
+    # The regression on all rows of a batch follows wrong labels too closely.
+    memory.state = replace(state, batch=False) if isinstance(state, EnsembleState) else state
     return memory
 
 

@@ -3,7 +3,8 @@
 An example *contradicts* the memory if its class, which was shown often, was given less than an even share: it is not merely
 confused with a similar class, as hard classes are, but found where it never was. On steady streams, also where new classes
 keep coming, this is rare and its rate changes slowly. If the rate over recent examples rises far above the usual one, the
-meaning of labels has drifted, until it falls again. (The thresholds separate steady from drifting streams in docs/log/batch.md.)
+meaning of labels has drifted, until it falls again. So it has if surprise at examples of known classes has risen, which the
+classifier tests on its history (`apl.classifier.drift`): it notices changes among classes that were shown a few times. (The thresholds separate steady from drifting streams in docs/log/batch.md.)
 """
 
 from __future__ import annotations
@@ -38,21 +39,24 @@ class Drift:
     """Row ids that were the newest when marked: the last mark, and the one before it."""
     later: int = -1
 
-    def learnt(self, contradicts: bool, before: int, newest: int) -> Drift:
-        """After an example. `before`: examples of its class; `newest`: the newest row, by its id."""
+    def learnt(self, contradicts: bool, before: int, newest: int, risen: bool = False) -> Drift:
+        """After an example. `before`: examples of its class; `newest`: the newest row, by its id; `risen`: surprise has."""
         recent, usual, examples, began = self.recent, self.usual, self.examples, self.began
         seen, earlier, later = self.seen, self.earlier, self.later
         if not began:
             seen += 1
             if seen == MARK_EVERY:
                 seen, earlier, later = 0, later, newest
-        if began or before >= OFTEN:
+        if began or risen or before >= OFTEN:
             examples += 1
             recent += max(RECENT, 1 / (examples + 1)) * (contradicts - recent)
             if began:
                 lasts = examples - began > LONGEST
                 began = 0 if lasts or recent - usual < OVER else began
                 usual = recent if lasts else usual
+            elif risen:
+                # The first few examples say little about what is usual.
+                began, usual = examples, usual if examples > FIRST else 0.0
             else:
                 usual += max(USUAL, 1 / (examples + 1)) * (contradicts - usual)
                 began = examples if examples > FIRST and recent - usual > NOTICED else 0

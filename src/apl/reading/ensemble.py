@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -226,14 +227,16 @@ class EnsembleReading(Reading):
             known = np.concatenate([known, nearness[counted]])[-MOST_KEPT:]
         memory.state = EnsembleState(pool, novelty, units, state.drift, known)
 
-    def outdated(self, memory: Memory, prediction: EnsemblePrediction, truth: int, newest: int) -> Outdated | None:
+    def outdated(
+        self, memory: Memory, prediction: EnsemblePrediction, truth: int, newest: int, risen: Callable[[], bool]
+    ) -> Outdated | None:
         classes, log_probs = prediction.without_decoder.classes, prediction.log_probs_of_known[0, 0]
         number = int(classes.number[0])
         if number < 2 or truth >= len(log_probs) or not classes.known[0, truth]:
             return None
         state = self._state(memory)
         contradicts = bool(log_probs[truth] < -math.log(number))
-        drift = state.drift.learnt(contradicts, int(classes.examples[0, truth]), newest)
+        drift = state.drift.learnt(contradicts, int(classes.examples[0, truth]), newest, contradicts and risen())
         memory.state = replace(state, drift=drift)
         if not drift.began:
             return None
