@@ -26,7 +26,8 @@ from experiments.paper.results import Row
 from experiments.paper.subjects import characters
 
 Kind = Literal["even", "uneven", "near-duplicates"]
-SETS, KINDS = ("omniglot", "imagenet", "banking77", "clinc150"), ("even", "uneven", "near-duplicates")
+SETS = ("omniglot", "imagenet", "banking77", "clinc150")
+KINDS: tuple[Kind, ...] = ("even", "uneven", "near-duplicates")
 MOST_CLASSES, POOL, ASKED, POOLED_DRAWINGS = 100, 2000, 500, 15
 PHOTO_CLASSES = {False: (500, 700), True: (0, 100)}
 """Reported on, and chosen on."""
@@ -61,7 +62,8 @@ def source(name: str, chosen_on: bool = False) -> Pool:
         return Pool(*learnt, *asked, f"train and val, classes {first} to {last - 1}")
     wanted: Intents = "banking77" if name == "banking77" else "clinc150"
     parts, part = intents(wanted), "valid" if chosen_on else "test"
-    vectors = [array.numpy() for p in ("train", part) for array in (parts[p].embeddings, parts[p].labels)]
+    train, test = parts["train"], parts[part]
+    vectors = train.embeddings.numpy(), train.labels.numpy(), test.embeddings.numpy(), test.labels.numpy()
     return Pool(*vectors, f"train and {part}")
 
 

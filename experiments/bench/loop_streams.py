@@ -9,6 +9,7 @@ whether the prediction was wrong.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +32,7 @@ Stream = tuple[np.ndarray, np.ndarray]
 
 def stream(name: str, order: str, seed: int, length: int = LENGTH) -> Stream:
     found = source(name)
-    plain = next((one for one in ORDERS if one == order), "random order")
+    plain: Order = next((one for one in ORDERS if one == order), "random order")
     shown = drawn(torch.from_numpy(found.y), length // WAY, plain, seed, WAY)
     x, y = found.x[shown.example.numpy()], shown.label.numpy().copy()
     if order == EXCHANGED:
@@ -82,7 +83,7 @@ def changing(seed: int) -> Iterator[tuple[str, Stream]]:
     from river.datasets import synth
 
     size = {"n_classes": 4, "n_features": 10, "n_centroids": 20}
-    halves = {
+    halves: dict[str, list[Any]] = {
         "SEA": [synth.SEA(variant=variant, seed=seed + variant, noise=0.1) for variant in (0, 3)],
         "RBF": [synth.RandomRBF(seed_model=2 * seed + half, seed_sample=seed, **size) for half in (0, 1)],
     }

@@ -114,7 +114,7 @@ def _judged(opened: Opened, embeddings: Float[np.ndarray, "example embed"]) -> _
         margin.append(shares[:, 0] - shares[:, 1] if known > 1 else np.ones(len(first)))
         rows = prediction.neighbours
         nearest.append(np.where(rows.mask[0], rows.distance[0], np.inf).min(1, initial=np.inf))
-    return _Judged(*map(np.concatenate, (new, best, margin, nearest)))
+    return _Judged(*(np.concatenate(parts) for parts in (new, best, margin, nearest)))
 
 
 def _likeness(distance: np.ndarray) -> Float[np.ndarray, "*any"]:
