@@ -66,6 +66,11 @@ def test_labels_are_exchanged_for_other_ones_in_the_middle() -> None:
     assert len({(a, b) for a, b in zip(before[half:].tolist(), after[half:].tolist(), strict=True)}) == CLASSES
 
 
+def test_half_of_the_classes_come_in_the_second_half() -> None:
+    _, y = loop_streams.stream("omniglot", "classes change half-way", 3)
+    assert len(y) == 120 and set(y[:60].tolist()) == set(range(4)) and (np.diff(y[:60]) != 0).mean() > 0.5
+
+
 def test_the_delay_of_an_alarm_is_measured() -> None:
     pytest.importorskip("river")
     x, y = loop_streams.stream("omniglot", loop_streams.EXCHANGED, 1, 160)
