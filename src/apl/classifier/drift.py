@@ -23,6 +23,8 @@ RARELY = 0.002
 """ADWIN's delta: how probable a false alarm may be."""
 LEAST_PART, LEAST_TESTED = 5, 20
 """Examples on each side of a cut, and in all."""
+CHECK_EVERY = 8
+"""Examples between two tests of a memory that is learning."""
 LEAST_EXAMPLES = 3
 """Of a class since the rise, for it to be named."""
 LEAST_RISE = 0.1

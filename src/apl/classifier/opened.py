@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from apl.classifier.answers import Explanation, Probabilities, ReaderOpinion, RecalledRow, Receipt, carried
 from apl.classifier.configuration import ADJUSTABLE, SETTING, check_parameters
-from apl.classifier.drift import has_risen
+from apl.classifier.drift import CHECK_EVERY, has_risen
 from apl.classifier.embedded import Embedded
 from apl.classifier.inputs import Examples
 from apl.classifier.notebook import counted
@@ -175,9 +175,8 @@ class Opened:
             score = -float(self.learner.networks.array(prediction.log_probs)[0, 0, truth])
             memory.history = history = memory.history.after(score, surprise, label)
             if self._ages and number is not None and memory.local:
-                outdated = self.learner.reading.outdated(
-                    memory, prediction, number, memory.newest, lambda: has_risen(history)
-                )
+                risen = history.seen % CHECK_EVERY == 0 and has_risen(history)
+                outdated = self.learner.reading.outdated(memory, prediction, number, memory.newest, risen)
                 if outdated is not None:
                     memory.outdate(outdated.label, outdated.newest)
         return Receipt(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -228,7 +227,7 @@ class EnsembleReading(Reading):
         memory.state = EnsembleState(pool, novelty, units, state.drift, known)
 
     def outdated(
-        self, memory: Memory, prediction: EnsemblePrediction, truth: int, newest: int, risen: Callable[[], bool]
+        self, memory: Memory, prediction: EnsemblePrediction, truth: int, newest: int, risen: bool
     ) -> Outdated | None:
         classes, log_probs = prediction.without_decoder.classes, prediction.log_probs_of_known[0, 0]
         number = int(classes.number[0])
@@ -236,7 +235,7 @@ class EnsembleReading(Reading):
             return None
         state = self._state(memory)
         contradicts = bool(log_probs[truth] < -math.log(number))
-        drift = state.drift.learnt(contradicts, int(classes.examples[0, truth]), newest, contradicts and risen())
+        drift = state.drift.learnt(contradicts, int(classes.examples[0, truth]), newest, risen)
         memory.state = replace(state, drift=drift)
         if not drift.began:
             return None
