@@ -36,6 +36,8 @@ def test_postscript_under_a_pictures_name_starts_no_program(pictures, memory, ca
     (pictures / "I" / "drawing.png").write_bytes(EPS)
     status, out, err = said(capsys, "learn", pictures, "--memory", memory, "--json")
     assert status == 1 and "drawing.png: not a picture" in err and json.loads(out)["unreadable"] == 1
+    _, out, _ = said(capsys, "learn", pictures, "--memory", memory, "--again")
+    assert out.startswith("Learnt 6 examples; ") and " surprised, 1 cannot be read. " in out
 
 
 def test_a_picture_too_large_to_unpack_is_named_and_the_rest_is_learnt(pictures, model, capsys, tmp_path) -> None:

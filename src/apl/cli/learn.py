@@ -13,7 +13,7 @@ import tyro
 
 from apl.checkpoint import FOR_DRAWINGS
 from apl.cli.options import WithClassifier
-from apl.cli.terminal import one_line, print_json
+from apl.cli.terminal import one_line, print_json, print_result
 
 if TYPE_CHECKING:
     from apl.classifier.online import OnlineClassifier
@@ -178,12 +178,12 @@ class Command(WithClassifier):
         memory = self.memory if self.name == "default" else f"{self.memory} ({self.name})"
         holds = f"holds {counts.rows} rows of {counts.classes} classes"
         if self.verbose:
-            print(", ".join(f"{name.replace('_', ' ')} {count}" for name, count in asdict(counts).items()))
+            print_result(asdict(counts), False)
+        done = f"Nothing new: {counts.already_known} examples are known"
         if counts.learnt:
-            print(one_line(f"Learnt {counts.learnt} examples; {counts.written} of them surprised. {memory} {holds}."))
-        else:
-            unreadable = f", {counts.unreadable} cannot be read" if counts.unreadable else ""
-            print(one_line(f"Nothing new: {counts.already_known} examples are known{unreadable}. {memory} {holds}."))
+            done = f"Learnt {counts.learnt} examples; {counts.written} of them surprised"
+        unreadable = f", {counts.unreadable} cannot be read" if counts.unreadable else ""
+        print(one_line(f"{done}{unreadable}. {memory} {holds}."))
         name = "" if self.name == "default" else f" --name {self.name}"
         asked = "TEXT" if texts else "IMAGE"
         print(one_line(f"Next: apl predict {asked} --memory {shlex.quote(self.memory)}{name}"))
