@@ -24,6 +24,10 @@ from apl.store.schema import checksum, row_checksum, share_checksum, source_of, 
 STATE_SETTING = "readers"
 """The setting that changes with every example: it is kept in the memory's own record, which changes with every write."""
 ROW_CELLS = "id, label, surprise_nats, written_at, source, key, count, has_shares, generation, checksum"
+ROWS_PER_BLOCK = 512
+"""Rows fetched at a time, so that payloads of a large memory need not fit into RAM."""
+CLASS_GONE = 0
+"""Stands in `removed` for a class that lost its last row; no row has this id."""
 Answer = TypeVar("Answer")
 Query = tuple[str, Sequence[object]]
 
@@ -271,31 +275,6 @@ class Tables(ABC):
         if checksum(name, value) != seal:
             raise self._damaged(f"the {what} {name!r} is not as it was written")
         return value
-
-    def _read_receipts(self) -> None:
-        """Compare all receipts with their checksums."""
-        [found] = self._ask([("SELECT name, value, checksum FROM receipts WHERE memory = ?", (self._memory,))])
-        for record in found:
-            self._unsealed("receipt", *record)
-
-    def _strays(self) -> list[str]:
-        """Payloads and shares without a row, and classes whose counters are not those of their rows."""
-        lost = "AS p WHERE memory = ? AND NOT EXISTS (SELECT 1 FROM rows WHERE memory = p.memory AND id = p.id)"
-        classes = (
-            "SELECT label FROM (SELECT label, COUNT(*) AS n, SUM(count) AS e FROM rows WHERE memory = ? GROUP BY label"
-            " UNION ALL SELECT label, rows, examples FROM classes WHERE memory = ?) AS counted GROUP BY label"
-            " HAVING COUNT(*) <> 2 OR MIN(n) <> MAX(n) OR MIN(e) <> MAX(e)"
-        )
-        payloads, shares, wrong = self._ask(
-            [
-                (f"SELECT id FROM payloads {lost}", (self._memory,)),
-                (f"SELECT DISTINCT id FROM shares {lost}", (self._memory,)),
-                (classes, (self._memory, self._memory)),
-            ]
-        )
-        found = [f"payload {id} belongs to no row" for (id,) in payloads]
-        found += [f"a source's share of row {id} belongs to no row" for (id,) in shares]
-        return found + [f"class {label[1:]!r}: its counters are not those of its rows" for (label,) in wrong]
 
     def _deleted(self) -> NoSuchMemory:
         return NoSuchMemory(f"memory {self.name!r} has been deleted from {self._place()}")

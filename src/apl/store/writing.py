@@ -19,16 +19,12 @@ from apl.store.errors import AlreadyAnswered, RowChanged
 from apl.store.rows import KEEP, Forgotten, NewRow, Row, RowUpdate, SourceShare, Write, label_text, total_changes
 from apl.store.schema import checksum, row_checksum, share_checksum, source_of, source_text, total_bytes
 from apl.store.sources import added_shares, by_source, kept_shares
-from apl.store.tables import ROW_CELLS, STATE_SETTING, Result, Run, Tables
+from apl.store.tables import CLASS_GONE, ROW_CELLS, ROWS_PER_BLOCK, STATE_SETTING, Result, Run, Tables
 
 RECEIPTS_KEPT = 10_000
 """Each new receipt replaces the oldest."""
 GENERATIONS_FOLLOWED = 10_000
 """A copy that is further behind has to be loaded anew."""
-ROWS_PER_BLOCK = 512
-"""Rows fetched at a time, so that payloads of a large memory need not fit into RAM."""
-CLASS_GONE = 0
-"""Stands in `removed` for a class that lost its last row; no row has this id."""
 PUT_ROWS = (
     f"INSERT INTO rows (memory, {ROW_CELLS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (memory, id) DO UPDATE SET"
     " label = excluded.label, source = excluded.source, key = excluded.key, count = excluded.count,"
