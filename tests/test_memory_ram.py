@@ -236,7 +236,7 @@ def test_what_is_written_afterwards_does_not_change_what_was_recalled() -> None:
     memory = memory_of(np.ones((3, WIDTH), np.float32))
     found = memory.nearest("embedding", np.zeros((1, 1, WIDTH), np.float32), 3)
     before = {name: column.copy() for name, column in found.columns.items()}
-    memory.clear()
+    memory.remove(np.array([[0, 1, 2]]))
     memory.write(
         {"embedding": np.full((1, 3, WIDTH), 9.0, np.float32), "label": np.full((1, 3), 9)}, np.ones((1, 3), bool)
     )
@@ -271,17 +271,6 @@ def test_a_query_that_is_not_a_number_is_refused(rows: int) -> None:
     query[0, 1, 2] = float("nan")
     with pytest.raises(ValueError, match="the query contains NaN or infinity"):
         memory.nearest("embedding", query, 2)
-
-
-def test_clearing_forgets_everything() -> None:
-    memory = memory_of(np.full((30, WIDTH), 1e4, np.float32))
-    memory.clear()
-    assert len(memory) == 0 and not memory.nearest("embedding", np.zeros((1, 1, WIDTH), np.float32), 3).mask.any()
-    memory.write(
-        {"embedding": np.ones((1, 1, WIDTH), np.float32), "label": np.ones((1, 1), np.int64)}, np.ones((1, 1), bool)
-    )
-    found = memory.nearest("embedding", np.zeros((1, 1, WIDTH), np.float32), 3)
-    assert found.mask.tolist() == [[[True, False, False]]] and found.columns["label"][0, 0, 0] == 1
 
 
 def test_removing_closes_the_gaps_and_keeps_the_age_order() -> None:

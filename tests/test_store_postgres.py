@@ -23,6 +23,7 @@ from apl.store import (
     StoreBusy,
     StoreError,
     StoreUnavailable,
+    find_memory,
     open_store,
 )
 
@@ -56,6 +57,7 @@ def test_an_approximate_index_is_used_by_those_who_asked_for_it_only(postgres_ur
         assert "rows_hnsw" not in plan(store)
     with pytest.raises(StoreError, match="at most 2000"):
         open_store(postgres_url, "wide", fingerprint="e", width=2001, approximate=True)
+    assert find_memory(postgres_url, "wide") is None
 
 
 def test_a_lost_connection_is_one_sentence_and_loses_nothing(postgres_url: str) -> None:

@@ -101,12 +101,6 @@ class RamMemory:
         episode, row = (np.arange(self._longest) < self.counts[:, None]).nonzero()
         self._add_to_totals(episode, row, 1)
 
-    def clear(self) -> None:
-        """Forget everything; the space stays."""
-        self.state, self._totals = None, None
-        self._count(np.zeros_like(self.counts))
-        self._reindex()
-
     def rescale(self, scale: Float[np.ndarray, "episode 1 embed"] | None) -> None:
         self.scale = scale
         self.version += 1

@@ -24,27 +24,10 @@ from typing import Any
 import numpy as np
 
 from apl.config import Metric
+from apl.store import postgres_database as database
 from apl.store.contract import Store
 from apl.store.errors import StoreBusy, StoreError, StoreUnavailable
-from apl.store.postgres_database import (
-    LOCK_CLASS,
-    OPERATORS,
-    connect,
-    create_memory,
-    explained,
-    has_tables,
-    index_name,
-    leave_pool,
-    list_all,
-    lock_for_writing,
-    make_index,
-    make_tables,
-    plain_errors,
-    pool_for,
-    psycopg,
-    shown,
-    sql,
-)
+from apl.store.postgres_database import psycopg, sql
 from apl.store.rows import MemoryInfo, Row
 from apl.store.schema import TABLES
 from apl.store.tables import ROW_CELLS, Answer, Options, Query, Result, Run
@@ -115,27 +98,30 @@ class PostgresStore(Store):
         self._next_id: int | None = None
         self._unavailable_until = 0.0
         self._admitted: Result | None = None
-        self._pool = pool_for(url) if self.shared else None
+        self._pool = database.pool_for(url) if self.shared else None
         if self.shared:
             connection.close()
 
     @classmethod
     def open(cls, place: str, name: str, options: Options) -> PostgresStore:
-        connection = connect(place, options.read_only)
+        if options.approximate and (options.width or 0) > database.HNSW_WIDEST:
+            most, width = database.HNSW_WIDEST, options.width
+            raise StoreError(f"pgvector can index at most {most} numbers a key, these have {width}")
+        connection = database.connect(place, options.read_only)
         try:
-            with plain_errors(place):
-                found = list_all(connection, name) if has_tables(connection, place) else []
+            with database.plain_errors(place):
+                found = database.list_all(connection, name) if database.has_tables(connection, place) else []
                 if not found:
-                    options.require_creatable(shown(place), name)
-                    make_tables(connection, place)
-                    create_memory(connection, name, options)
-                    found = list_all(connection, name)
+                    options.require_creatable(database.shown(place), name)
+                    database.make_tables(connection, place)
+                    database.create_memory(connection, name, options)
+                    found = database.list_all(connection, name)
                 [(info, memory, kept)] = found
                 options.require_same(info)
                 if not options.read_only and not options.shared:
-                    lock_for_writing(connection, place, name, memory, options.timeout)
+                    database.lock_for_writing(connection, place, name, memory, options.timeout)
                 if options.approximate and not options.read_only and options.index is None:
-                    make_index(connection, memory, info.width, options.metric or kept)
+                    database.make_index(connection, memory, info.width, options.metric or kept)
             store = cls(place, connection, found[0], options)
             store._use_metric(options.metric)
             return store
@@ -145,8 +131,9 @@ class PostgresStore(Store):
 
     @classmethod
     def listing(cls, place: str) -> list[MemoryInfo]:
-        with connect(place, read_only=True) as connection, plain_errors(place):
-            return [info for info, _, _ in list_all(connection)] if has_tables(connection, place) else []
+        with database.connect(place, read_only=True) as connection, database.plain_errors(place):
+            found = database.list_all(connection) if database.has_tables(connection, place) else []
+            return [info for info, _, _ in found]
 
     # --- connections and transactions -------------------------------------------------------------
 
@@ -165,13 +152,13 @@ class PostgresStore(Store):
         if time.monotonic() < self._unavailable_until:
             raise StoreUnavailable(f"{self._place()} does not answer: try again soon")
         try:
-            self._connection = connect(self._url, self.read_only)
+            self._connection = database.connect(self._url, self.read_only)
         except StoreUnavailable:
             self._unavailable_until = time.monotonic() + RETRY_AFTER_SECONDS
             raise
         if not self.read_only:
             try:
-                lock_for_writing(self._connection, self._url, self.name, self._memory, 0.0)
+                database.lock_for_writing(self._connection, self._url, self.name, self._memory, 0.0)
                 if self._written not in (None, self._state(PostgresRun(self._connection))[0]):
                     raise StoreBusy(f"memory {self.name!r} was written by another process meanwhile: open it anew")
             except BaseException:
@@ -200,7 +187,7 @@ class PostgresStore(Store):
                 if self.shared:
                     # Another process may have the memory exclusively.
                     query = "SELECT pg_try_advisory_xact_lock_shared(?, ?::integer)"
-                    self._admitted = run.execute(query, (LOCK_CLASS, self._memory))
+                    self._admitted = run.execute(query, (database.LOCK_CLASS, self._memory))
                 if rows is None:
                     # What follows reads first: other writers wait from here on.
                     run.execute("SELECT id FROM memories WHERE id = ? FOR UPDATE", (self._memory,))
@@ -270,7 +257,7 @@ class PostgresStore(Store):
         # literal: the planner must see that the index covers it.
         nearest = (
             f"SELECT id FROM rows WHERE memory = {self._memory:d}"
-            f" ORDER BY {column} {OPERATORS[self.metric]} ?{'' if self.approximate else ', id'} LIMIT {k:d}"
+            f" ORDER BY {column} {database.OPERATORS[self.metric]} ?{'' if self.approximate else ', id'} LIMIT {k:d}"
         )
         return self._rows_query(f"AND id IN ({nearest})")[0].replace("memory = ?", f"memory = {self._memory:d}", 1)
 
@@ -305,14 +292,14 @@ class PostgresStore(Store):
         return np.frombuffer(cell, number, offset=head)["value"].astype(np.float64)
 
     def _place(self) -> str:
-        return shown(self._url)
+        return database.shown(self._url)
 
     # --- looking after the memory -----------------------------------------------------------------
 
     def drop(self) -> None:
         with self._session(writing=True) as connection, connection.transaction():
-            for metric in OPERATORS:
-                index = sql.Identifier("apl", index_name(self._memory, metric))
+            for metric in database.OPERATORS:
+                index = sql.Identifier("apl", database.index_name(self._memory, metric))
                 connection.execute(sql.SQL("DROP INDEX IF EXISTS {}").format(index))
             connection.execute("DELETE FROM memories WHERE id = %s", (self._memory,))
 
@@ -322,7 +309,7 @@ class PostgresStore(Store):
                 connection.execute(f"VACUUM apl.{table}")
 
     def _explained(self, error: Exception) -> StoreError:
-        return explained(self._url, error)
+        return database.explained(self._url, error)
 
     def _close(self) -> None:
         # The server notices a closed connection a moment later; the next process need not wait for that.
@@ -330,4 +317,4 @@ class PostgresStore(Store):
             self._connection.execute("SELECT pg_advisory_unlock_all()")
         self._connection.close()
         if self._pool is not None:
-            leave_pool(self._url)
+            database.leave_pool(self._url)

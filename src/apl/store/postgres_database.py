@@ -252,8 +252,6 @@ def index_name(memory: int, metric: Metric) -> str:
 
 
 def make_index(connection: psycopg.Connection[Any], memory: int, width: int, metric: Metric) -> None:
-    if width > HNSW_WIDEST:
-        raise StoreError(f"pgvector can index at most {HNSW_WIDEST} numbers a key, these have {width}")
     statement = sql.SQL(
         "CREATE INDEX IF NOT EXISTS {name} ON rows USING hnsw ((key::vector({width})) {operators})"
         " WHERE memory = {memory}"
