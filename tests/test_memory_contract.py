@@ -131,20 +131,17 @@ def test_class_totals_stay_in_step_with_the_rows(kind: str, metric: Metric, tmp_
 
 
 @every_kind
-def test_rows_are_changed_and_removed_by_their_handles(kind: str, tmp_path: Path) -> None:
+def test_rows_are_merged_into_and_removed_by_their_handles(kind: str, tmp_path: Path) -> None:
     memory = memory_of(kind, learner_of(metric="euclidean"), tmp_path)
     key, label = some(0, 5)
     rows = written(memory, key, label)
     commit(memory)
-    elsewhere = np.full((1, 1, WIDTH), 50, np.float32)
-    memory.update({"embedding": elsewhere}, rows[:, 1:2])
-    assert memory.nearest("embedding", elsewhere, 1).distance[0, 0, 0] == 0
+    with pytest.raises(ValueError, match="there is no"):
+        memory.merge({"embedding": key[:, :1]}, np.array([[999]]))
     memory.remove(rows[:, 1:2])
     assert len(memory) == 4
-    assert memory.nearest("embedding", elsewhere, 1).distance[0, 0, 0] > 100
-    with pytest.raises(ValueError, match="there is no"):
-        memory.update({"embedding": elsewhere}, np.array([[999]]))
-    assert len(memory) == 4
+    assert memory.nearest("embedding", key[:, 1:2], 1).distance[0, 0, 0] > 0
+    assert memory.nearest("embedding", key[:, 2:3], 1).distance[0, 0, 0] == 0
 
 
 @every_kind

@@ -1,8 +1,8 @@
 """What a learner needs of a memory, wherever its rows live: arrays in, arrays out.
 
 A memory is the paper's database (section 2.1): rows with named columns, recalled by nearest key. Rows have handles: a position
-in RAM, an id in a store. `write` returns them, `Neighbours.row` names the recalled rows by them, and `merge`, `update` and
-`remove` take them.
+in RAM, an id in a store. `write` returns them, `Neighbours.row` names the recalled rows by them, and `merge` and `remove`
+take them.
 """
 
 from __future__ import annotations
@@ -169,9 +169,6 @@ class Memory(Protocol):
 
     def merge(self, rows: Rows, at: Int[np.ndarray, "episode query"], details: Sequence[Any] | None = None) -> None:
         """Merge examples, given by their key columns, into rows (-1: none): the running mean of all examples."""
-
-    def update(self, rows: Rows, at: Int[np.ndarray, "episode query"]) -> None:
-        """Overwrite cells of rows (-1: none). Columns not given stay as they are."""
 
     def remove(self, at: Int[np.ndarray, "episode row"]) -> None:
         """Forget rows (-1: none). The others keep their age order."""

@@ -162,6 +162,7 @@ class RamMemory:
         self.version += 1
 
     def update(self, rows: Rows, at: Int[np.ndarray, "episode query"]) -> None:
+        """Overwrite cells of rows (-1: none). Columns not given stay as they are."""
         unknown = set(rows) - set(self.spec)
         if unknown:
             raise ValueError(f"there is no column {min(unknown)!r}; the columns are {', '.join(self.spec)}")

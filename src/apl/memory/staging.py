@@ -18,7 +18,7 @@ from apl.config import Metric
 from apl.memory.history import HISTORY, History, without_history
 from apl.memory.names import Budget, ClassNames
 from apl.memory.protocol import COUNT, LABEL, ReadingState, Rows
-from apl.store import Forgotten, Label, NewRow, RowChanged, RowUpdate, SourceShare, Store
+from apl.store import Forgotten, Label, NewRow, RowUpdate, SourceShare, Store
 from apl.store.sources import added_shares, by_source
 
 STATE_SETTING = "readers"
@@ -184,24 +184,6 @@ class StagedMemory(ABC):
             if source is not None and self._store.keep_sources:
                 change = replace(change, shares=(SourceShare(source, example.astype(np.float64)),))
             self._staged.update(change)
-
-    def update(self, rows: Rows, at: Int[np.ndarray, "episode query"]) -> None:
-        """Overwrite key, label or count at once, without staging."""
-        changes = []
-        for query in (at[0] >= 0).nonzero()[0].tolist():
-            cells: dict[str, Any] = {"id": int(at[0, query])}
-            if KEY in rows:
-                cells["key"] = rows[KEY][0, query]
-            if COUNT in rows:
-                cells["count"] = int(rows[COUNT][0, query])
-            if LABEL in rows:
-                cells["label"] = self.names.names[int(rows[LABEL][0, query])]
-            changes.append(RowUpdate(**cells))
-        try:
-            self.store.replace((), (), update=changes)
-        except RowChanged as error:
-            raise ValueError(f"there is no such row to change: {error}") from None
-        self.follow()
 
     def remove(self, at: Int[np.ndarray, "episode row"]) -> None:
         self.forget(at[at >= 0].tolist())
