@@ -122,6 +122,16 @@ def test_a_store_that_is_written_when_it_is_asked_ends_as_one_written_at_every_c
     assert one.count() == 9 and any(one.shares(one.ids()).values())
 
 
+def test_a_store_that_somebody_holds_shows_what_was_committed_since() -> None:
+    store = open_store(None, fingerprint="e", width=WIDTH)
+    memory = StoredMemory(store, "euclidean", lasts=False)
+    for number in range(3):
+        stage(memory, f"{number}")
+        assert store.count() == number
+        memory.commit()
+        assert store.count() == number + 1 and store.load().labels[-1] == f"{number}"
+
+
 def test_what_a_memory_in_ram_cannot_keep_is_refused_at_once() -> None:
     memory = StoredMemory(open_store(None, fingerprint="e", width=WIDTH), "euclidean", lasts=False)
     stage(memory, "kept")

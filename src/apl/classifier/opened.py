@@ -223,9 +223,7 @@ class Opened:
             for at in found.mask[0, 0].nonzero()[0].tolist()
         ]
         shown = {row.row for row in carried(recalled)}
-        recalled = [
-            replace(row, payload=memory.store.payload(row.row)) if row.row in shown else row for row in recalled
-        ]
+        recalled = [replace(row, payload=self.store.payload(row.row)) if row.row in shown else row for row in recalled]
         opinions = self.learner.reading.opinions(prediction, len(names))
         [probabilities] = self.probabilities(prediction)
         return Explanation(

@@ -54,10 +54,10 @@ class RemoteMemory(StagedMemory):
 
     def column(self, name: str) -> np.ndarray:
         if self._sample is None:
-            self._sample = self._store.load(MOST_SAMPLED)
+            self._sample = self.store.load(MOST_SAMPLED)
         sample, staged = self._sample, list(self._staged.rows.values())
         if name == KEY:
-            added = np.array([row.key for row in staged], np.float32).reshape(-1, self._store.width)
+            added = np.array([row.key for row in staged], np.float32).reshape(-1, self.store.width)
             return np.concatenate([sample.keys, added])[None]
         if name == COUNT:
             return np.array([*sample.counts.tolist(), *(row.count for row in staged)], np.float32)[None]
@@ -80,7 +80,7 @@ class RemoteMemory(StagedMemory):
         shape = (1, len(found.rows), k)
         row, distance = np.full(shape, -1), np.zeros(shape, np.float32)
         label, count = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
-        keys = np.zeros((*shape, self._store.width), np.float32)
+        keys = np.zeros((*shape, self.store.width), np.float32)
         for q, (rows, distances) in enumerate(zip(found.rows, found.distances, strict=True)):
             for at, one in enumerate(rows):
                 number = self.names.number(one.label)
@@ -97,7 +97,7 @@ class RemoteMemory(StagedMemory):
         return dict(zip(self.names.names, self._rows, strict=True))
 
     def ids_of(self, label: Label) -> list[int]:
-        return self._store.ids_of_label(label)
+        return self.store.ids_of_label(label)
 
     # --- staying in step with the store -----------------------------------------------------------
 
@@ -113,7 +113,7 @@ class RemoteMemory(StagedMemory):
         self._read_classes(None if self.generation == LOST else self.generation)
 
     def is_stale(self) -> bool:
-        return self._store.generation() != self.generation
+        return self.store.generation() != self.generation
 
     def was_stale(self) -> bool:
         """True if the last recall found that others had written."""
@@ -127,13 +127,13 @@ class RemoteMemory(StagedMemory):
         tried = 0
         while True:
             try:
-                self._store.replace(dropped, rows, update=updates, settings=settings, receipts=receipts)
+                self.store.replace(dropped, rows, update=updates, settings=settings, receipts=receipts)
                 break
             except RowChanged:
                 tried += 1
                 if tried == TRIES:
                     raise
-                now = {row.id: row for row in self._store.some_rows([*dropped, *(change.id for change in updates)])}
+                now = {row.id: row for row in self.store.some_rows([*dropped, *(change.id for change in updates)])}
                 dropped = [id for id in dropped if id in now]
                 rows += [as_row(bases[change.id], change) for change in updates if change.id not in now]
                 updates = [again(bases[change.id], change, now[change.id]) for change in updates if change.id in now]
@@ -145,14 +145,14 @@ class RemoteMemory(StagedMemory):
     # --- inside -----------------------------------------------------------------------------------
 
     def _read_classes(self, since: int | None) -> None:
-        totals = self._store.totals(since)
+        totals = self.store.totals(since)
         if not totals.complete and not all(total.rows for total in totals.classes):
             # The numbers of the other classes close up where one is gone.
-            totals = self._store.totals()
+            totals = self.store.totals()
         if totals.complete:
             self.names = ClassNames(numbered=self.numbered)
             self._rows: list[int] = []
-            self._totals = RunningTotals(1, self._store.width)
+            self._totals = RunningTotals(1, self.store.width)
         for total in totals.classes:
             number = self._number(total.label)
             self._rows[number] = total.rows
@@ -177,7 +177,7 @@ class RemoteMemory(StagedMemory):
 
     def _recall(self, asked: Float[np.ndarray, "query embed"], k: int) -> Recalled:
         staged = self._staged
-        found = self._store.recall(asked, k + len(staged.evicted) + len(staged.updates))
+        found = self.store.recall(asked, k + len(staged.evicted) + len(staged.updates))
         self._recalled_at = found.generation
         if staged:
             other = {*staged.evicted, *staged.updates}

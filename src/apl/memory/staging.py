@@ -99,9 +99,9 @@ class StagedMemory(ABC):
         numbered: bool = False,
         lasts: bool = True,
     ) -> None:
-        self._store = store
+        self.store = store
         self.lasts = lasts
-        """Write with every commit. Otherwise the store is written when it is asked for."""
+        """Write with every commit. Otherwise the store is written when it is asked."""
         self.metric: Metric = metric
         self.budget = budget or Budget()
         self.numbered = numbered
@@ -113,10 +113,6 @@ class StagedMemory(ABC):
         self._staged = Staged()
         self.sources = {}
         self.reload()
-
-    @property
-    def store(self) -> Store:
-        return self._store
 
     # --- what differs -----------------------------------------------------------------------------
 
@@ -168,9 +164,9 @@ class StagedMemory(ABC):
             key = np.array(rows[KEY][0, query], np.float32)
             count = int(rows[COUNT][0, query]) if COUNT in rows else 1
             self._make_room(key, detail.label)
-            [id] = self._store.reserve()
+            [id] = self.store.reserve()
             payload = detail.payload() if detail.payload is not None else None
-            source = detail.source if self._store.keep_sources else None
+            source = detail.source if self.store.keep_sources else None
             row = NewRow(detail.label, key, surprise, None, source, payload, count=count, id=id)
             self._staged.rows[id] = row
             self._added(row)
@@ -181,7 +177,7 @@ class StagedMemory(ABC):
         for query in (at[0] >= 0).nonzero()[0].tolist():
             example, source = rows[KEY][0, query], None if details is None else details[query].source
             change = self._merged(int(at[0, query]), example)
-            if source is not None and self._store.keep_sources:
+            if source is not None and self.store.keep_sources:
                 change = replace(change, shares=(SourceShare(source, example.astype(np.float64)),))
             self._staged.update(change)
 
@@ -218,10 +214,10 @@ class StagedMemory(ABC):
             self._kept = (self.state, self.history)
 
     def save_state(self) -> None:
-        """Have the store hold all that was committed, what the reading has learnt and the history."""
-        store, changed = self.store, self.state is not self._kept[0] or self.history is not self._kept[1]
-        if changed and not store.read_only:
-            store.update_settings({STATE_SETTING: self._state_to_keep()})
+        """Write what the reading has learnt and the history, if that has not been done."""
+        changed = self.state is not self._kept[0] or self.history is not self._kept[1]
+        if changed and not self.store.read_only:
+            self.store.update_settings({STATE_SETTING: self._state_to_keep()})
             self._kept = (self.state, self.history)
 
     def _state_to_keep(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from apl.memory.names import ClassNames, position
 from apl.memory.protocol import COUNT, LABEL, ClassTotals, Column, Neighbours
 from apl.memory.ram import RamMemory
 from apl.memory.staging import KEY, LOST, STATE_SETTING, Staged, StagedMemory
-from apl.store import Label, NewRow, RowUpdate, Store
+from apl.store import Label, NewRow, RowUpdate
 from apl.store.validation import checked_rows, checked_updates
 
 ID = "id"
@@ -29,15 +29,6 @@ class StoredMemory(StagedMemory):
     _loads = 0
     _behind: Staged | None = None
     """What a memory that does not last has committed, and not yet written to its store."""
-
-    @property
-    def store(self) -> Store:
-        """The store, with everything that was committed."""
-        if self._behind is not None:
-            behind, self._behind = self._behind, None
-            self._store.replace(behind.evicted, list(behind.rows.values()), update=behind.updates.values())
-            self.generation += 1
-        return self._store
 
     # --- what a learner needs ---------------------------------------------------------------------
 
@@ -92,11 +83,11 @@ class StoredMemory(StagedMemory):
     # --- staying in step with the store -----------------------------------------------------------
 
     def reload(self) -> None:
-        store, self.generation = self.store, LOST
         # If the store does not answer, the copy may hold what was never acknowledged: it is not used until it does.
-        snapshot = store.load()
+        self.generation = LOST
+        snapshot = self.store.load()
         self._loads += 1
-        columns = {KEY: Column((self._store.width,)), LABEL: Column((), np.int64), ID: Column((), np.int64)}
+        columns = {KEY: Column((self.store.width,)), LABEL: Column((), np.int64), ID: Column((), np.int64)}
         self.ram = RamMemory(columns, (KEY,), metric=self.metric)
         self.names = ClassNames(snapshot.labels, self.numbered)
         self.eviction = Eviction(self.ram)
@@ -104,7 +95,7 @@ class StoredMemory(StagedMemory):
         self._staged = Staged()
         if len(snapshot):
             self._append(snapshot.ids, snapshot.keys, snapshot.labels, snapshot.counts)
-        self._restore_state(self._store.setting(STATE_SETTING))
+        self._restore_state(self.store.setting(STATE_SETTING))
         self.generation = snapshot.generation
 
     def follow(self) -> None:
@@ -139,12 +130,12 @@ class StoredMemory(StagedMemory):
         self._drop(changes.removed)
         self._renumber()
         self.eviction.forget()
-        self._restore_state(self._store.setting(STATE_SETTING))
+        self._restore_state(self.store.setting(STATE_SETTING))
         return None
 
     def is_stale(self) -> bool:
         """A reader's copy goes stale when a writer commits; a writer's cannot, unless it was lost."""
-        return self.generation == LOST or (self._store.read_only and self._store.generation() != self.generation)
+        return self.generation == LOST or (self.store.read_only and self.store.generation() != self.generation)
 
     def was_stale(self) -> bool:
         """True if the last recall found that others had written."""
@@ -154,10 +145,12 @@ class StoredMemory(StagedMemory):
         rows, updates = list(staged.rows.values()), list(staged.updates.values())
         if not (self.lasts or settings or receipts):
             # What the store would refuse is refused now.
-            checked_rows(rows, self._store.width)
-            checked_updates(updates, self._store.width)
-            self._behind = self._behind or Staged()
-            self._behind.join(staged)
+            checked_rows(rows, self.store.width)
+            checked_updates(updates, self.store.width)
+            with self.store.turn:
+                self._behind = self._behind or Staged()
+                self._behind.join(staged)
+                self.store.write_behind = self._write_behind
             return
         try:
             self.store.replace(staged.evicted, rows, update=updates, settings=settings, receipts=receipts)
@@ -165,6 +158,11 @@ class StoredMemory(StagedMemory):
             self.reload()
             raise
         self.generation += 1
+
+    def _write_behind(self) -> None:
+        behind, self._behind = self._behind, None
+        if behind is not None:
+            self.store.replace(behind.evicted, list(behind.rows.values()), update=behind.updates.values())
 
     def forget(self, ids: Iterable[int]) -> list[int]:
         gone = self.store.delete(ids)

@@ -166,7 +166,7 @@ class Store(Writing, Reading):
             # What a forked child inherits belongs to its parent: closing it here would close it there.
             _inherited.append(self)
             return
-        with self._lock:
+        with self.turn:
             if not self._closed:
                 self._closed = True
                 self._close()

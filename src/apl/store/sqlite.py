@@ -128,6 +128,8 @@ class SqliteStore(Store):
 
     def _read(self, ask: Callable[[Run], Answer]) -> Answer:
         with self._using():
+            if self.write_behind is not None:
+                self.write_behind()
             return self._file.read(ask)
 
     def _ask(self, queries: Sequence[Query]) -> list[list[Any]]:
@@ -136,6 +138,8 @@ class SqliteStore(Store):
     @contextmanager
     def _writing(self, rows: int | None = None) -> Iterator[Run]:
         with self._using(writing=True):
+            if self.write_behind is not None:
+                self.write_behind()
             self._next = None
             with self._file.transaction() as run:
                 yield run

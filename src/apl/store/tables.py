@@ -93,6 +93,8 @@ class Tables(ABC):
     """The metric of `recall` and `totals`."""
     shared = False
     """Other processes may write at the same time."""
+    write_behind: Callable[[], None] | None = None
+    """Writes what a memory in RAM has committed. Called before the store is read or written."""
 
     def __init__(self, info: MemoryInfo, memory: int, metric: Metric, read_only: bool) -> None:
         self.name, self.fingerprint, self.width = info.name, info.fingerprint, info.width
@@ -100,7 +102,7 @@ class Tables(ABC):
         self.read_only = read_only
         self.metric = self._kept_metric = metric
         self._memory = memory
-        self._lock = threading.RLock()
+        self.turn = threading.RLock()
         self._closed = False
         self._process = os.getpid()
         self._reserved: set[int] = set()
@@ -111,7 +113,7 @@ class Tables(ABC):
         """Calls take turns. Errors of the database's driver become those of `apl.store.errors`."""
         if os.getpid() != self._process:
             raise StoreError(f"memory {self.name!r} was opened by the process that forked this one: open it anew here")
-        with self._lock:
+        with self.turn:
             if self._closed:
                 raise StoreError(f"memory {self.name!r} is closed")
             if writing and self.read_only:
