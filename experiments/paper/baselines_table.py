@@ -116,9 +116,10 @@ def _table(columns: list[str], intervals: bool = False) -> str:
     """Quoted and measured numbers in one Markdown table, clearly apart."""
     whole = load_whole("baselines")
     lines: list[list[str]] = []
+    leader = OURS_NAME if is_first(load_rows("baselines")) else None
 
     def add(name: str, values: dict[str, str]) -> None:
-        lines.append([f"**{name}**" if name == OURS_NAME else name, *(values.get(column, "–") for column in columns)])
+        lines.append([f"**{name}**" if name == leader else name, *(values.get(column, "–") for column in columns)])
 
     def heading(words: str) -> None:
         add(f"**{words}**", dict.fromkeys(columns, ""))

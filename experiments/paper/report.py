@@ -82,7 +82,7 @@ SECTIONS: dict[str, Callable[[], list[str]]] = {
 def table1() -> str:
     """The published numbers, and both forms measured here."""
     lines = [[name, *(f"{cells[c]}" if c in cells else "–" for c in CELLS)] for name, cells in PAPER.items()]
-    for file, name in (("paper-form", "the paper's form, trained here"), ("extended", "**our extension, one model**")):
+    for file, name in (("paper-form", "the paper's form, trained here"), ("extended", "our extension, one model")):
         found = table1_cells(load_rows(file))
         lines.append([name, *(found.get(cell, "–") for cell in CELLS)])
     return table(["Omniglot, split `paper`", *(f"{way}-way {shot}-shot" for way, shot in CELLS)], lines)

@@ -88,7 +88,7 @@ def batches() -> str:
         [SETS.get(name, name), str(shot), *(f"{percent(by[m])} / {100 * by[m]['kept']:.0f}" for m in methods)]
         for (name, shot), by in cells.items()
     ]
-    mean = [f"**{_mean([by[m]['accuracy'] for by in cells.values()]):.1f}**" for m in methods]
+    mean = [f"{_mean([by[m]['accuracy'] for by in cells.values()]):.1f}" for m in methods]
     return table(["set", "per class", *methods], [*lines, ["mean", "", *mean]])
 
 
