@@ -14,7 +14,13 @@ from pathlib import Path
 from experiments.paper.tables import table
 
 PAGE = Path("docs/explanation/departures.md")
-SOURCES = ("src/apl", "experiments/paper", "experiments/presets.py", "experiments/training")
+SOURCES = (
+    "src/apl",
+    "experiments/paper",
+    "experiments/presets.py",
+    "experiments/presets_analogy.py",
+    "experiments/training",
+)
 MARK = re.compile(r"(?<![`\w])(Deviation|Release): ")
 INTRODUCTION = """# Where the code departs from the paper
 
