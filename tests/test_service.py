@@ -91,7 +91,8 @@ def test_what_is_probably_new_is_answered_with_null_where_asked(service: httpx.C
         plain, careful = (found.get("answers", [found])[0] for found in (plain, careful))
         assert plain["predicted"] in ("sign 0", "sign 1") and plain["probability_new"] > 0
         assert careful == {**plain, "predicted": None}
-    assert service.post(f"{home}/predict?new_above=2", json=question(2)).status_code == 422
+    for wrong in ("new_above=2", "false_alarms=0", "new_above=0.5&false_alarms=0.1"):
+        assert service.post(f"{home}/predict?{wrong}", json=question(2)).status_code == 422
 
 
 def test_batches_keep_their_order(service: httpx.Client, home: str) -> None:
@@ -345,9 +346,11 @@ def test_health_metrics_and_the_description(service: httpx.Client, home: str) ->
     assert service.get("/healthz").json() == {"status": "alive"}
     assert service.get("/readyz").json() == {"status": "ready"}
     teach(service, 0, home=home)
+    assert not service.get(f"{home}/drift").json()["alarm"]
     metrics = service.get("/metrics").text
     name = home.rsplit("/", 1)[1]
     assert f'apl_memory_rows{{memory="{name}"}} 1.0' in metrics
+    assert f'apl_memory_drift{{memory="{name}"}} 0.0' in metrics
     assert f'apl_surprise_nats_count{{memory="{name}"}} 1.0' in metrics
     assert 'apl_requests_total{method="POST",route="/v1/memories/{name}/learn",status="200"}' in metrics
     document = service.get("/openapi.json").json()

@@ -142,6 +142,12 @@ class Asking(Naming):
         description="Answer null for this share of examples of known classes, and for what is as new.",
     )
 
+    @validator(mode="after")
+    def _one_of_two(self) -> Asking:
+        if self.new_above is not None and self.false_alarms is not None:
+            raise ValueError("give new_above or false_alarms, not both")
+        return self
+
 
 class Covering(Reading):
     coverage: float = Field(default=0.9, gt=0, lt=1, description="How often the set contains the true label.")

@@ -189,7 +189,8 @@ def _check_site(headers: dict[str, str], private: bool) -> None:
     if origin is None:
         foreign = private and headers.get("sec-fetch-site", "none") in ("cross-site", "same-site")
     else:
-        foreign = origin.partition("://")[2] != headers.get("host", "") or origin.endswith("://")
+        site = origin.partition("://")[2]
+        foreign = not site or site != headers.get("host")
     if foreign:
         raise Refused(403, "foreign_origin", "pages of other sites may not call this service")
 

@@ -21,6 +21,8 @@ from apl.store.validation import checked_name
 
 THREADS = 4
 """Memories that work at the same time; others wait for a thread, none for another memory."""
+DRIFT_SECONDS = 5.0
+"""A memory that is busy for longer keeps its gauge as it was."""
 FIRST = "default"
 """The memory that is made at the start."""
 TAKES = ("drawing", "photo", "text")
@@ -100,10 +102,10 @@ class Memories:
             return False
 
     async def measure_drift(self) -> None:
-        """Set the gauge of every open memory."""
+        """Set the gauge of every open memory that answers in time."""
         for memory in self.opened():
-            with suppress(StoreError, Refused, ImportError):
-                report = await memory.run(lambda classifier: classifier.drift())
+            with suppress(StoreError, Refused, ImportError, TimeoutError):
+                report = await asyncio.wait_for(memory.run(lambda classifier: classifier.drift()), DRIFT_SECONDS)
                 self.metrics.drift.labels(memory.name).set(report.alarm)
 
     async def get(self, name: str) -> ServedMemory:

@@ -7,8 +7,8 @@ export function onTokenNeeded(ask) { askForToken = ask; }
 export const useToken = (given) => sessionStorage.setItem("apl token", given);
 const token = () => sessionStorage.getItem("apl token");
 
-export async function call(path, { method = "GET", json, body, headers = {}, raw = false, quiet = false } = {}) {
-  const options = { method, headers: { ...headers }, cache: "no-store" };
+export async function call(path, { method = "GET", json, body, headers = {}, raw = false, quiet = false, signal } = {}) {
+  const options = { method, headers: { ...headers }, cache: "no-store", signal };
   if (token()) options.headers.Authorization = `Bearer ${token()}`;
   if (json !== undefined) {
     options.body = JSON.stringify(json);

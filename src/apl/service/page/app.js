@@ -360,7 +360,7 @@ find("delete-memory").addEventListener("click", async () => {
   const sure = await ask({ title: `Delete “${gone}”?`, text: "The memory and all its rows will be deleted. This cannot be undone; Export keeps a copy.", input: false });
   if (!sure) return;
   try {
-    updates.of(null);
+    for (const one of [updates, shelf, gallery]) one.leave();
     await call(memoryPath(gone), { method: "DELETE" });
     if (find("memory").options.length < 2) await call(memoryPath("default"), { method: "PUT" });
     await choose("default");

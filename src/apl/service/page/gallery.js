@@ -50,13 +50,18 @@ export class Gallery {
 
   // Not waited for: it needs a library that takes its time to load, or is missing.
   async followDrift(memory) {
+    this.leave();
+    this.following = new AbortController();
     try {
-      const report = await call(memoryPath(memory, "/drift"), { quiet: true });
+      const report = await call(memoryPath(memory, "/drift"), { quiet: true, signal: this.following.signal });
       if (memory !== this.memory) return;
       this.drift = report.alarm ? report : null;
       this.showCurve();
     } catch (error) { this.tellsDrift = error.status !== 501; }
   }
+
+  // Nothing more is asked about the memory.
+  leave() { this.following?.abort(); }
 
   showCurve() {
     const { drift, curve } = this;

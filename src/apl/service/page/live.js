@@ -35,5 +35,6 @@ export function follow({ rows, changed, deleted }) {
     if (document.hidden) stream?.abort();
     else if (memory !== null) { listen(); soon(); }
   });
-  return { of(name) { memory = name; clearTimeout(timer); listen(); } };
+  const of = (name) => { memory = name; clearTimeout(timer); listen(); };
+  return { of, leave: () => of(null) };
 }

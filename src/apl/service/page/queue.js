@@ -67,40 +67,42 @@ export class Queue {
     [this.current] = waiting();
     find("queue-text").title = this.current.name;
     this.progress(`${this.total - this.left.length + 1} of ${this.total}: ${this.current.reason}`);
-    try { await this.current.show(); } catch { await this.drop([this.current]); await this.next(); }
+    try { await this.current.show(); } catch { this.drop(this.current); await this.next(); }
     if (matchMedia("(hover: hover)").matches) find("label").focus({ preventScroll: true });
   }
 
   // The order of `suggest`, and what each of the others would be called.
   async choose() {
-    const pool = this.left.slice(0, POOL), examples = [], bad = [];
-    for (const item of pool) {
-      try { examples.push({ item, sent: item.sent ??= await item.example() }); } catch { bad.push(item); }
-    }
-    this.drop(bad);
-    while (examples.length) {
-      try {
-        const json = { examples: examples.map(({ sent }) => sent) };
-        const { suggestions } = await call(memoryPath(this.memory(), `/suggest?anyway=true&n=${examples.length}`), { method: "POST", json });
-        const order = suggestions.map(({ index, reason }) => Object.assign(examples[index].item, { reason }));
-        this.order = [...order.filter((item) => !this.skipped.has(item)), ...order.filter((item) => this.skipped.has(item))];
-        this.sorted(suggestions.filter(({ probability_new, labels }) => probability_new <= 0.5 && labels.length));
-        return;
-      } catch (error) {
-        // One that cannot be read spoils the whole pool: leave it out.
-        const named = error.status === 422 && error.message.match(/^examples\.(\d+)/);
-        if (!named && !(error.status === 422 && examples.length === 1)) throw error;
-        this.drop(examples.splice(named ? Number(named[1]) : 0, 1).map(({ item }) => item));
-      }
-    }
-    this.order = [];
+    const { items, found } = await this.sent(this.left.slice(0, POOL), (n) => `/suggest?anyway=true&n=${n}`);
+    const suggestions = found?.suggestions ?? [];
+    const order = suggestions.map(({ index, reason }) => Object.assign(items[index], { reason }));
+    this.order = [...order.filter((item) => !this.skipped.has(item)), ...order.filter((item) => this.skipped.has(item))];
+    this.sorted(suggestions.filter(({ probability_new, labels }) => probability_new <= 0.5 && labels.length));
   }
 
-  drop(items) {
-    if (!items.length) return;
-    this.left = this.left.filter((item) => !items.includes(item));
-    this.total -= items.length;
-    say(`${items[0].name}${items.length > 1 ? ` and ${items.length - 1} others` : ""} cannot be read.`);
+  // What the service says of these. One that cannot be read spoils the whole request: it is left out.
+  async sent(some, path) {
+    const items = [];
+    for (const item of some) {
+      try { item.sent ??= await item.example(); items.push(item); } catch { this.drop(item); }
+    }
+    while (items.length) {
+      try {
+        const json = { examples: items.map(({ sent }) => sent) };
+        return { items, found: await call(memoryPath(this.memory(), path(items.length)), { method: "POST", json }) };
+      } catch (error) {
+        const named = error.status === 422 && error.message.match(/^examples\.(\d+)/);
+        if (!named && !(error.status === 422 && items.length === 1)) throw error;
+        this.drop(items.splice(named ? Number(named[1]) : 0, 1)[0]);
+      }
+    }
+    return { items, found: null };
+  }
+
+  drop(item) {
+    this.left = this.left.filter((other) => other !== item);
+    this.total--;
+    say(`${item.name} cannot be read: it is left out.`);
   }
 
   sorted(suggestions) {
@@ -116,22 +118,19 @@ export class Queue {
   }
 
   async sortRest() {
-    const items = this.left, groups = new Map(), lines = ["name,predicted,probability,probability_new"];
+    const rest = this.left, groups = new Map(), lines = ["name,predicted,probability,probability_new"];
     this.progress("Sorting…");
-    for (let i = 0; i < items.length; i += AT_ONCE) {
-      const part = items.slice(i, i + AT_ONCE);
-      for (const item of part) item.sent ??= await item.example();
-      const json = { examples: part.map(({ sent }) => sent) };
-      const { answers } = await call(memoryPath(this.memory(), "/predict/batch?top=1&new_above=0.5&anyway=true"), { method: "POST", json });
-      answers.forEach(({ predicted, probabilities, probability_new }, k) => {
+    for (let i = 0; i < rest.length; i += AT_ONCE) {
+      const { items, found } = await this.sent(rest.slice(i, i + AT_ONCE), () => "/predict/batch?top=1&new_above=0.5&anyway=true");
+      found?.answers.forEach(({ predicted, probabilities, probability_new }, k) => {
         const label = predicted ?? "something new?";
-        groups.set(label, [...(groups.get(label) ?? []), part[k]]);
-        lines.push([part[k].name, predicted ?? "", probabilities[0]?.probability ?? "", probability_new].map(cell).join(","));
+        groups.set(label, [...(groups.get(label) ?? []), items[k]]);
+        lines.push([items[k].name, predicted ?? "", probabilities[0]?.probability ?? "", probability_new].map(cell).join(","));
       });
     }
     this.table = lines.join("\n") + "\n";
     const largest = [...groups].sort((one, other) => other[1].length - one[1].length);
-    find("sorted-title").textContent = `It sorted ${count(items.length, "example")}`;
+    find("sorted-title").textContent = `It sorted ${count(lines.length - 1, "example")}`;
     find("sorted-text").textContent = `After ${count(this.answers, "answer")} of yours. Nothing of this was learnt.`;
     find("sorted-groups").replaceChildren(...largest.map(([label, found]) => el("li", {}, el("b", {}, String(label)), el("span", { class: "small" }, ` ${found.length}`), this.shown(found))));
     this.stop();

@@ -20,10 +20,12 @@ export class Shelf {
 
   // After a change: small memories are looked at by themselves, large ones when asked to.
   soon({ rows, scope }) {
-    clearTimeout(this.timer);
+    this.leave();
     if (rows > LOOKED_AT || scope === "read") find("shelf").hidden = true;
     else this.timer = setTimeout(() => this.look().catch(() => {}), WAIT_MS);
   }
+
+  leave() { clearTimeout(this.timer); }
 
   async look() {
     const asked = this.memory();
