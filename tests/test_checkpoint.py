@@ -213,7 +213,7 @@ def test_a_shared_encoder_that_has_changed_is_refused(
 def test_models_only_the_experiments_need_are_found_in_a_checkout_and_not_in_the_package() -> None:
     from apl.checkpoint import BUNDLED, IN_CHECKOUT
 
-    assert find_model("paper-recipe").parent == IN_CHECKOUT
+    assert find_model("paper-recipe-20way").parent == IN_CHECKOUT
     assert [p.name for p in BUNDLED.iterdir() if p.name.startswith(("paper", "analogy"))] == []
     assert sum(f.stat().st_size for f in BUNDLED.rglob("*") if f.is_file()) < 19.5e6
 

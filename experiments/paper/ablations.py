@@ -34,7 +34,7 @@ NAME = "ablations"
 SEED, EPISODES, LAST = 13, 20, 100
 STEPS = {20: 400, 5: 400}
 IMAGES_PER_STEP = 128
-TRAINED = "paper-recipe"
+TRAINED = "paper-recipe-20way"
 """The model of the last rows."""
 
 

@@ -21,9 +21,9 @@ class Experiment:
 
 
 EXPERIMENTS = {
-    "paper-form": Experiment("paper_form", "The paper's system alone", needs="paper-recipe"),
+    "paper-form": Experiment("paper_form", "The paper's system alone", needs="paper-recipe-20way"),
     "extended": Experiment("paper_form", "Our extension on the same figures", "reproduce_extended"),
-    "ablations": Experiment("ablations", "What each choice of the training is worth", needs="paper-recipe"),
+    "ablations": Experiment("ablations", "What each choice of the training is worth", needs="paper-recipe-20way"),
     "lake": Experiment("lake", "Lake's one-shot challenge, trained on the background set alone", needs="lake"),
     "imagenet": Experiment("imagenet", "ImageNet, shuffled labels, frozen encoder"),
     "analogy": Experiment("analogy", "Number analogy", needs="analogy-shuffled"),
