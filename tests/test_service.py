@@ -363,8 +363,8 @@ def test_health_metrics_and_the_description(service: httpx.Client, home: str) ->
 
 
 def test_a_known_path_under_another_method_is_405_and_an_unknown_one_404(service: httpx.Client, home: str) -> None:
-    for path in (f"{home}/predict", f"{home}/learn/batch", f"{home}/forget"):
-        answer = service.get(path)
+    for verb in ("predict", "predict_set", "suggest", "explain", "learn/batch", "forget", "rename", "relabel", "share"):
+        answer = service.get(f"{home}/{verb}")
         assert answer.status_code == 405 and answer.json()["error"]["code"] == "method_not_allowed"
     for path in (f"{home}/unknown", f"{home}/learn/unknown", "/v1/unknown", "/unknown/path"):
         assert service.post(path, json={}).status_code == service.get(path).status_code == 404
