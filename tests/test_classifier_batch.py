@@ -8,6 +8,7 @@ import pytest
 from apl import OnlineClassifier
 from apl.classifier import online
 from apl.classifier.labels import interleaved
+from apl.classifier.opened import Opened
 
 
 def sorted_batch(seed: int = 0) -> tuple[np.ndarray, list[str]]:
@@ -22,9 +23,9 @@ def test_classes_take_turns_in_the_order_of_their_first_appearance():
     assert interleaved([]) == []
 
 
-def test_a_batch_is_learnt_as_if_classes_came_in_turns():
+def test_a_batch_with_a_budget_is_learnt_as_if_classes_came_in_turns():
     x, y = sorted_batch()
-    batch, single = OnlineClassifier.for_features(80), OnlineClassifier.for_features(80)
+    batch, single = (OnlineClassifier.for_features(80, max_rows=100) for _ in range(2))
     receipts = batch.learn_many(x, y)
     order = interleaved(y)
     expected = {i: single.learn_one(x[i], y[i]) for i in order}
@@ -59,7 +60,8 @@ def blobs(count: int, classes: int = 6, noise: float = 1.2, seed: int = 0) -> tu
 
 def test_a_batch_is_read_by_the_regression_on_all_rows_until_a_single_example_comes(tmp_path):
     x, y = blobs(60)
-    batch, stream = OnlineClassifier().fit(x, y), OnlineClassifier()
+    # With a budget examples of a batch are learnt one after the other.
+    batch, stream = OnlineClassifier(max_rows=1000).fit(x, y), OnlineClassifier(max_rows=1000)
     for i in interleaved(y.tolist()):
         stream.learn_one(x[i], y[i])
     asked = blobs(30, seed=1)[0]
@@ -228,3 +230,26 @@ def test_an_interrupted_batch_keeps_what_was_committed_if_it_is_asked_to(monkeyp
     assert [told.label for told in whole.learn_many(numbers, labels, keep=True)] == labels
     with pytest.raises(ValueError, match="keep=True divides"):
         whole.learn_many(numbers, labels, keep=True, settings={"a": 1})
+
+
+def test_examples_of_different_known_classes_are_predicted_together(monkeypatch):
+    asked: list[int] = []
+    predict = Opened.predict
+    monkeypatch.setattr(Opened, "predict", lambda self, queries: asked.append(len(queries)) or predict(self, queries))
+    x, y = blobs(30)
+    OnlineClassifier().learn_many(x, y)
+    assert asked == [1] * 6 + [6] * 4, "the first example of a class is learnt alone"
+    for one_at_a_time in (OnlineClassifier(max_rows=4).learn_many, OnlineClassifier().partial_fit):
+        asked.clear()
+        one_at_a_time(x, y)
+        assert set(asked) == {1}
+
+
+def test_a_batch_that_is_predicted_together_is_learnt_as_well_as_one_after_the_other():
+    (x, y), (asked, truth) = blobs(240, noise=4.0), blobs(600, noise=4.0, seed=1)
+    together, stream = OnlineClassifier(), OnlineClassifier()
+    together.learn_many(x, y)
+    for i in interleaved(y.tolist()):
+        stream.learn_one(x[i], int(y[i]))
+    assert abs(together.score(asked, truth) - stream.score(asked, truth)) < 0.04
+    assert abs(len(together) - len(stream)) < 24

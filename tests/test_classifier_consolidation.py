@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from apl import OnlineClassifier
+from apl.memory.staging import Details
 from apl.reading.readers import READERS
 from apl.store import NewRow, open_store
 
@@ -240,7 +241,7 @@ def test_a_decoder_that_cannot_change_the_answer_is_not_asked_and_the_answer_sta
         centres = random.normal(size=(30, width))
         for number in range(90):
             key = centres[number % 30] + random.normal(size=width)
-            opened.learn(key.astype(np.float32), f"class {number % 30}")
+            opened.learn(key.astype(np.float32)[None], [Details(f"class {number % 30}")])
         memory, pool = opened.memory, opened.memory.state.pool
         weight = pool.weight.copy()
         weight[0, -1] = 1.5

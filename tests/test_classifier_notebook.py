@@ -28,7 +28,7 @@ def test_the_prompt_shows_rows_and_classes_of_an_open_memory_and_opens_none() ->
 def test_a_notebook_shows_tables_and_labels_are_no_markup() -> None:
     with taught() as clf:
         shown = clf._repr_html_()
-        assert shown.startswith("<table>") and "a &lt;b&gt;" in shown and "<b>" not in shown
+        assert shown.startswith("<div>") and "a &lt;b&gt;" in shown and "<b>" not in shown
         receipt = clf.learn_one(np.array([1.0, 0.1, 0, 0]), "a <b>")
         assert "surprise_nats" in receipt._repr_html_() and "<b>" not in receipt._repr_html_()
         explanation = clf.explain(np.array([1.0, 0, 0, 0]))
@@ -39,7 +39,7 @@ def test_pictures_are_shown_and_texts_escaped() -> None:
     assert 'src="data:image/png;base64,' in content(b"\x89PNG....")
     assert content(b"<script>") == "&lt;script&gt;"
     assert content(None) == ""
-    assert html_table([], caption="<i>") == "<table><caption>&lt;i&gt;</caption><tr></tr></table>"
+    assert html_table([], caption="<i>") == "<div>&lt;i&gt;</div><table><tr></tr></table>"
 
 
 def test_long_calls_count_what_is_done_if_they_are_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:

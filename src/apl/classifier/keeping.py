@@ -158,12 +158,9 @@ class MemoryKeeping(Estimator):
         opened, parameters = self._opened, super().__repr__(N_CHAR_MAX)
         if opened is None:
             return parameters
-        read = f"vectors of {opened.store.width} numbers" if self._takes_vectors() else f"model {self._model_name()}"
-        return f"<{parameters}: {len(opened.memory)} rows, {len(opened.memory.classes)} classes, {read}>"
-
-    def _model_name(self) -> str:
-        name = self.model if self.encoder is None else self.encoder
-        return str(name) if isinstance(name, (str, Path)) else type(name).__name__
+        # A model or an encoder is one of the parameters.
+        vectors = f", vectors of {opened.store.width} numbers" if self._takes_vectors() else ""
+        return f"<{parameters}: {len(opened.memory)} rows, {len(opened.memory.classes)} classes{vectors}>"
 
     def _repr_html_(self) -> str:
         opened = self._opened

@@ -21,7 +21,7 @@ def html_table(rows: Iterable[Mapping[str, object]], caption: str = "") -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in columns)
     lines = ("".join(f"<td>{_cell(row[name])}</td>" for name in columns) for row in rows)
     body = "".join(f"<tr>{line}</tr>" for line in lines)
-    return f"<table><caption>{escape(caption)}</caption><tr>{head}</tr>{body}</table>"
+    return f"<div>{escape(caption)}</div><table><tr>{head}</tr>{body}</table>"
 
 
 class Markup(str):

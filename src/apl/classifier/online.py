@@ -33,6 +33,7 @@ from apl.classifier.notebook import counted, is_shown
 from apl.classifier.opened import Opened
 from apl.classifier.suggest import Suggestion, suggest
 from apl.learner import Learner
+from apl.memory.staging import Details
 from apl.pictures.drawings import Ink
 from apl.store import Label, StoreError
 
@@ -155,7 +156,8 @@ class OnlineClassifier(MemoryKeeping):
         """Learn a batch in one transaction: all of it lasts, or nothing of it.
 
         Classes take turns (`apl.classifier.labels.interleaved`), so that a batch sorted by class is learnt as well as any other.
-        Receipts come in the order of the examples.
+        Up to 16 examples, each of another known class, are predicted together before they are learnt. Receipts come in the order
+        of the examples.
 
         settings, receipts: values by key, or a function that makes them of the receipts of these examples, written in the same
             transaction. A key of `receipts` can be written once: `AlreadyAnswered` says that it was, and nothing is learnt.
@@ -347,14 +349,25 @@ class OnlineClassifier(MemoryKeeping):
                 raise StoreError(f"memory {opened.store.name!r} was opened for reading only")
             try:
                 learnt: dict[int, Receipt] = {}
-                numbers = range(len(labels)) if order is None else order
-                for i in counted(numbers, "learning", shown, len(labels)) if shown else numbers:
-                    payload = partial(examples.payload, i) if self.keep_images else None
-                    learnt[i] = opened.learn(embeddings[i], labels[i], sources[i], payload)
-                outcome = [_still_there(learnt[i], memory.staged) for i in range(len(labels))]
+                numbers: Iterable[int] = range(len(labels)) if order is None else order
+                if shown:
+                    numbers = counted(list(numbers), "learning", shown, len(labels))
+                for group in ([i] for i in numbers) if order is None else opened.groups(numbers, labels):
+                    told = [
+                        Details(labels[i], sources[i], partial(examples.payload, i) if self.keep_images else None)
+                        for i in group
+                    ]
+                    learnt |= zip(group, opened.learn(embeddings[group], told), strict=True)
+                staged = memory.staged
+                # A later example of the same batch may have taken the place of a row again.
+                told_of = map(learnt.__getitem__, range(len(labels)))
+                outcome = [t if t.row is None or t.row in staged else replace(t, row=None) for t in told_of]
                 if order is not None and len(order) > 1:
                     opened.finish_batch(embeddings, labels, outcome)
-                memory.commit(_values(settings, outcome), _values(receipts, outcome))
+                memory.commit(
+                    settings(outcome) if callable(settings) else settings,
+                    receipts(outcome) if callable(receipts) else receipts,
+                )
             except BaseException:
                 memory.reload()
                 raise
@@ -372,12 +385,3 @@ class OnlineClassifier(MemoryKeeping):
             raise ValueError(f"{len(examples)} examples and {len(labels)} labels")
         self._truth_values = np.asarray(y).dtype == bool and (reset or self._truth_values)
         return examples, labels
-
-
-def _still_there(receipt: Receipt, staged: set[int]) -> Receipt:
-    """A later example of the same batch may have taken the row's place again."""
-    return receipt if receipt.row is None or receipt.row in staged else replace(receipt, row=None)
-
-
-def _values(written_with: WrittenWith, learnt: list[Receipt]) -> Mapping[str, Any] | None:
-    return written_with(learnt) if callable(written_with) else written_with

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import exp
@@ -28,6 +28,8 @@ from apl.memory.stored import StoredMemory
 from apl.store import Label
 
 EXAMPLES_AT_ONCE = 256
+LEARNT_AT_ONCE = 16
+"""Examples of a batch. More are no faster, and miss more of what the others taught."""
 PROBABILITIES_AT_ONCE = 1 << 18
 """Computed together: with very many classes fewer queries at a time."""
 
@@ -143,55 +145,69 @@ class Opened:
             found.append(Probabilities({names.names[n]: p for n, p in zip(at, shares, strict=True)}, new_class))
         return found
 
-    def learn(
-        self,
-        embedding: Float[np.ndarray, " embed"],
-        label: Label,
-        source: str | None = None,
-        payload: Callable[[], bytes | None] | None = None,
-    ) -> Receipt:
-        """Predict, then learn the label. `memory.commit` makes it last."""
+    def learn(self, embeddings: Float[np.ndarray, "example embed"], examples: Sequence[Details]) -> list[Receipt]:
+        """Predict, then learn the labels. `memory.commit` makes it last. Several examples, each of another known class, are
+        predicted before any of them is learnt."""
         memory = self.memory
-        prediction = self.predict(embedding[None])
-        known, number = len(memory.classes), memory.names.number(label)
-        new_label = number is None
+        prediction = self.predict(embeddings)
+        known, numbers = len(memory.classes), [memory.names.number(example.label) for example in examples]
+        new_label = None in numbers
         # Surprise is measured among the known classes, this one included, and never among fewer than two.
         among = max(2, known + new_label)
-        [predicted] = self.best(prediction)
-        probability_new = float(self.probability_of_new(prediction)[0])
-        truth = known if number is None else number
+        truth = np.array([[known] if new_label else numbers])
+        predicted, probability_new = self.best(prediction), self.probability_of_new(prediction).tolist()
         evicted = len(memory.evicted)
-        seen = self.learner.learn(
-            memory,
-            prediction,
-            np.array([[truth]]),
-            among=among,
-            # The first example of a class is written whatever its surprise.
-            required=np.ones((1, 1), bool) if new_label else None,
-            details=[Details(label, source, payload)],
-        )
-        surprise, row, merged_into = float(seen.surprise_nats[0, 0]), int(seen.row[0, 0]), int(seen.merged_into[0, 0])
-        if known:
-            score = -float(self.learner.networks.array(prediction.log_probs)[0, 0, truth])
-            memory.history = history = memory.history.after(score, surprise, label)
-            if self._ages and number is not None and memory.local:
-                risen = history.seen % CHECK_EVERY == 0 and has_risen(history)
-                outdated = self.learner.reading.outdated(memory, prediction, number, memory.newest, risen)
-                if outdated is not None:
-                    memory.outdate(outdated.label, outdated.newest)
-        return Receipt(
-            label=label,
-            surprise_nats=surprise,
-            threshold_nats=self.learner.controller.threshold_nats(among),
-            written=row >= 0,
-            row=row if row >= 0 else None,
-            merged_into=merged_into if merged_into >= 0 else None,
-            evicted=tuple(memory.evicted[evicted:]),
-            predicted=predicted,
-            probability=0.0 if new_label else exp(-surprise) if known > 1 else 1.0,
-            probability_new=probability_new,
-            new_label=new_label,
-        )
+        # The first example of a class is written whatever its surprise.
+        required = np.ones((1, 1), bool) if new_label else None
+        seen = self.learner.learn(memory, prediction, truth, among=among, required=required, details=examples)
+        threshold = self.learner.controller.threshold_nats(among)
+        receipts = []
+        for query, example in enumerate(examples):
+            number, surprise = int(truth[0, query]), float(seen.surprise_nats[0, query])
+            row, merged_into = int(seen.row[0, query]), int(seen.merged_into[0, query])
+            if known:
+                score = -float(self.learner.networks.array(prediction.log_probs)[0, query, number])
+                memory.history = history = memory.history.after(score, surprise, example.label)
+                if self._ages and not new_label and memory.local:
+                    risen = history.seen % CHECK_EVERY == 0 and has_risen(history)
+                    outdated = self.learner.reading.outdated(memory, prediction, query, number, memory.newest, risen)
+                    if outdated is not None:
+                        memory.outdate(outdated.label, outdated.newest)
+            receipts.append(
+                Receipt(
+                    label=example.label,
+                    surprise_nats=surprise,
+                    threshold_nats=threshold,
+                    written=row >= 0,
+                    row=row if row >= 0 else None,
+                    merged_into=merged_into if merged_into >= 0 else None,
+                    evicted=tuple(memory.evicted[evicted:]),
+                    predicted=predicted[query],
+                    probability=0.0 if new_label else exp(-surprise) if known > 1 else 1.0,
+                    probability_new=probability_new[query],
+                    new_label=new_label,
+                )
+            )
+            evicted = len(memory.evicted)
+        return receipts
+
+    def groups(self, numbers: Iterable[int], labels: Sequence[Label]) -> Iterator[list[int]]:
+        """Examples of a batch that are learnt together: of known classes, no two of the same, so that none could have been
+        merged into the row of another. One at a time where rows may have to make room."""
+        at_once = LEARNT_AT_ONCE if self.memory.local and self.memory.budget == Budget() else 1
+        group: dict[Label, int] = {}
+        for number in numbers:
+            label = labels[number]
+            is_new = self.memory.names.number(label) is None
+            if group and (is_new or label in group or len(group) == at_once):
+                yield list(group.values())
+                group = {}
+            if is_new:
+                yield [number]
+            else:
+                group[label] = number
+        if group:
+            yield list(group.values())
 
     def finish_batch(
         self, embeddings: Float[np.ndarray, "example embed"], labels: Sequence[Label], receipts: Sequence[Receipt]

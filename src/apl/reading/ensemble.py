@@ -222,14 +222,13 @@ class EnsembleReading(Reading):
         novelty = state.novelty.learnt(readings, truth)
         if memory.episodes == 1:
             counted = readings.classes.examples[0, truth[0]] >= LEAST_EXAMPLES
-            nearness = np.stack([part[0] for part in readings.nearness], 1)
-            known = np.concatenate([known, nearness[counted]])[-MOST_KEPT:]
+            known = np.concatenate([known, np.stack(readings.nearness, 2)[0, counted]])[-MOST_KEPT:]
         memory.state = EnsembleState(pool, novelty, units, state.drift, known)
 
     def outdated(
-        self, memory: Memory, prediction: EnsemblePrediction, truth: int, newest: int, risen: bool
+        self, memory: Memory, prediction: EnsemblePrediction, query: int, truth: int, newest: int, risen: bool
     ) -> Outdated | None:
-        classes, log_probs = prediction.without_decoder.classes, prediction.log_probs_of_known[0, 0]
+        classes, log_probs = prediction.without_decoder.classes, prediction.log_probs_of_known[0, query]
         number = int(classes.number[0])
         if number < 2 or truth >= len(log_probs) or not classes.known[0, truth]:
             return None
@@ -267,7 +266,7 @@ class EnsembleReading(Reading):
                 asked, space = embedding[None, some], self._classes(memory, totals.examples.shape[1])
                 found = without_itself(memory.nearest(memory.keys[0], asked, k + 1), asked, row[some])
                 readings = readings_without_itself(self._inputs(memory, space, asked, found), truth[some])
-                known = np.stack([part[0] for part in readings.nearness], 1)
+                known = np.stack(readings.nearness, 2)[0]
         memory.state = replace(state, known=known, batch=True)
 
     def opinions(self, prediction: EnsemblePrediction, classes: int) -> list[Opinion]:

@@ -104,7 +104,9 @@ class Reading:
     ) -> None:
         """Called when a whole batch was learnt into a single memory; `row`: the row that each example is part of."""
 
-    def outdated(self, memory: Memory, prediction: Any, truth: int, newest: int, risen: bool) -> Outdated | None:
+    def outdated(
+        self, memory: Memory, prediction: Any, query: int, truth: int, newest: int, risen: bool
+    ) -> Outdated | None:
         """Called after an example was learnt into a single memory: rows that labels no longer mean, if their meaning drifts.
         `newest`: the id of the newest row; `risen`: whether surprise at known classes has risen."""
         return None
