@@ -437,6 +437,14 @@ def test_a_lesson_takes_few_statements(path: Path) -> None:
         assert len(statements) <= 6, statements
 
 
+def test_a_source_is_found_by_its_index(path: Path) -> None:
+    with open_store(path, fingerprint="e", width=WIDTH) as store:
+        query, values = store._source_ids("x")
+        plan = [line for *_, line in store._file.connection.execute(f"EXPLAIN QUERY PLAN {query}", values)]
+    for table in ("rows", "shares"):
+        assert any(f"SEARCH {table} USING INDEX {table}_source (memory=? AND source=?)" in line for line in plan), plan
+
+
 def test_pages_overwritten_inside_are_noticed(path: Path) -> None:
     make(path, rows=300)
     content = bytearray(path.read_bytes())

@@ -7,12 +7,13 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from tyro.conf import Positional
 
 from apl.checkpoint import current_commit, write_json
 from apl.classifier.online import OnlineClassifier
@@ -24,12 +25,15 @@ CLASSES = 5
 WARM_UP, TIMED = 200, 1000
 """Single examples at the start and at the end; those between are learnt in batches."""
 FORGOTTEN = 20
+Part = Literal["growth", "forget"]
 
 
 @dataclass
 class Command:
-    """Both in a file in a temporary place; results/bench_storage.json."""
+    """Each part that is measured takes its place in results/bench_storage.json; the other stays."""
 
+    parts: Annotated[list[Part], Positional, arg(metavar="PART")] = field(default_factory=lambda: ["growth", "forget"])
+    """What to measure, in a file in a temporary place."""
     examples: Annotated[int, arg(metavar="N")] = 60_000
     """Of 256 numbers, without sources, in five rows."""
     rows: Annotated[int, arg(metavar="N")] = 1000
@@ -38,14 +42,14 @@ class Command:
     output: Annotated[Path, arg(metavar="FILE")] = RESULTS / "bench_storage.json"
 
     def run(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            found = {
-                "examples_without_sources": growth(Path(folder) / "growth.apl", self.examples),
-                "forget_one_source": forgetting(Path(folder) / "forget.apl", self.rows, self.sources),
-                **{"commit": current_commit(), "load_average": round(os.getloadavg()[0], 1)},
-            }
-        write_json(self.output, found)
-        print(json.dumps(found, indent=1))
+        for part in self.parts:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "m.apl"
+                found = growth(path, self.examples) if part == "growth" else forget(path, self.rows, self.sources)
+            found |= {"commit": current_commit(), "load_average": round(os.getloadavg()[0], 1)}
+            kept = json.loads(self.output.read_text()) if self.output.exists() else {}
+            write_json(self.output, kept | {part: found})
+            print(part, json.dumps(found), flush=True)
 
 
 def growth(path: Path, examples: int) -> dict[str, Any]:
@@ -79,7 +83,7 @@ def growth(path: Path, examples: int) -> dict[str, Any]:
     }
 
 
-def forgetting(path: Path, rows: int, sources: int) -> dict[str, Any]:
+def forget(path: Path, rows: int, sources: int) -> dict[str, Any]:
     """`forget(source=…)` in a memory of rows that each are the mean of many named sources."""
     chance = np.random.default_rng(1)
     with OnlineClassifier.for_features(32, memory=path) as classifier:

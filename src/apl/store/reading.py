@@ -87,7 +87,7 @@ class Reading(Tables):
     def rows_of_source(self, source: str) -> list[int]:
         """Ids of the rows that an example of this source began, or was merged into."""
         query, values = self._source_ids(checked_source(source))
-        return self._column(query, *values)
+        return sorted(self._column(query, *values))
 
     def sources(self) -> list[tuple[str, Label]]:
         """Every named source in the memory, with the label of a row that it contributed to."""

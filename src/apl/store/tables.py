@@ -250,9 +250,10 @@ class Tables(ABC):
         return found
 
     def _source_ids(self, source: str) -> Query:
+        # Asked for ids alone and in their order, SQLite would go through all shares by the primary key.
         query = (
             "SELECT id FROM rows WHERE memory = ? AND source = ?"
-            " UNION SELECT id FROM shares WHERE memory = ? AND source = ? ORDER BY id"
+            " UNION SELECT id FROM shares WHERE memory = ? AND source = ? AND count > 0"
         )
         return query, (self._memory, source, self._memory, source_text(source))
 
