@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from apl.classifier.answers import Receipt
 from apl.classifier.online import OnlineClassifier
 from apl.classifier.opened import Opened
 from apl.classifier.opening import vector_learner
 from apl.config import Metric
 from apl.memory.names import Budget
 from apl.memory.remote import RemoteMemory
+from apl.memory.staging import Details
 from apl.memory.stored import StoredMemory
 from apl.store import Store, StoreError, open_store
 
@@ -40,6 +42,11 @@ def classifying(store: Store, kind: type, metric: Metric | None = "cosine", budg
     return Opened(learner, kind(store, learner.config.metric, partial(learner.reading.new_state, 1, WIDTH), budget))
 
 
+def taught(side: Opened, key: np.ndarray, label: str | int) -> Receipt:
+    [receipt] = side.learn(key[None], [Details(label)])
+    return receipt
+
+
 def stream(seed: int = 0) -> list[tuple[np.ndarray, str | int]]:
     rng = np.random.default_rng(seed)
     centres = rng.standard_normal((12, WIDTH)).astype(np.float32)
@@ -63,7 +70,7 @@ def test_engine_and_ram_give_the_same_answers_on_a_stream(
         for number, (key, label) in enumerate(stream()):
             # Several examples in one transaction see one another.
             for example in (key, key + 0.05):
-                a, b = engine.learn(example, label), ram.learn(example, label)
+                a, b = taught(engine, example, label), taught(ram, example, label)
                 assert (a.predicted, a.written, a.new_label) == (b.predicted, b.written, b.new_label), number
                 assert a.surprise_nats == pytest.approx(b.surprise_nats, abs=1e-4)
                 assert a.probability_new == pytest.approx(b.probability_new, abs=1e-4)
@@ -89,7 +96,7 @@ def test_a_budget_makes_the_row_most_like_the_newcomer_go(postgres_url: str) -> 
         engine = classifying(store, RemoteMemory, budget=Budget(20, 4))
         for key, label in stream():
             # A second example finds the first staged.
-            receipt, other = engine.learn(key, label), engine.learn(key + 0.5, label)
+            receipt, other = taught(engine, key, label), taught(engine, key + 0.5, label)
             engine.memory.commit()
             engine.memory.follow()
             assert not set(other.evicted) & set(store.load().ids.tolist())
@@ -104,7 +111,7 @@ def test_what_one_service_learnt_the_other_knows_at_once(postgres_url: str) -> N
         first, second = classifying(one, RemoteMemory), classifying(two, RemoteMemory)
         for number, (key, label) in enumerate(stream()[:8]):
             teacher, pupil = (first, second) if number % 2 else (second, first)
-            receipt = teacher.learn(key, label)
+            receipt = taught(teacher, key, label)
             teacher.memory.commit()
             pupil.predict(key[None])
             assert label in pupil.memory.classes
@@ -118,11 +125,11 @@ def test_a_refused_lesson_leaves_nothing_behind(tmp_path: Path, monkeypatch: pyt
     with opened(str(tmp_path / "m.apl"), "m") as store:
         engine = classifying(store, RemoteMemory)
         (key, label), (other, _) = stream()[:2]
-        engine.learn(key, label)
+        taught(engine, key, label)
         engine.memory.commit()
         with monkeypatch.context() as broken:
             broken.setattr(store, "_write", lambda write: (_ for _ in ()).throw(StoreError("away")))
-            engine.learn(other, "refused")
+            taught(engine, other, "refused")
             with pytest.raises(StoreError, match="away"):
                 engine.memory.commit()
         assert engine.memory.is_stale()
