@@ -323,15 +323,15 @@ def test_wrong_names_stand_on_a_shelf(page: object, memory: str, service: httpx.
     teach_four_signs(service, memory)
     for drawn, said in ((0, 1), (2, 3)):
         service.post(f"{memory}/learn", json=lesson(drawn, 5, label=f"sign {said}")).raise_for_status()
-    page.wait_for_selector("#suspects li:nth-child(2)")
+    page.wait_for_selector("#suspects li")
+    with page.expect_response("**/review*"):  # kept by the reader, so it is asked about the others
+        page.locator("#suspects li").last.locator("button").first.click()
+    page.wait_for_selector("#suspects li")
     first = page.locator("#suspects li").first
     row, suggested = first.get_attribute("data-row"), first.locator("button").nth(1).inner_text()
     with page.expect_response("**/relabel"):
         first.locator("button").nth(1).click()
     assert suggested == f"It is {service.get(f'{memory}/rows/{row}').json()['label']}"
-    page.wait_for_selector("#suspects li:nth-child(2)", state="detached")
-    page.locator("#suspects li").first.locator("button").first.click()
-    page.wait_for_selector("#shelf", state="hidden")
 
 
 def test_a_line_shows_where_surprise_rose(page: object, memory: str, service: httpx.Client) -> None:
