@@ -81,11 +81,35 @@ RECIPE_200WAY_FURTHER = replace(
 """A second sitting at 200-way: its encoder goes on, the decoder's blocks are again those of the 20-way recipe. Made with
 `--precision bf16`; the rate fell as for 10,000 steps until step 3,525, then faster, as for 6,500."""
 
+RECIPE_20WAY_FIRST = replace(
+    RECIPE_200WAY,
+    learner=replace(RECIPE_LEARNER, decoder=DecoderConfig(labels="fixed", way=20)),
+    encoder_from="runs/paper-recipe-200way-further/model",
+    decoder_from="runs/paper-recipe-200way-further/model",
+    freeze_encoder=True,
+    ways=(20,),
+    longest_episode=20,
+    steps=1200,
+    learning_rate=3e-4,
+    noise=0.0,
+    averaging=0.99,
+)
+"""A decoder of 20 labels on the frozen encoder of two sittings at 200-way."""
+
+RECIPE_200WAY_THIRD = replace(
+    RECIPE_200WAY_FURTHER,
+    encoder_from="runs/paper-recipe-20way-first/model",
+    decoder_from="runs/paper-recipe-20way-first/model",
+    steps=8000,
+    seed=2,
+)
+"""A third sitting at 200-way, made with `--precision bf16`."""
+
 RECIPE_1000WAY = replace(
     RECIPE_200WAY,
     learner=replace(RECIPE_LEARNER, decoder=DecoderConfig(labels="fixed", way=1000)),
-    encoder_from="runs/paper-recipe-200way-further/model",
-    decoder_from="runs/paper-recipe-200way-further/model",
+    encoder_from="runs/paper-recipe-200way-third/model",
+    decoder_from="runs/paper-recipe-200way-third/model",
     freeze_encoder=True,
     ways=(1000,),
     steps=1500,
@@ -97,12 +121,9 @@ RECIPE_1000WAY = replace(
 Release: the encoder of 200 classes is reused."""
 
 RECIPE_20WAY = replace(
-    RECIPE_1000WAY,
-    learner=replace(RECIPE_LEARNER, decoder=DecoderConfig(labels="fixed", way=20)),
-    ways=(20,),
-    longest_episode=20,
-    steps=1200,
-    learning_rate=3e-4,
+    RECIPE_20WAY_FIRST,
+    encoder_from="runs/paper-recipe-200way-third/model",
+    decoder_from="runs/paper-recipe-200way-third/model",
 )
 """The same for 20 labels: the first of the 200."""
 
@@ -136,6 +157,8 @@ PRESETS: dict[str, Any] = {
     "paper-recipe-further": RECIPE_FURTHER,
     "paper-recipe-200way": RECIPE_200WAY,
     "paper-recipe-200way-further": RECIPE_200WAY_FURTHER,
+    "paper-recipe-20way-first": RECIPE_20WAY_FIRST,
+    "paper-recipe-200way-third": RECIPE_200WAY_THIRD,
     "paper-recipe-1000way": RECIPE_1000WAY,
     "paper-recipe-20way": RECIPE_20WAY,
     **{f"paper-{dashed(kind)}-{way}way": from_random(kind, way) for kind in PAPER_DECODERS for way in (20, 423, 1000)},

@@ -25,7 +25,7 @@ from experiments.paper.subjects import MODEL, Embedded, characters
 from experiments.presets_analogy import PAPER_DECODERS, dashed
 
 PAPER_FORM, EXTENDED = "paper-form", "extended"
-LABELS_200 = ("paper-recipe-200way-further",)
+LABELS_200 = ("paper-recipe-200way-third",)
 LABELS_1000 = ("paper-recipe-1000way",)
 LABELS_20 = ("paper-recipe-20way",)
 """Of each number of labels the first that there is. Models too large for the repository are made by `apl train NAME`."""
