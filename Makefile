@@ -3,7 +3,7 @@ PYTHON ?= python3
 PIP := .venv/bin/python -m pip
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 
-EXPERIMENTS := paper-form extended ablations lake imagenet analogy baselines analogy-plain imagenet-plain report all \
+EXPERIMENTS := paper-form extended ablations lake imagenet analogy baselines imagenet-plain report all \
   classifier-speed peers training-step features batch loop service soak storage engine
 
 .PHONY: setup demo test coverage docs package clean $(EXPERIMENTS)

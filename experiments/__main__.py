@@ -10,12 +10,11 @@ from experiments.paper.experiments import EXPERIMENTS
 
 PAPER = {
     **{name: experiment.title for name, experiment in EXPERIMENTS.items()},
-    "analogy-plain": "the analogy task in the paper's form: no hints, no set weights, no curriculum (--train)",
     "imagenet-plain": "ImageNet in the paper's form: 8 blocks × 1024, fixed labels (--train)",
     "report": "results/claims.json, docs/RESULTS.md and the tables of README.md, from the result files",
     "all": "every experiment above, then the report",
 }
-TRAINED_HERE = ("analogy-plain", "imagenet-plain")
+TRAINED_HERE = ("analogy", "imagenet-plain")
 """Experiments with options of their own."""
 CLASSIFIER = {
     "classifier-speed": "OnlineClassifier against the bare encoder and a numpy scan",

@@ -106,8 +106,13 @@ def test_a_field_of_another_version_is_named(saved: Path) -> None:
 def test_an_option_that_is_gone_and_was_off_changes_nothing(saved: Path) -> None:
     described, expected = read_json(saved / "model.json"), Learner.load(saved).config
     described["config"]["decoder"]["telepathy"] = False
+    described["config"]["hops"] = 1
     write_json(saved / "model.json", described)
     assert Learner.load(saved).config == expected
+    described["config"]["hops"] = 2
+    write_json(saved / "model.json", described)
+    with pytest.raises(CheckpointError, match="LearnerConfig has no field 'hops'"):
+        Learner.load(saved)
 
 
 @pytest.mark.parametrize(

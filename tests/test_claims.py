@@ -180,7 +180,7 @@ def test_every_verdict_function_has_its_three_cases() -> None:
 
 def test_a_claim_without_rows_is_not_measured_and_says_how_it_would_be() -> None:
     claim = Claim("a", "b", "c", list, lambda rows: pytest.fail("judged"), "python -m experiments b")
-    assert claim.as_json()["extended"] == {}
+    assert claim.as_json()["extended"] is None
     said = claim.as_json()["paper_form"]
     assert said["verdict"] == "not measured" and "python -m experiments b" in said["why"] and said["value"] is None
 
@@ -195,7 +195,7 @@ def test_decoders_of_the_analogy_are_compared_over_as_many_trainings_as_each_has
 
     best = next(claim for claim in CLAIMS if "best at k = 16" in claim.claim)
     rows = [trained("relational", 0, 0.9), trained("relational", 1, 0.5), trained("lstm", 0, 0.6)]
-    monkeypatch.setattr("experiments.paper.claims.load_rows", lambda name: rows if name == "analogy-plain" else [])
+    monkeypatch.setattr("experiments.paper.claims.load_rows", lambda name: rows if name == "analogy" else [])
     assert best.judged().verdict == "not measured"
     rows.append(trained("working_memory", 0, 0.7))
     said = best.judged()

@@ -174,12 +174,12 @@ def test_the_query_is_fed_as_often_as_configured() -> None:
 def test_the_defaults_are_the_paper_s() -> None:
     decoder = DecoderConfig(labels="fixed", way=20)
     assert (decoder.kind, decoder.hidden, decoder.blocks, decoder.unroll) == ("relational", 512, 8, 5)
-    added = ("rows_see_query", "compare", "class_means", "key_distances")
+    added = ("rows_see_query", "compare", "class_means")
     assert not any(getattr(decoder, name) for name in added)
     encoder = ConvConfig()
     assert not encoder.skip and encoder.groups == (Group(64, 3),) * 4
     learner = LearnerConfig()
-    assert not learner.distance_gradient and learner.hops == 1 and learner.metric == "euclidean"
+    assert not learner.distance_gradient and learner.metric == "euclidean"
 
 
 def test_the_built_decoder_has_the_default_size() -> None:

@@ -94,7 +94,7 @@ def test_forward_loss_and_backward_stay_on_the_networks_device(encoder: str, kin
         heads=2,
         label_width=4,
         compare=True,
-        class_means=labels == "neighbourhood" and kind != "deduction",
+        class_means=labels == "neighbourhood",
     )
     networks = TorchNetworks.of(LearnerConfig(ENCODERS[encoder], decoder)).train()
     width, mode = networks.width, FakeTensorMode()

@@ -1,75 +1,255 @@
-"""The number-analogy task with our deduction decoder, measured as the paper's decoders are (`analogy_plain.py`)."""
+"""The number-analogy task (paper, section 4.5): the paper's decoders and rule, nothing set by hand, no curriculum.
+
+`python -m experiments analogy` measures the models in `runs/analogy-*` and keeps what was measured of the same training before;
+`--train` makes those that are missing. All shuffled cells have the same number of steps. Every accuracy is on combinations never
+seen in the episode; the models see the same test episodes, so they may be compared in pairs.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import torch
+from tyro.conf import arg
 
-from apl.checkpoint import find_model, is_named, read_description
+from apl.checkpoint import read_description
+from apl.config import DecoderKind
+from apl.controller import SurpriseController, WriteAll
+from apl.evaluate import Estimate, OnlineResult, watch
 from apl.learner import Learner
-from experiments.data.analogy import AnalogyTask
-from experiments.paper.analogy_plain import EPISODES, SEED, fixed_row, shuffled_row
+from apl.training.run import RunOptions
+from experiments.data.analogy import COMBINATIONS, SYMBOLS, WAY, AnalogySampler, Level
 from experiments.paper.plot import PALETTE, QUIET, figure
 from experiments.paper.results import Row, figure_path, load_rows, save_rows
-from experiments.training.analogy import embedded_sampler
+from experiments.presets import PAPER_DECODERS, PRESETS, dashed
+from experiments.training.analogy import AnalogyConfig, around, embedded_sampler
 
-TASKS = {
-    "analogy-fixed": AnalogyTask(level="fixed"),
-    "analogy-shuffled": AnalogyTask(),
-    "analogy-glyphs": AnalogyTask(symbols="glyphs"),
-}
-
-
-def reproduce(quick: bool = False) -> None:
-    """Measure every model of ours on MNIST's test digits."""
-    rows = [measured(name, task, 20 if quick else EPISODES) for name, task in TASKS.items() if is_named(name)]
-    save_rows("analogy", rows, quick, note="accuracy is on combinations not seen before in the episode")
-    draw_curves(rows + load_rows("analogy-plain", quick), figure_path("analogy", quick))
+NAME = "analogy"
+NEIGHBOURS = (16, 8, 4, 2)
+SEED, EPISODES = 1, 100
+SEEN = (5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95)
+RULES = {"surprise": None, "everything": WriteAll()}
+"""The rule the model was trained with, and every example written: what is lost because the rule keeps too few rows."""
 
 
-def measured(name: str, task: AnalogyTask, episodes: int) -> Row:
-    learner = Learner.load(name)
-    provenance = read_description(find_model(name))["provenance"]
-    sampler = embedded_sampler(learner, task, "test", torch.Generator().manual_seed(SEED))
-    figures = fixed_row if task.level == "fixed" else shuffled_row
+@dataclass(frozen=True)
+class Cell:
+    """One trained model of the comparison."""
+
+    kind: DecoderKind
+    k: int
+    level: Level = "shuffled"
+    seed: int = 0
+
+    @property
+    def preset(self) -> str:
+        return f"analogy-{dashed(self.kind)}-k{self.k}" if self.level == "shuffled" else fixed_name(self.kind)
+
+    @property
+    def directory(self) -> Path:
+        return Path("runs") / (self.preset + (f"-seed{self.seed}" if self.seed else ""))
+
+    @property
+    def model(self) -> Path:
+        return self.directory / "model"
+
+    @property
+    def trained(self) -> bool:
+        """Its training ended: one that was stopped has saved a model too."""
+        if not (self.model / "model.json").is_file():
+            return False
+        provenance = read_description(self.model)["provenance"]
+        return bool(provenance["steps"] >= provenance["training"]["steps"])
+
+
+def fixed_name(kind: DecoderKind) -> str:
+    return f"analogy-fixed-{dashed(kind)}"
+
+
+def cells(seeds: int) -> Iterator[Cell]:
+    """Every model, in the order in which they are trained: what the claims rest on first."""
+    for seed in range(seeds):
+        yield Cell("relational", preset_of(fixed_name("relational")).learner.k, "fixed", seed)
+        yield from (Cell(kind, k, seed=seed) for k in NEIGHBOURS for kind in PAPER_DECODERS)
+        yield from (Cell(kind, preset_of(fixed_name(kind)).learner.k, "fixed", seed) for kind in PAPER_DECODERS[1:])
+
+
+def preset_of(name: str) -> AnalogyConfig:
+    config: AnalogyConfig = PRESETS[name]
+    return config
+
+
+@dataclass
+class Command:
+    """Measure the decoders of the paper on the analogy task; writes results/analogy.json."""
+
+    train: bool = False
+    """First train the models that are missing, one after the other; a run that was stopped goes on."""
+    seeds: Annotated[int, arg(metavar="N")] = 3
+    """Trainings per cell: those measured, and with --train those made."""
+    steps: Annotated[int | None, arg(metavar="STEPS")] = None
+    """With --train: another number of steps than the presets'."""
+    quick: bool = False
+    """A few episodes, in results/quick."""
+
+    def run(self) -> None:
+        torch.set_num_threads(1)
+        if self.train:
+            for cell in cells(self.seeds):
+                if not cell.trained and not train(cell, self.steps):
+                    return
+        reproduce(self.quick, self.seeds)
+
+
+def train(cell: Cell, steps: int | None = None) -> bool:
+    """Whether the training ended, not interrupted."""
+    config = replace(preset_of(cell.preset), seed=cell.seed)
+    config = config if steps is None else replace(config, steps=steps)
+    resume = (cell.directory / "state.json").is_file()
+    config.train(RunOptions(cell.directory, resume=resume))
+    description = read_description(cell.model)["provenance"]
+    figures = "  ".join(f"{name} {value:.3f}" for name, value in description["validation"].items())
+    print(f"{cell.directory.name}: {description['steps']} steps, {description['seconds']} s  {figures}", flush=True)
+    return cell.trained
+
+
+def reproduce(quick: bool = False, seeds: int = 3) -> None:
+    """Measure what was trained; rows of models that are not at hand stay."""
+    rows = load_rows(NAME, quick)
+    for cell in cells(seeds):
+        if not cell.trained:
+            continue
+        about = described(cell)
+        before = [row for row in rows if row["checkpoint"] == about["checkpoint"]]
+        if before and before[0]["trained"] == about["trained"]:
+            continue
+        rows = [row for row in rows if row not in before]
+        rows += [about | figures for figures in measured(cell, 10 if quick else EPISODES)]
+        save_rows(NAME, rows, quick)
+    save_rows(NAME, rows, quick)
+    draw_curves(over_seeds(rows), figure_path(NAME, quick))
+
+
+def over_seeds(rows: list[Row]) -> list[Row]:
+    """One row for each cell: means over its trainings, intervals over trainings, or over episodes where there is only one."""
+    groups: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["level"], row["decoder"], row["k"], row["rule"]), []).append(row)
+    return [found[0] | {"trained_seeds": 1} if len(found) == 1 else joined(found) for found in groups.values()]
+
+
+def joined(found: list[Row]) -> Row:
+    row = found[0] | {"trained_seeds": len(found), "stored": Estimate.of([one["stored"] for one in found]).mean}
+    for name, interval in (("accuracy", "ci95"), ("above_one_shot", "above_one_shot_ci95")):
+        if name in row:
+            over = Estimate.of([one[name] for one in found])
+            row |= {name: over.mean, interval: over.ci95}
+    if "curve" in row:
+        row["curve"] = [joined_point(points) for points in zip(*(one["curve"] for one in found), strict=True)]
+        row["samples"] = [one["accuracy"] for one in found]
+    return row
+
+
+def joined_point(points: tuple[Row, ...]) -> Row:
+    over = Estimate.of([point["accuracy"] for point in points])
+    stored = Estimate.of([point["stored"] for point in points]).mean
+    return points[0] | {"accuracy": over.mean, "ci95": over.ci95, "stored": stored}
+
+
+def described(cell: Cell) -> Row:
+    provenance = read_description(cell.model)["provenance"]
     return {
-        "method": "ours",
-        "level": task.level,
-        "symbols": task.symbols,
-        "decoder": learner.config.decoder.kind,
+        "method": "the paper's form",
         "labels": "fixed",
-        "k": learner.config.k,
-        "hops": learner.config.hops,
-        "rule": "surprise",
-        "checkpoint": name,
+        "level": cell.level,
+        "decoder": cell.kind,
+        "k": cell.k,
+        "trained_seed": cell.seed,
+        "checkpoint": cell.directory.name,
         "split": "mnist test",
         "seed": SEED,
-        "trained": {part: provenance[part] for part in ("steps", "seconds", "commit")},
-        **figures(learner, task, sampler, episodes),
+        "trained": {name: provenance[name] for name in ("steps", "seconds", "commit", "validation")},
+    }
+
+
+def measured(cell: Cell, episodes: int) -> Iterator[Row]:
+    learner = Learner.load(cell.model)
+    for rule, controller in RULES.items():
+        sampler = embedded_sampler(learner, cell.level, "test", torch.Generator().manual_seed(SEED))
+        if cell.level == "fixed":
+            yield {"rule": "one of each symbol", **fixed_row(learner, sampler, episodes)}
+            return
+        learner.controller = controller or SurpriseController(learner.config.sigma_ratio)
+        yield {"rule": rule, **shuffled_row(learner, sampler, episodes)}
+
+
+@torch.no_grad()
+def fixed_row(learner: Learner, sampler: AnalogySampler, episodes: int) -> Row:
+    """One example of each symbol in memory, then all other combinations are asked."""
+    twin, shown = learner.on_embeddings(), SYMBOLS
+    drawn = sampler.draw(episodes, each_symbol_first=True)
+    pairs, label = drawn.inputs[drawn.episodes.example], drawn.episodes.label
+    memory = twin.new_memory(episodes)
+    twin.write(memory, pairs[:, :shown], label[:, :shown], torch.ones_like(label[:, :shown], dtype=torch.bool))
+    right = twin.predict(memory, pairs[:, shown:], WAY).label == label[:, shown:]
+    accuracy = Estimate.of(right.float().mean(1))
+    return {
+        "seen": shown,
+        "stored": float(shown),
+        "accuracy": accuracy.mean,
+        "ci95": accuracy.ci95,
+        "episodes": episodes,
+        "one_shot": shown / COMBINATIONS,
+    }
+
+
+def shuffled_row(learner: Learner, sampler: AnalogySampler, episodes: int) -> Row:
+    """Accuracy over the second half of an episode, its distance from the one-shot line over all of it, and the curve.
+    `samples` are the accuracies of the single episodes, for paired comparisons."""
+    drawn = sampler.draw(episodes)
+    result = watch(learner.on_embeddings(), drawn.inputs, drawn.episodes)
+    length = result.correct.shape[1]
+    line = torch.arange(length) / COMBINATIONS
+    second_half = result.correct[:, length // 2 :].mean(1)
+    accuracy, above = Estimate.of(second_half), Estimate.of((result.correct - line).mean(1))
+    return {
+        "accuracy": accuracy.mean,
+        "ci95": accuracy.ci95,
+        "episodes": len(result.correct),
+        "above_one_shot": above.mean,
+        "above_one_shot_ci95": above.ci95,
+        "stored": result.stored_at_end().mean,
+        "samples": [round(float(a), 4) for a in second_half],
+        "curve": [point(result, seen) for seen in SEEN],
+    }
+
+
+def point(result: OnlineResult, seen: int) -> Row:
+    accuracy = Estimate.of(around(result.correct, seen))
+    return {
+        "seen": seen,
+        "stored": float(result.stored[:, seen - 1].float().mean()),
+        "accuracy": accuracy.mean,
+        "ci95": accuracy.ci95,
+        "one_shot": seen / COMBINATIONS,
     }
 
 
 def draw_curves(rows: list[Row], path: Path) -> None:
-    """Figure 5: our decoder, the paper's relational decoder by k, and its three decoders at k = 16."""
+    """Figure 5: the relational decoder by k, and the three decoders at k = 16."""
     curves = [row for row in rows if "curve" in row and row["rule"] == "surprise"]
-    plain = [row for row in curves if row["method"] != "ours"]
     panels = {
-        "our decoder": [(r["symbols"].replace("_", " "), r) for r in curves if r["method"] == "ours"],
-        "relational, plain": [(f"k = {r['k']}", r) for r in plain if r["decoder"] == "relational"],
-        "k = 16, plain": [(r["decoder"].replace("_", " "), r) for r in plain if r["k"] == 16],
+        "relational": [(f"k = {r['k']}", r) for r in curves if r["decoder"] == "relational"],
+        "k = 16": [(r["decoder"].replace("_", " "), r) for r in curves if r["k"] == 16],
     }
-    shown = {title: drawn for title, drawn in panels.items() if drawn}
-    if not shown:
-        return
-    with figure(path, columns=len(shown)) as axes:
-        for panel, (title, drawn) in zip(axes, shown.items(), strict=True):
-            points = drawn[0][1]["curve"]
-            seen = [point["seen"] for point in points]
-            panel.plot(seen, [point["solver"] for point in points], color="black", linewidth=1, label="exact solver")
-            panel.plot(seen, [point["one_shot"] for point in points], color=QUIET, ls="--", label="perfect one-shot")
+    with figure(path, columns=len(panels)) as axes:
+        for panel, (title, drawn) in zip(axes, panels.items(), strict=True):
+            panel.plot(SEEN, [seen / COMBINATIONS for seen in SEEN], color=QUIET, ls="--", label="perfect one-shot")
             for (label, row), colour in zip(drawn, PALETTE, strict=False):
-                panel.plot(seen, [point["accuracy"] for point in row["curve"]], ".-", color=colour, label=label)
+                panel.plot(SEEN, [point["accuracy"] for point in row["curve"]], ".-", color=colour, label=label)
             panel.set(xlabel="examples seen", title=title, ylim=(0, 1.02), xlim=(0, 100))
             panel.legend(frameon=False, fontsize=8)
         axes[0].set_ylabel("accuracy on combinations never seen")

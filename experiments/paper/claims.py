@@ -14,7 +14,7 @@ from typing import Any
 
 from apl.checkpoint import without_nan, write_json
 from experiments.paper import judge
-from experiments.paper.analogy_plain import over_seeds
+from experiments.paper.analogy import over_seeds
 from experiments.paper.imagenet import ACTIVATIONS
 from experiments.paper.judge import Judgement
 from experiments.paper.paper_form import EXTENDED, PAPER_FORM
@@ -24,7 +24,6 @@ from experiments.paper.tables import table
 
 NAME = "claims"
 FORM = "python -m experiments paper-form"
-PLAIN_ANALOGY = "python -m experiments analogy-plain --train"
 Find = Callable[[], list[Row]]
 Judge = Callable[[list[Row]], Judgement]
 
@@ -58,7 +57,7 @@ class Claim:
             "experiment": self.experiment,
             "paper": self.paper,
             "paper_form": judge.as_json(self.judged()),
-            "extended": judge.as_json(extended) if extended else {},
+            "extended": judge.as_json(extended) if extended else None,
             "command": self.command,
         }
 
@@ -107,25 +106,21 @@ def imagenet(way: int, percent: float) -> Claim:
 def analogy(
     claim: str, paper: str, level: str, ks: tuple[int, ...], judged: Judge, decoders: tuple[str, ...] = ("relational",)
 ) -> Claim:
-    """On rows of the plain task under the rule of surprise, once all of these cells are measured; ours is the deduction decoder."""
+    """On rows under the rule of surprise, once all of these cells are measured. Our extension does not reason."""
 
-    def plain() -> list[Row]:
-        rows = [
+    def rows() -> list[Row]:
+        found = [
             row
-            for row in load_rows("analogy-plain")
+            for row in load_rows("analogy")
             if row["level"] == level and row["k"] in ks and row["decoder"] in decoders and row["rule"] != "everything"
         ]
-        trained = Counter((row["decoder"], row["k"]) for row in rows)
+        trained = Counter((row["decoder"], row["k"]) for row in found)
         if len(trained) < len(ks) * len(decoders):
             return []
         # As many trainings of each cell as every cell has: differences are paired.
-        return over_seeds([row for row in rows if row["trained_seed"] < min(trained.values())])
+        return over_seeds([row for row in found if row["trained_seed"] < min(trained.values())])
 
-    def ours() -> list[Row]:
-        rows = [row for row in load_rows("analogy") if row["level"] == level and row["symbols"] == "one_hot"]
-        return rows if len(decoders) == 1 else []
-
-    return Claim(claim, "analogy", paper, plain, judged, PLAIN_ANALOGY, ours)
+    return Claim(claim, "analogy", paper, rows, judged, "python -m experiments analogy --train")
 
 
 BEST_PUBLISHED = {1: 0.9764, 5: 0.9935}

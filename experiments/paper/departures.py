@@ -18,7 +18,6 @@ SOURCES = (
     "src/apl",
     "experiments/paper",
     "experiments/presets.py",
-    "experiments/presets_analogy.py",
     "experiments/training",
 )
 MARK = re.compile(r"(?<![`\w])(Deviation|Release): ")

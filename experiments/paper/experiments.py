@@ -26,6 +26,6 @@ EXPERIMENTS = {
     "ablations": Experiment("ablations", "What each choice of the training is worth", needs="paper-recipe-20way"),
     "lake": Experiment("lake", "Lake's one-shot challenge, trained on the background set alone", needs="lake"),
     "imagenet": Experiment("imagenet", "ImageNet, shuffled labels, frozen encoder"),
-    "analogy": Experiment("analogy", "Number analogy", needs="analogy-shuffled"),
+    "analogy": Experiment("analogy", "Number analogy", needs="digits"),
     "baselines": Experiment("baselines", "Published methods on the same embeddings"),
 }

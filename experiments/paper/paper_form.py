@@ -22,7 +22,7 @@ from experiments.paper.paper_figures import draw_online, draw_sigma
 from experiments.paper.paper_measures import EPISODES, SEED
 from experiments.paper.results import Row, figure_path, load_rows, save_rows
 from experiments.paper.subjects import MODEL, Embedded, characters
-from experiments.presets_analogy import PAPER_DECODERS, dashed
+from experiments.presets import PAPER_DECODERS, dashed
 
 PAPER_FORM, EXTENDED = "paper-form", "extended"
 LABELS_200 = ("paper-recipe-200way-third",)

@@ -26,6 +26,10 @@ IN_CHECKOUT = Path(__file__).parents[2] / "models"
 """Models that only the experiments need: not part of the wheel."""
 
 
+WITHOUT_EFFECT = {"hops": 1, "content": True}
+"""Options that are gone, with the value that changes nothing. (One that was off never does.)"""
+
+
 class CheckpointError(RuntimeError):
     """A checkpoint is missing, damaged, or of another architecture."""
 
@@ -97,8 +101,9 @@ def _dataclass_from_json(kind: type, value: Any) -> Any:
     if not isinstance(value, dict) or value.get("type") != kind.__name__:
         raise CheckpointError(f"expected a {kind.__name__}, found {value!r}")
     hints, fields = typing.get_type_hints(kind), dataclasses.fields(kind)
-    # An option that is gone, and was off, changes nothing.
-    value = {name: v for name, v in value.items() if v is not False or name in hints}
+    value = {
+        name: v for name, v in value.items() if name in hints or (v is not False and v != WITHOUT_EFFECT.get(name))
+    }
     unknown = set(value) - set(hints) - {"type"}
     if unknown:
         raise CheckpointError(f"{kind.__name__} has no field {min(unknown)!r}: the checkpoint is of another version")

@@ -13,7 +13,7 @@ from typing import Literal
 Metric = Literal["euclidean", "cosine"]
 
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
-DecoderKind = Literal["relational", "working_memory", "lstm", "kernel", "class_mean", "nearest", "deduction"]
+DecoderKind = Literal["relational", "working_memory", "lstm", "kernel", "class_mean", "nearest"]
 WITHOUT_WEIGHTS: tuple[DecoderKind, ...] = ("kernel", "class_mean", "nearest")
 LabelForm = Literal["fixed", "neighbourhood"]
 
@@ -96,7 +96,7 @@ class DecoderConfig:
     """Number of classes. Required by fixed labels, ignored by neighbourhood labels."""
     hidden: int = 512
     blocks: int = 8
-    """Residual blocks of the relational decoder; applications of the deduction decoder's only block."""
+    """Residual blocks of the relational decoder."""
     unroll: int = 5
     """Number of times the working memory is fed the query."""
     heads: int = 8
@@ -108,10 +108,6 @@ class DecoderConfig:
     """Deviation: input |e_t - e_m| for each neighbour."""
     class_means: bool = False
     """Deviation: input the query's distance from the mean of the recalled rows of each neighbour's class."""
-    key_distances: bool = False
-    """Deviation: input each neighbour's distance by every key column, not only by the one that recalled it."""
-    content: bool = True
-    """The deduction decoder reads the embeddings themselves, not only which of them are alike."""
 
 
 @dataclass(frozen=True)
@@ -122,9 +118,6 @@ class LearnerConfig:
     decoder: DecoderConfig = field(default_factory=DecoderConfig)
     k: int = 5
     """Release: 5 neighbours for Omniglot, which the paper does not say. By each key column; may be changed after training."""
-    hops: int = 1
-    """Deviation: from the second hop on, the rows already recalled recall their own neighbours. For memories of the size
-    of an episode."""
     sigma_ratio: float = 0.75
     """Release: the threshold of surprise is this share of ln N. The paper says "proportional"."""
     metric: Metric = "euclidean"

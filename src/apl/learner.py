@@ -18,7 +18,6 @@ from jaxtyping import Bool, Float, Int
 from apl.config import LearnerConfig
 from apl.controller import Action, Controller, SurpriseController
 from apl.memory import LABEL, Column, Memory, Neighbours, RamMemory
-from apl.memory.hops import recall_further
 from apl.posterior import Array
 from apl.reading.decoder import DecoderReading
 from apl.reading.protocol import MakeReading, Networks, Prediction
@@ -68,8 +67,6 @@ class Learner:
     ) -> None:
         if config.k < 1:
             raise ValueError(f"k must be at least 1, got {config.k}")
-        if config.hops < 1:
-            raise ValueError(f"hops must be at least 1, got {config.hops}")
         if networks is None:
             from apl.networks import TorchNetworks
 
@@ -106,16 +103,12 @@ class Learner:
         """Step 2: k neighbours by each key column."""
         asked, k = self.networks.array(embedding), self.config.k
         if memory.keys == ("embedding",):
-            neighbours = memory.nearest("embedding", asked, k)
-        else:
-            widths = self.key_widths
-            found = [memory.nearest(key, part, k) for key, part in self.key_columns(asked).items()]
-            neighbours = Neighbours.join(found, list(widths.values()))
-            whole = np.concatenate([neighbours.columns[key] for key in widths], -1)
-            neighbours = replace(neighbours, columns={**neighbours.columns, "embedding": whole})
-        if self.config.hops > 1 and len(memory):
-            neighbours = recall_further(memory, asked, neighbours, self.config.k, self.config.hops)
-        return neighbours
+            return memory.nearest("embedding", asked, k)
+        widths = self.key_widths
+        found = [memory.nearest(key, part, k) for key, part in self.key_columns(asked).items()]
+        neighbours = Neighbours.join(found, list(widths.values()))
+        whole = np.concatenate([neighbours.columns[key] for key in widths], -1)
+        return replace(neighbours, columns={**neighbours.columns, "embedding": whole})
 
     def key_columns(self, embedding: Float[np.ndarray, "episode query embed"]) -> dict[str, np.ndarray]:
         """An embedding cut into the key columns."""

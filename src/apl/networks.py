@@ -32,7 +32,7 @@ class TorchNetworks(nn.Module):
         self.metric: Metric = metric
         self.distance_gradient = distance_gradient
         self.encoder = build_encoder(encoder)
-        self.decoder = build_decoder(decoder, self.encoder.width, tuple(self.key_widths.values()))
+        self.decoder = build_decoder(decoder, self.encoder.width)
 
     @staticmethod
     def of(config: LearnerConfig) -> TorchNetworks:

@@ -48,8 +48,8 @@ def open_classifier(given: Configuration, width: int | None, encoder: FrozenEnco
     decoder = learner.config.decoder
     if decoder.labels == "fixed" and decoder.kind not in WITHOUT_WEIGHTS:
         raise ValueError("this model's decoder knows a fixed number of classes: take one with neighbourhood labels")
-    if len(learner.key_widths) > 1 or learner.config.hops > 1:
-        raise ValueError("this model recalls by several keys or in several hops, which a classifier cannot")
+    if len(learner.key_widths) > 1:
+        raise ValueError("this model recalls by several keys, which a classifier cannot")
     return _open_memory(given, consolidating(learner) if given.consolidate else learner, encoder)
 
 

@@ -1,8 +1,7 @@
 """Decoders (paper, section 2.1): a query and its neighbours become a posterior over labels.
 
-`relational`, `working_memory` and `lstm` are the paper's; `kernel`, `class_mean` and `nearest` have no weights;
-`deduction` compares the recalled rows with one another by each key. Each is an `nn.Module` called as
-`decoder(query, neighbourhood) -> Posterior`, a function of tensors alone. No weight depends on k.
+`relational`, `working_memory` and `lstm` are the paper's; `kernel`, `class_mean` and `nearest` have no weights. Each is an
+`nn.Module` called as `decoder(query, neighbourhood) -> Posterior`, a function of tensors alone. No weight depends on k.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from typing import get_args
 from torch import nn
 
 from apl.config import DecoderConfig, DecoderKind
-from apl.decoder.deduction import DeductionDecoder
 from apl.decoder.inputs import NeighbourInputs, RowInputs
 from apl.decoder.kernel import ClassMeanDecoder, KernelDecoder, NearestDecoder
 from apl.decoder.labels import FixedLabels, NeighbourhoodLabels
@@ -23,9 +21,8 @@ from apl.decoder.working_memory import WorkingMemoryDecoder
 __all__ = ["build_decoder"]
 
 
-def build_decoder(config: DecoderConfig, width: int, key_widths: tuple[int, ...] | None = None) -> nn.Module:
-    """A decoder for embeddings of this width, made of these keys (one by default)."""
-    key_widths = key_widths or (width,)
+def build_decoder(config: DecoderConfig, width: int) -> nn.Module:
+    """A decoder for embeddings of this width."""
     if config.kind == "class_mean":
         if not config.class_means:
             raise ValueError("the class_mean decoder needs class_means")
@@ -37,11 +34,7 @@ def build_decoder(config: DecoderConfig, width: int, key_widths: tuple[int, ...]
     if config.hidden % config.heads:
         raise ValueError(f"hidden ({config.hidden}) must be a multiple of heads ({config.heads})")
     labels = _labels(config)
-    if config.kind == "deduction":
-        return DeductionDecoder(
-            key_widths, labels, config.label_width, config.hidden, config.blocks, config.heads, config.content
-        )
-    inputs = NeighbourInputs(width, config.label_width, config.hidden, row_inputs(config, key_widths))
+    inputs = NeighbourInputs(width, config.label_width, config.hidden, row_inputs(config))
     match config.kind:
         case "relational":
             return RelationalDecoder(inputs, labels, config.hidden, config.blocks, config.heads)
@@ -53,14 +46,13 @@ def build_decoder(config: DecoderConfig, width: int, key_widths: tuple[int, ...]
             raise ValueError(f"no decoder {unknown!r}: choose one of {', '.join(get_args(DecoderKind))}")
 
 
-def row_inputs(config: DecoderConfig, key_widths: tuple[int, ...]) -> RowInputs:
+def row_inputs(config: DecoderConfig) -> RowInputs:
     """The appendix: relational blocks read {e_t, e_m, l_m, d_m}, slots of the working memory {e_m, l_m, d_m}, steps of the
     LSTM [e_m, l_m]."""
     return RowInputs(
         query=config.kind == "relational" or config.rows_see_query,
         distance=config.kind != "lstm" or config.rows_see_query,
         compare=config.compare,
-        key_widths=key_widths if config.key_distances else (),
         class_means=config.class_means,
     )
 

@@ -50,8 +50,6 @@ class RowInputs:
     distance: bool
     """d_m"""
     compare: bool = False
-    key_widths: tuple[int, ...] = ()
-    """Widths of the key columns by each of which a distance is input."""
     class_means: bool = False
 
 
@@ -69,7 +67,7 @@ class NeighbourInputs(nn.Module):
         self.width = width
         self.rows = rows
         vectors = 1 + rows.query + rows.compare
-        numbers = rows.distance + len(rows.key_widths) + rows.class_means
+        numbers = rows.distance + rows.class_means
         self.project = nn.Linear(vectors * width + label_width + numbers, hidden)
         self.none = nn.Linear(width, hidden)
         self.none_distance = nn.Parameter(torch.tensor(1.0))
@@ -93,9 +91,6 @@ class NeighbourInputs(nn.Module):
             parts.append(self.scaled_distance(neighbours)[..., None])
         if self.rows.compare:
             parts.append((asked - recalled).abs())
-        if self.rows.key_widths:
-            apart = (asked - recalled).split(self.rows.key_widths, -1)
-            parts += [difference.square().mean(-1, keepdim=True) for difference in apart]
         if self.rows.class_means:
             parts.append(neighbours.class_distance(query)[..., None] / math.sqrt(self.width))
         return torch.cat([self.none(query)[:, None], self.project(torch.cat(parts, -1))], 1)
