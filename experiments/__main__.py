@@ -16,11 +16,8 @@ PAPER = {
 }
 TRAINED_HERE = ("analogy", "imagenet-plain")
 """Experiments with options of their own."""
-CLASSIFIER = {
-    "classifier-speed": "OnlineClassifier against the bare encoder and a numpy scan",
-    "peers": "OnlineClassifier against what a user would take instead, on streams",
-}
 BENCHES = {
+    "classifier-speed": "OnlineClassifier against the bare encoder and a numpy scan",
     "training-step": "a training step against the bare network",
     "features": "accuracy on vectors of frozen encoders, beside simple classifiers",
     "batch": "whole batches beside logistic regression, false alarms at an asked rate, drift",
@@ -45,17 +42,15 @@ def main(argv: list[str] | None = None) -> int:
         return run_command(f"python -m experiments {name}", f"experiments.paper.{name.replace('-', '_')}", rest)
     if name in PAPER:
         return run_command("python -m experiments", "experiments.paper.command", arguments)
-    if name in CLASSIFIER:
-        return run_command("python -m experiments", "experiments.bench.command", arguments)
     if name in BENCHES:
         return run_command(f"python -m experiments {name}", f"experiments.bench.{name.replace('-', '_')}", rest)
-    names = ", ".join([*PAPER, *CLASSIFIER, *BENCHES])
+    names = ", ".join([*PAPER, *BENCHES])
     print(f"experiments: no experiment {name!r}; there are: {names}", file=sys.stderr)
     return 2
 
 
 def usage() -> str:
-    parts = {"The paper:": PAPER, "The classifier:": CLASSIFIER, "Speed, encoders and servers:": BENCHES}
+    parts = {"The paper:": PAPER, "The classifier and its service:": BENCHES}
     width = max(len(name) for names in parts.values() for name in names)
     lines = ["usage: python -m experiments NAME [options]"]
     for part, names in parts.items():

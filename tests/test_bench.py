@@ -5,9 +5,8 @@ from functools import partial
 import pytest
 import torch
 
-from experiments.bench import features, peers
-from experiments.bench.quality import calibration_error
-from experiments.bench.timing import ratio, take_turns, threads
+from experiments.bench import features
+from experiments.bench.measurement import calibration_error, ratio, take_turns, threads
 from experiments.bench.training_step import training_step
 from experiments.paper.subjects import Embedded
 
@@ -50,24 +49,6 @@ def test_calibration_error_is_the_gap_between_confidence_and_accuracy() -> None:
     sure, right = torch.tensor([0.9, 0.9, 0.9, 0.9]), torch.tensor([True, True, True, False])
     assert calibration_error(sure, right) == pytest.approx(0.15)
     assert calibration_error(torch.tensor([1.0, 0.0]), torch.tensor([True, False])) == 0
-
-
-def test_all_peers_answer_every_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "SEEDS", 2)
-    rows = list(peers.compared("vectors", vectors(width=8), 15, None))
-    assert len(rows) == 6
-    by = {row["method"]: row for row in rows if "random" in row["stream"]}
-    assert by["apl"]["accuracy_seen"] > 0.9 and by["apl"]["difference"] == 0
-    for method, row in by.items():
-        assert row["difference"] == pytest.approx(by["apl"]["accuracy_seen"] - row["accuracy_seen"]), method
-    assert all(row["rows"] <= row["examples"] for row in rows if row["method"] != "streaming LDA")
-    assert all(0 <= row["ece"] < 0.5 for row in rows if row["method"].startswith("apl"))
-
-
-def test_a_stream_class_by_class_shows_each_example_once() -> None:
-    labels = torch.arange(6).repeat_interleave(4)
-    stream = peers.drawn(labels, 3, "class by class", seed=0)
-    assert len(stream.example.unique()) == 18 and stream.label.tolist() == sorted(stream.label.tolist())
 
 
 def test_half_of_the_questions_are_about_classes_that_were_not_learnt() -> None:

@@ -15,8 +15,7 @@ from apl.config import ConvConfig, Group
 from apl.data.glyphs import draw_glyphs
 from apl.data.labelled import LabelledImages
 from apl.encoder import build_encoder, embed_all
-from experiments.baselines.progressive import ProgressiveHead
-from experiments.paper.continual import WAY, progressive_accuracy, task_streams
+from experiments.paper.continual import WAY, ProgressiveHead, progressive_accuracy, task_streams
 from experiments.paper.experiments import EXPERIMENTS
 from experiments.paper.lake import embed_views
 from experiments.paper.plot import smooth
@@ -27,7 +26,7 @@ from experiments.paper.subjects import Embedded
 ROOT = Path(__file__).parents[1]
 RESULT_FILES = sorted((ROOT / "results").glob("*.json"))
 OMNIGLOT_RESULTS = [
-    p for p in RESULT_FILES if p.stem in EXPERIMENTS and p.stem not in ("imagenet", "analogy", "ablations")
+    p for p in RESULT_FILES if p.stem in EXPERIMENTS and p.stem not in ("imagenet", "analogy", "ablations", "peers")
 ]
 
 

@@ -1,9 +1,4 @@
-"""The four ways in which every method is measured, episode by episode.
-
-`few_shot`: a context of `shot` examples of each class, then questions. `online`: predict, then learn, from nothing.
-`roaming`: streams with places and classes that come back (Ren et al. 2021). `one_after_another`: all examples of one class, then
-all of the next; questions about all of them at the end.
-"""
+"""How every method is measured, one draw at a time: on a context and questions, or on a stream."""
 
 from __future__ import annotations
 
@@ -15,16 +10,31 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from apl.episode import Episodes, EpisodeSampler
-from experiments.baselines.interface import EpisodicMethod, FewShotMethod, Scores
+from experiments.baselines.methods import Method, Scores
 
 QUERIES_AT_ONCE = 1024
-TASKS_AT_ONCE, PAIRS_AT_ONCE = 20, 25_000_000
-"""How many tasks are computed side by side, where that is cheaper, and a bound on their queries × examples."""
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What is learnt, in this order, and what is asked afterwards."""
+
+    learnt: Episodes
+    asked: Episodes
+    one_by_one: bool = False
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Examples in the order in which they are shown, and their labels."""
+
+    example: Int[Tensor, " time"]
+    label: Int[Tensor, " time"]
 
 
 @dataclass(frozen=True)
 class Watched:
-    """One stream, example by example."""
+    """What a method made of a stream, example by example."""
 
     correct: Bool[Tensor, " time"]
     new: Bool[Tensor, " time"]
@@ -37,8 +47,12 @@ class Watched:
     seconds_per_example: float
     """Of processor time, for answering and learning."""
 
-    def accuracy_on_known(self) -> float:
+    def accuracy_seen(self) -> float:
+        """On examples of classes that were shown before."""
         return float(self.correct[~self.new].float().mean())
+
+    def accuracy_last_quarter(self) -> float:
+        return float(self.correct[-len(self.correct) // 4 :].float().mean())
 
     def average_precision_known(self) -> float:
         """Examples in the order of how little new they looked; right are those of a known class that was named rightly.
@@ -67,93 +81,78 @@ def average_precision(score: Float[Tensor, " item"], right: Bool[Tensor, " item"
 
 
 def few_shot(
-    method: FewShotMethod,
-    x: Float[Tensor, "example embed"],
-    labels: Int[Tensor, " example"],
-    *,
-    way: int,
-    shot: int,
-    queries: int,
-    episodes: int,
-    seed: int,
-) -> Float[Tensor, " episode"]:
-    """The accuracy of each episode. The context comes in random order. Every method gets the same episodes."""
+    labels: Int[Tensor, " example"], way: int, shot: int, queries: int, episodes: int, seed: int
+) -> list[Questions]:
+    """Contexts of `shot` examples of each class, in random order, learnt at once."""
     sampler = EpisodeSampler(labels, torch.Generator().manual_seed(seed))
-    drawn = [shuffled_context(sampler, way, shot, queries) for _ in range(episodes)]
-    if not isinstance(method, EpisodicMethod) or not method.side_by_side:
-        return torch.tensor([after_context(method, x, *one) for one in drawn])
-    accuracy: list[Tensor] = []
-    at_once = min(TASKS_AT_ONCE, max(1, PAIRS_AT_ONCE // (way * shot * way * queries)))
-    for start in range(0, episodes, at_once):
-        stored, questions = zip(*drawn[start : start + at_once], strict=True)
-        context, query = (torch.cat([part.example for part in parts]) for parts in (stored, questions))
-        label, truth = (torch.cat([part.label for part in parts]) for parts in (stored, questions))
-        with torch.no_grad():
-            answer = method.logits(x[context], label, x[query], way).argmax(2)
-        accuracy.append((answer == truth).float().mean(1))
-    return torch.cat(accuracy)
+    drawn = []
+    for _ in range(episodes):
+        one = sampler.fixed_context(way, shot, queries, 1)
+        order = torch.randperm(one.stored.example.shape[1], generator=sampler.generator)
+        drawn.append(Questions(Episodes(one.stored.example[:, order], one.stored.label[:, order], way), one.asked))
+    return drawn
 
 
-def shuffled_context(sampler: EpisodeSampler, way: int, shot: int, queries: int) -> tuple[Episodes, Episodes]:
-    """One episode: what is stored, in random order, and what is asked."""
-    drawn = sampler.fixed_context(way, shot, queries, 1)
-    order = torch.randperm(drawn.stored.example.shape[1], generator=sampler.generator)
-    return Episodes(drawn.stored.example[:, order], drawn.stored.label[:, order], way), drawn.asked
-
-
-def after_context(
-    method: FewShotMethod, x: Float[Tensor, "example embed"], stored: Episodes, questions: Episodes
-) -> float:
-    method.adapt(x[stored.example[0]], stored.label[0], stored.way)
-    return asked(method, x, questions)
-
-
-def asked(method: FewShotMethod, x: Float[Tensor, "example embed"], questions: Episodes) -> float:
-    example, label = questions.example[0], questions.label[0]
-    answers = [method.predict(x[part]).log_probs.argmax(1) for part in example.split(QUERIES_AT_ONCE)]
-    return float((torch.cat(answers) == label).float().mean())
-
-
-def online(
-    method: FewShotMethod,
-    x: Float[Tensor, "example embed"],
-    labels: Int[Tensor, " example"],
-    *,
-    way: int,
-    per_class: int,
-    streams: int,
-    seed: int,
-) -> list[Watched]:
-    """`per_class` examples of each class on average, in random order."""
+def one_after_another(
+    labels: Int[Tensor, " example"], way: int, shot: int, queries: int, episodes: int, seed: int
+) -> list[Questions]:
+    """All examples of one class, then all of the next, learnt one by one; questions about all classes at the end."""
     sampler = EpisodeSampler(labels, torch.Generator().manual_seed(seed))
-    drawn = (sampler.online(way, way * per_class, 1) for _ in range(streams))
-    return [watch(method, x, one.example[0], one.label[0], way) for one in drawn]
+    drawn = (sampler.fixed_context(way, shot, queries, 1) for _ in range(episodes))
+    return [Questions(one.stored, one.asked, one_by_one=True) for one in drawn]
 
 
-def watch(
-    method: FewShotMethod,
-    x: Float[Tensor, "example embed"],
-    example: Int[Tensor, " time"],
-    label: Int[Tensor, " time"],
-    way: int,
-) -> Watched:
+def answered(method: Method, x: Float[Tensor, "example embed"], questions: Questions) -> float:
+    """The share of questions that is answered rightly."""
+    learnt, asked = questions.learnt, questions.asked
+    first = 0 if questions.one_by_one else learnt.example.shape[1]
+    method.adapt(x[learnt.example[0, :first]], learnt.label[0, :first], learnt.way)
+    for example, label in zip(learnt.example[0, first:], learnt.label[0, first:].tolist(), strict=True):
+        method.observe(x[example], label)
+    parts = asked.example[0].split(QUERIES_AT_ONCE)
+    answer = torch.cat([method.predict(x[part]).log_probs.argmax(1) for part in parts])
+    return float((answer == asked.label[0]).float().mean())
+
+
+def watch(method: Method, x: Float[Tensor, "example embed"], stream: Stream, way: int) -> Watched:
     """From an empty memory: predict, then learn."""
-    method.adapt(x[:0], label[:0], way)
+    method.adapt(x[:0], stream.label[:0], way)
     answers: list[Scores] = []
-    vectors, labels = x[example], label.tolist()
+    vectors, labels = x[stream.example], stream.label.tolist()
     started = time.process_time()
     for vector, y in zip(vectors, labels, strict=True):
         answers.append(method.predict(vector[None]))
         method.observe(vector, y)
     seconds = (time.process_time() - started) / len(labels)
-    correct = torch.tensor([int(a.log_probs[0].argmax()) for a in answers]) == label
+    correct = torch.tensor([int(a.log_probs[0].argmax()) for a in answers]) == stream.label
     novelty = torch.stack([a.novelty[0] for a in answers])
     confidence = torch.stack([a.log_probs[0].amax().exp() for a in answers])
-    return Watched(correct, first_of_class(label), novelty, confidence, method.kept(), seconds)
+    new = torch.tensor([y not in labels[:time] for time, y in enumerate(labels)])
+    return Watched(correct, new, novelty, confidence, method.kept(), seconds)
 
 
-def first_of_class(label: Int[Tensor, " time"]) -> Bool[Tensor, " time"]:
-    return torch.tensor([y not in label[:time] for time, y in enumerate(label)])
+def streams(
+    labels: Int[Tensor, " example"], per_class: int, seeds: int, way: int | None = None, sorted_by_class: bool = False
+) -> list[Stream]:
+    """One stream for each seed: `per_class` examples of each class (of `way` of them; of all if None), in random order or class
+    by class."""
+    return [_stream(labels, per_class, seed, way, sorted_by_class) for seed in range(seeds)]
+
+
+def _stream(
+    labels: Int[Tensor, " example"], per_class: int, seed: int, way: int | None, sorted_by_class: bool
+) -> Stream:
+    generator = torch.Generator().manual_seed(seed)
+
+    def shuffled(items: Tensor) -> Tensor:
+        return items[torch.randperm(len(items), generator=generator)]
+
+    classes = shuffled(labels.unique())[:way]
+    examples = [shuffled((labels == c).nonzero()[:, 0])[:per_class] for c in classes]
+    shown = torch.cat(examples)
+    number = torch.arange(len(classes)).repeat_interleave(torch.tensor([len(e) for e in examples]))
+    place = torch.arange(len(shown)) if sorted_by_class else shuffled(torch.arange(len(shown)))
+    return Stream(shown[place], number[place])
 
 
 @dataclass(frozen=True)
@@ -174,7 +173,11 @@ class Roaming:
     def classes(self) -> int:
         return self.places * self.classes_per_place
 
-    def draw(self, labels: Int[Tensor, " example"], generator: torch.Generator) -> Episodes:
+    def streams(self, labels: Int[Tensor, " example"], count: int, seed: int) -> list[Stream]:
+        generator = torch.Generator().manual_seed(seed)
+        return [self.draw(labels, generator) for _ in range(count)]
+
+    def draw(self, labels: Int[Tensor, " example"], generator: torch.Generator) -> Stream:
         """One stream. Deviation: the classes of a place are drawn from all alphabets, not from one."""
         waiting = [self._seating(generator) for _ in range(self.places)]
         order = torch.randperm(int(labels.max()) + 1, generator=generator)[: self.classes]
@@ -190,7 +193,7 @@ class Roaming:
             y = place * self.classes_per_place + waiting[place].pop(0)
             example.append(drawings[y].pop())
             label.append(y)
-        return Episodes(torch.tensor([example]), torch.tensor([label]), self.classes)
+        return Stream(torch.tensor(example), torch.tensor(label))
 
     def _seating(self, generator: torch.Generator) -> list[int]:
         """Which class of a place is met when, for its share of the stream."""
@@ -208,40 +211,3 @@ class Roaming:
             count[chosen] += 1
             seating.append(chosen)
         return seating
-
-
-def roaming(
-    method: FewShotMethod,
-    x: Float[Tensor, "example embed"],
-    labels: Int[Tensor, " example"],
-    *,
-    streams: int,
-    seed: int,
-    world: Roaming | None = None,
-) -> list[Watched]:
-    world, generator = world or Roaming(), torch.Generator().manual_seed(seed)
-    drawn = (world.draw(labels, generator) for _ in range(streams))
-    return [watch(method, x, one.example[0], one.label[0], one.way) for one in drawn]
-
-
-def one_after_another(
-    method: FewShotMethod,
-    x: Float[Tensor, "example embed"],
-    labels: Int[Tensor, " example"],
-    *,
-    way: int,
-    shot: int,
-    queries: int,
-    episodes: int,
-    seed: int,
-) -> Float[Tensor, " episode"]:
-    """Accuracy over all classes, after the last."""
-    sampler = EpisodeSampler(labels, torch.Generator().manual_seed(seed))
-    accuracy = []
-    for _ in range(episodes):
-        drawn = sampler.fixed_context(way, shot, queries, 1)
-        method.adapt(x[:0], drawn.stored.label[0, :0], way)
-        for example, label in zip(drawn.stored.example[0], drawn.stored.label[0].tolist(), strict=True):
-            method.observe(x[example], label)
-        accuracy.append(asked(method, x, drawn.asked))
-    return torch.tensor(accuracy)

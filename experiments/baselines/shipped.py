@@ -15,7 +15,7 @@ from torch import Tensor
 
 from apl.classifier.embedded import Embedded
 from apl.classifier.online import OnlineClassifier
-from experiments.baselines.interface import Scores
+from experiments.baselines.methods import Scores
 
 
 class Shipped:

@@ -19,8 +19,7 @@ from tyro.conf import arg
 from apl import OnlineClassifier
 from apl.evaluate import Estimate
 from experiments.bench.feature_sets import intents, photographs
-from experiments.bench.quality import report, save
-from experiments.bench.timing import threads
+from experiments.bench.measurement import report, save, threads
 from experiments.paper.results import Row
 
 ASKED_PER_CLASS, MOST_ASKED = 40, 1500

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,11 +17,11 @@ import numpy as np
 
 from apl.checkpoint import FOR_DRAWINGS
 from apl.classifier.online import OnlineClassifier
+from apl.cli.options import TrainedModel
 from apl.exported import load_for_use
 from apl.onnx_session import usual_threads
 from apl.store import NewRow
-from experiments.bench.quality import report, save
-from experiments.bench.timing import ratio, take_turns, threads
+from experiments.bench.measurement import ratio, report, save, take_turns, threads
 from experiments.paper.results import Row
 from experiments.paper.subjects import image_size
 
@@ -114,15 +115,21 @@ def large_file(path: Path) -> list[Row]:
     ]
 
 
-def run(model: str = FOR_DRAWINGS) -> Path:
-    rows: list[Row] = []
-    with threads(1), tempfile.TemporaryDirectory() as directory:
-        for memory in (None, Path(directory) / "speed"):
-            for noise in (True, False):
-                place = None if memory is None else memory.with_suffix(f".{noise}.apl")
-                rows += beside_the_encoder(model, place, noise)
-                report(rows[-2:])
-        rows += large_file(Path(directory) / "large.apl")
-        report(rows[-3:])
-        about = {"width": WIDTH, "k": NEIGHBOURS, "rounds": ROUNDS, "encoder_threads": usual_threads()}
-        return save("bench_classifier", rows, model=model, **about)
+@dataclass
+class Command:
+    """Measure the speed of OnlineClassifier and write results/bench_classifier.json."""
+
+    model: TrainedModel = FOR_DRAWINGS
+
+    def run(self) -> None:
+        rows: list[Row] = []
+        with threads(1), tempfile.TemporaryDirectory() as directory:
+            for memory in (None, Path(directory) / "speed"):
+                for noise in (True, False):
+                    place = None if memory is None else memory.with_suffix(f".{noise}.apl")
+                    rows += beside_the_encoder(self.model, place, noise)
+                    report(rows[-2:])
+            rows += large_file(Path(directory) / "large.apl")
+            report(rows[-3:])
+            about = {"width": WIDTH, "k": NEIGHBOURS, "rounds": ROUNDS, "encoder_threads": usual_threads()}
+            save("bench_classifier", rows, model=self.model, **about)

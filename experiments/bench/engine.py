@@ -28,8 +28,8 @@ from apl.store import NewRow, NoSuchMemory, Store, delete_memory, is_on_server, 
 from experiments.bench.engine_outage import outage
 from experiments.bench.engine_rows import jittered_drawings, more_rows
 from experiments.bench.engine_table import FOLLOWED_ROWS, table, table_on
+from experiments.bench.measurement import ratio, take_turns
 from experiments.bench.servers import PostgresServer
-from experiments.bench.timing import ratio, take_turns
 from experiments.paper.results import RESULTS
 
 K = 16

@@ -19,13 +19,10 @@ from tyro.conf import arg
 
 from apl.checkpoint import FOR_DRAWINGS
 from apl.evaluate import Estimate
-from experiments.baselines.interface import FewShotMethod
-from experiments.baselines.prototypical import PrototypicalNetwork
-from experiments.baselines.scikit import NeighbourBaseline
+from experiments.baselines.methods import ClassMean, Method, NearestNeighbour
 from experiments.baselines.shipped import Shipped
 from experiments.bench.feature_sets import digits, intents, photographs
-from experiments.bench.quality import auroc, report, save
-from experiments.bench.timing import threads
+from experiments.bench.measurement import report, save, threads
 from experiments.paper.results import Row
 from experiments.paper.subjects import Embedded, characters
 
@@ -44,7 +41,7 @@ class Task:
     way: int
 
 
-def novelty(method: FewShotMethod, task: Task) -> Float[Tensor, " query"]:
+def novelty(method: Method, task: Task) -> Float[Tensor, " query"]:
     """How new each question looks after the lesson."""
     method.adapt(task.x, task.y, task.way)
     return method.predict(task.asked).novelty
@@ -85,17 +82,19 @@ def new_or_known_tasks(learnt: Embedded, asked: Embedded, shot: int, draws: int,
 
 
 def new_or_known_rows(name: str, shot: int, tasks: Iterator[Task], model: str | None = None) -> list[Row]:
+    from sklearn.metrics import roc_auc_score
+
     drawn = list(tasks)
     width, rows = drawn[0].x.shape[1], []
     about = {"table": "new or known", "set": name, "known": drawn[0].way, "shot": shot, "draws": len(drawn)}
-    methods: dict[str, FewShotMethod] = {
+    methods: dict[str, Method] = {
         OURS: Shipped(model, width),
-        "1-NN": NeighbourBaseline(1),
-        "class mean": PrototypicalNetwork(width).eval(),
+        "1-NN": NearestNeighbour(),
+        "class mean": ClassMean(),
     }
     for method, made in methods.items():
         found, new = [novelty(made, task) for task in drawn], [task.truth < 0 for task in drawn]
-        curve = Estimate.of([auroc(one, truly) for one, truly in zip(found, new, strict=True)])
+        curve = Estimate.of([float(roc_auc_score(truly, one)) for one, truly in zip(found, new, strict=True)])
         row = {**about, "method": method, "auroc": curve.mean, "auroc_ci95": curve.ci95}
         if method == OURS:
             called, truly = torch.cat(found) > 0.5, torch.cat(new)

@@ -23,8 +23,7 @@ from apl.checkpoint import current_commit
 from experiments.bench.loop_sets import SETS, estimates, pool
 from experiments.bench.loop_streams import coverage_rows, drift_rows
 from experiments.bench.loop_suggest import suggest_rows, summary
-from experiments.bench.quality import report
-from experiments.bench.timing import ratio, take_turns, threads
+from experiments.bench.measurement import ratio, report, take_turns, threads
 from experiments.paper.results import Row, load_rows, save_rows
 
 WRONG, READ = 0.1, 0.1

@@ -24,7 +24,7 @@ from apl.learner import Learner
 from apl.training.episodic import TrainConfig
 from apl.training.run import Run, RunOptions
 from apl.training.schedule import learning_rate
-from experiments.bench.timing import ratio, take_turns, threads
+from experiments.bench.measurement import ratio, take_turns, threads
 from experiments.paper.results import RESULTS
 from experiments.paper.subjects import image_size
 from experiments.presets import PRESETS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from experiments.paper.baselines_table import baselines_finding, baselines_in_full, settings_tried
+from experiments.paper.baselines_table import baselines
 from experiments.paper.claims import claims_table, extended_table, write_claims
 from experiments.paper.departures import write_departures
 from experiments.paper.experiments import EXPERIMENTS
@@ -75,7 +75,7 @@ def results_page() -> str:
 
 SECTIONS: dict[str, Callable[[], list[str]]] = {
     "lake": lambda: [lake_finding()],
-    "baselines": lambda: [baselines_finding(), baselines_in_full(), settings_tried()],
+    "baselines": baselines,
 }
 
 

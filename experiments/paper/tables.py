@@ -45,7 +45,7 @@ def _first(by: dict[str, Row]) -> str | None:
     """The best method, if ours is behind it, or ahead of every other, by more than the paired interval."""
     best = max(by, key=lambda method: float(by[method]["accuracy_seen"]))
     compared = [row for method, row in by.items() if method != OURS] if best == OURS else [by[best]]
-    leads = [abs(row.get("difference", 0.0)) > row.get("difference_ci95", 0.0) for row in compared]
+    leads = [abs(row["accuracy_seen_difference"]) > row["accuracy_seen_difference_ci95"] for row in compared]
     return best if all(leads) else None
 
 
