@@ -200,7 +200,8 @@ class StreamingLDA(ClassMean):
         means = self.means
         weights = means @ self.precision
         own = ((x @ self.precision) * x).sum(1, keepdim=True) / 2
-        return x @ weights.T - (weights * means).sum(1) / 2 - own
+        likeness: Tensor = x @ weights.T - (weights * means).sum(1) / 2 - own
+        return likeness
 
     def kept(self) -> int:
         """The means, and the rows of the covariance."""
