@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import apl.cli
-from experiments.__main__ import BENCHES, CLASSIFIER, PAPER, main
+from experiments.__main__ import BENCHES, PAPER, main
 
-NAMES = [*PAPER, *CLASSIFIER, *BENCHES]
+NAMES = [*PAPER, *BENCHES]
 
 
 def test_the_makefile_has_a_target_for_every_experiment() -> None:
