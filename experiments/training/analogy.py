@@ -77,7 +77,6 @@ def train_analogy(config: AnalogyConfig, options: RunOptions) -> Learner:
                 accuracy=float(right.float().mean()),
                 surprise_nats=loss,
                 stored=float(memory.counts.sum()) / config.parallel,
-                sigma_ratio=ratio,
             )
             if run.state["step"] >= config.steps:
                 break
