@@ -192,7 +192,7 @@ def test_the_comparison_has_every_cell_and_no_help() -> None:
     found = list(cells(2))
     assert len(found) == len(set(found)) == len({cell.directory for cell in found}) == 2 * (12 + 3)
     for config in (preset_of(cell.preset) for cell in found):
-        assert not (config.learner.decoder.rows_see_query or config.learner.decoder.compare)
+        assert not config.learner.decoder.compare
     assert len({preset_of(cell.preset).learner.sigma_ratio for cell in found}) == 1
     assert len({preset_of(cell.preset).steps for cell in found if cell.level == "shuffled"}) == 1
 

@@ -39,16 +39,3 @@ def test_the_first_of_each_class_are_kept_and_the_classes_stay() -> None:
     few = LabelledImages(images, labels, ("a", "b", "c", "d")).first_of_each(2)
     assert few.labels.tolist() == [0, 0, 1, 1, 3] and few.images.flatten().tolist() == [1, 4, 0, 2, 5]
     assert few.class_names == ("a", "b", "c", "d")
-
-
-def test_labels_beyond_the_class_names_are_refused() -> None:
-    images = torch.zeros(2, 1, 4, 4, dtype=torch.uint8)
-    with pytest.raises(ValueError, match=r"0\.\.1.*0\.\.2"):
-        LabelledImages(images, torch.tensor([0, 2]), ("a", "b"))
-
-
-def test_as_many_labels_as_images_are_required() -> None:
-    images = torch.zeros(2, 1, 4, 4, dtype=torch.uint8)
-    # Under the run-time shape check the axis `image` already disagrees; both say so.
-    with pytest.raises((ValueError, TypeError)):
-        LabelledImages(images, torch.tensor([0]), ("a",))

@@ -135,23 +135,6 @@ def test_the_lstm_starts_as_the_query_and_reads_embeddings_and_labels_the_neares
     assert not torch.allclose(said, lstm_by_hand(decoder, query, farthest_first[::-1]))
 
 
-def test_with_rows_that_see_the_query_the_lstm_reads_query_and_distance_too_and_none_last() -> None:
-    decoder, (query, found) = decoder_of("lstm", rows_see_query=True), rows()
-    assert isinstance(decoder, LSTMDecoder)
-    label = decoder.labels.embedding.weight[found.label]
-    distance = found.distance[..., None] / math.sqrt(WIDTH)
-    read = states_by_hand(decoder, query, [query[:, None].expand(-1, K, -1), found.embedding, label, distance])
-    said = decoder(query, found).log_probs
-    torch.testing.assert_close(said, lstm_by_hand(decoder, query, [read[:, i] for i in (4, 3, 2, 1, 0)]))
-
-
-@pytest.mark.parametrize("kind", ["working_memory", "lstm"])
-def test_rows_that_see_the_query_are_an_option_of_the_other_two_decoders(kind: DecoderKind) -> None:
-    plain, wider = decoder_of(kind), decoder_of(kind, rows_see_query=True)
-    more = wider.inputs.project.in_features - plain.inputs.project.in_features
-    assert more == WIDTH + (kind == "lstm")
-
-
 @pytest.mark.parametrize("kind", ["relational", "working_memory"])
 def test_a_nearer_neighbour_weighs_more(kind: DecoderKind) -> None:
     decoder, (query, found) = decoder_of(kind), rows()
@@ -174,8 +157,7 @@ def test_the_query_is_fed_as_often_as_configured() -> None:
 def test_the_defaults_are_the_paper_s() -> None:
     decoder = DecoderConfig(labels="fixed", way=20)
     assert (decoder.kind, decoder.hidden, decoder.blocks, decoder.unroll) == ("relational", 512, 8, 5)
-    added = ("rows_see_query", "compare", "class_means")
-    assert not any(getattr(decoder, name) for name in added)
+    assert not decoder.compare and not decoder.class_means
     encoder = ConvConfig()
     assert not encoder.skip and encoder.groups == (Group(64, 3),) * 4
     learner = LearnerConfig()

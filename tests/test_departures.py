@@ -35,7 +35,6 @@ def test_what_an_audit_found_undeclared_is_declared() -> None:
     said = " ".join(d.text for d in departures(ROOT))
     for words in (
         "|e_t - e_m|",
-        "slots of the working memory",
         '"none" state',
         "carries gradient",
         "which ten alphabets",

@@ -23,8 +23,7 @@ from apl.config import (
 )
 from apl.data.jitter import JitterConfig, jitter
 from apl.decoder.inputs import Neighbourhood
-from apl.device import find_device
-from apl.networks import TorchNetworks
+from apl.networks import TorchNetworks, find_device
 from experiments.data.pens import THICKEST, cropped, thickened, through_grid
 
 
@@ -36,12 +35,6 @@ def test_a_gpu_that_is_not_there_is_one_clear_sentence(monkeypatch: pytest.Monke
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ValueError, match="there is no cuda device here that torch can use: choose --device auto or"):
         find_device("cuda")
-
-
-def test_each_process_of_a_machine_takes_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setenv("LOCAL_RANK", "3")
-    assert find_device("auto") == torch.device("cuda", 3)
 
 
 def test_drawings_are_deformed_where_they_are() -> None:

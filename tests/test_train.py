@@ -20,12 +20,10 @@ from apl.config import ConvConfig, DecoderConfig, Group, IdentityConfig, Learner
 from apl.data.source import DataSource
 from apl.evaluate import fixed_context
 from apl.learner import Learner
-from apl.training.episodic import TrainConfig, load_decoder, next_episode_cap, train, with_encoder_of
+from apl.training.episodic import TrainConfig, load_decoder, mean_of_weights, next_episode_cap, train, with_encoder_of
 from apl.training.pretrain import PretrainConfig, pretrain
-from apl.training.run import RunOptions
+from apl.training.run import RunOptions, plateau
 from apl.training.saved_encoder import read_encoder
-from apl.training.schedule import learning_rate, plateau
-from apl.training.weight_average import WeightAverage
 from apl.weights_file import read_tensors
 
 ENCODER = ConvConfig(image_size=14, stem_channels=8, stem_stride=2, groups=(Group(8, 1), Group(8, 1)))
@@ -44,7 +42,7 @@ TRAIN = TrainConfig(
 )
 VARIANTS = {
     "end to end, with noise": replace(TRAIN, noise=0.1),
-    "several ways": replace(TRAIN, ways=(2, 4)),
+    "several ways, a mean of weights": replace(TRAIN, ways=(2, 4), averaging=0.9),
     "fixed labels": replace(
         TRAIN, learner=replace(TRAIN.learner, decoder=replace(DECODER, kind="lstm", labels="fixed", way=4))
     ),
@@ -160,31 +158,21 @@ CHILD = """
 import sys
 from pathlib import Path
 import torch
-import apl.training.pretrain, apl.training.run, apl.training.episodic
+import apl.training.run
 from apl.checkpoint import from_json, read_json
-from apl.training.processes import process_group
-from apl.training.run import RunOptions
+from apl.training.pretrain import PretrainConfig, pretrain
 
 torch.set_num_threads(1)
 apl.training.run.LOG_EVERY_SECONDS = apl.training.run.SAVE_EVERY_SECONDS = 0
-directory = Path(sys.argv[1])
-described = read_json(Path(sys.argv[2]))
-module = {"PretrainConfig": apl.training.pretrain, "TrainConfig": apl.training.episodic}[described["type"]]
-config = from_json(getattr(module, described["type"]), described)
-with process_group():
-    trained = (apl.training.pretrain.pretrain if module is apl.training.pretrain else apl.training.episodic.train)(config, RunOptions(directory))
-    rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
-    weights = list(getattr(trained, "networks", trained).parameters())
-    numbers = [float(p.double().sum()) for p in weights] + [float(p.double().norm()) for p in weights]
-    (directory / f"rank{rank}.txt").write_text(repr(numbers))
+config = from_json(PretrainConfig, read_json(Path(sys.argv[2])))
+pretrain(config, apl.training.run.RunOptions(Path(sys.argv[1])))
 """
 
 
-def child(tmp_path: Path, config: PretrainConfig | TrainConfig, *launcher: str) -> subprocess.Popen[str]:
-    (tmp_path / "child.py").write_text(CHILD)
+def child(tmp_path: Path, config: PretrainConfig) -> subprocess.Popen[str]:
     (tmp_path / "asked.json").write_text(json.dumps(to_json(config)))
     return subprocess.Popen(
-        [sys.executable, *launcher, str(tmp_path / "child.py"), str(tmp_path / "run"), str(tmp_path / "asked.json")],
+        [sys.executable, "-c", CHILD, str(tmp_path / "run"), str(tmp_path / "asked.json")],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -223,29 +211,6 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
     assert read_json(tmp_path / "run" / "state.json")["state"]["step"] == before + 1 > 1
 
 
-def test_two_processes_train_one_learner_and_end_with_the_same_weights(tmp_path: Path) -> None:
-    # Ways of different length, so that processes which drew for themselves would lose step with one another.
-    config = replace(TRAIN, ways=(2, 4), steps=12)
-    process = child(tmp_path, config, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    try:
-        _, errors = process.communicate(timeout=300)
-    except subprocess.TimeoutExpired:
-        process.terminate()
-        raise AssertionError(f"the two processes wait for each other: {process.communicate()[1]}") from None
-    assert process.returncode == 0, errors
-    one, two = ((tmp_path / "run" / f"rank{rank}.txt").read_text() for rank in (0, 1))
-    assert one == two
-    state = read_json(tmp_path / "run" / "state.json")
-    assert state["world"] == 2 and state["state"]["step"] == 12
-    train(config, RunOptions(tmp_path / "alone"))
-    ours, alone = final_state(tmp_path / "run"), final_state(tmp_path / "alone")
-    weight = "module.decoder.inputs.project.weight"
-    assert not torch.equal(ours[weight], alone[weight]), "the second process made no difference"
-    assert not torch.equal(ours["generator.0"], ours["generator.1"]), "both processes saw the same episodes"
-    with pytest.raises(CheckpointError, match="was started with 2 processes, now 1"):
-        train(config, RunOptions(tmp_path / "run", resume=True))
-
-
 def test_episodes_are_cut_to_three_times_what_mastery_took_and_lengthen_when_it_was_not_reached() -> None:
     assert next_episode_cap(math.inf, 32, 800) == 96
     assert next_episode_cap(96.0, None, 96) == 192
@@ -256,14 +221,13 @@ def test_episodes_are_cut_to_three_times_what_mastery_took_and_lengthen_when_it_
 
 def test_the_learning_rate_falls_by_a_tenth_every_thousand_steps_to_its_lowest() -> None:
     config = TrainConfig()
-    assert learning_rate(config, 0) == 1e-4
-    assert math.isclose(learning_rate(config, 1000), 0.9e-4) and math.isclose(learning_rate(config, 2000), 0.81e-4)
-    assert learning_rate(config, 10**6) == 1e-5
+    assert config.rate(0) == 1e-4
+    assert math.isclose(config.rate(1000), 0.9e-4) and math.isclose(config.rate(2000), 0.81e-4)
+    assert config.rate(10**6) == 1e-5
 
 
 def test_the_pretraining_rate_warms_up_stays_and_falls_to_zero() -> None:
-    config = PretrainConfig(steps=1000, warmup_steps=10, learning_rate=1.0, decay_share=0.5)
-    rates = [plateau(config, step) for step in (0, 9, 400, 750, 999)]
+    rates = [plateau(step, 1000, 1.0, 0.5, warmup_steps=10) for step in (0, 9, 400, 750, 999)]
     assert rates == [0.1, 1.0, 1.0, 0.5, pytest.approx(0.002)]
 
 
@@ -348,12 +312,6 @@ def test_an_encoder_can_be_trained_through_the_kernel_decoder(tmp_path: Path) ->
     assert not torch.equal(train(config, RunOptions(tmp_path)).encoder.stem.weight, start)
 
 
-def test_tensorboard_files_are_written_if_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("apl.training.run.LOG_EVERY_SECONDS", 0)
-    pretrain(replace(PRETRAIN, steps=1), RunOptions(tmp_path, tensorboard=True))
-    assert list((tmp_path / "tensorboard").glob("events.*"))
-
-
 def test_a_small_learner_learns_to_tell_apart_characters_it_has_never_seen(tmp_path: Path) -> None:
     glyphs = DataSource("glyphs", rotations=False, glyph_classes=80)
     encoder = ConvConfig(stem_channels=16, stem_kernel=5, stem_stride=2, groups=(Group(24, 2), Group(32, 1)))
@@ -383,17 +341,22 @@ def test_a_small_learner_learns_to_tell_apart_characters_it_has_never_seen(tmp_p
 
 def test_a_linear_rate_stays_and_then_falls_to_the_lowest() -> None:
     config = TrainConfig(steps=1000, learning_rate=1e-3, decay_share=0.5, lowest_learning_rate=1e-5)
-    assert learning_rate(config, 0) == learning_rate(config, 500) == 1e-3
-    assert math.isclose(learning_rate(config, 750), 5e-4)
-    assert learning_rate(config, 1000) == 1e-5
+    assert config.rate(0) == config.rate(500) == 1e-3
+    assert math.isclose(config.rate(750), 5e-4)
+    assert config.rate(1000) == 1e-5
 
 
-def test_the_mean_of_the_weights_follows_them_and_is_not_trained() -> None:
-    network = torch.nn.Linear(2, 2)
-    average = WeightAverage(network, 0.9)
-    before = average.module.weight.clone()
-    with torch.no_grad():
-        network.weight += 1.0
-    average.update(network)
-    assert torch.allclose(average.module.weight, before + 0.1)
-    assert not average.module.weight.requires_grad
+def test_the_mean_of_the_weights_follows_them_and_is_what_is_saved(tmp_path: Path) -> None:
+    config = replace(TRAIN, averaging=0.9)
+    mean = mean_of_weights(Learner(config.learner).networks, 0.9)
+    before = mean.module.decoder.inputs.project.weight.clone()
+    for moved in (1.0, 2.0):
+        after = Learner(config.learner).networks
+        torch.nn.init.constant_(after.decoder.inputs.project.weight, moved)
+        mean.update_parameters(after)
+    weight = mean.module.decoder.inputs.project.weight
+    assert torch.allclose(weight, torch.full_like(before, 1.1)) and not weight.requires_grad
+    saved = train(config, RunOptions(tmp_path)).decoder.inputs.project.weight
+    state = final_state(tmp_path)
+    name = "decoder.inputs.project.weight"
+    assert torch.equal(saved, state[f"average.module.{name}"]) and not torch.equal(saved, state[f"module.{name}"])

@@ -131,5 +131,10 @@ class Command:
                     report(rows[-2:])
             rows += large_file(Path(directory) / "large.apl")
             report(rows[-3:])
-            about: dict[str, Any] = {"width": WIDTH, "k": NEIGHBOURS, "rounds": ROUNDS, "encoder_threads": usual_threads()}
+            about: dict[str, Any] = {
+                "width": WIDTH,
+                "k": NEIGHBOURS,
+                "rounds": ROUNDS,
+                "encoder_threads": usual_threads(),
+            }
             save("bench_classifier", rows, model=self.model, **about)

@@ -23,7 +23,6 @@ from apl.episode import EpisodeSampler, Step, run_episode
 from apl.learner import Learner
 from apl.training.episodic import TrainConfig
 from apl.training.run import Run, RunOptions
-from apl.training.schedule import learning_rate
 from experiments.bench.measurement import ratio, take_turns, threads
 from experiments.paper.results import RESULTS
 from experiments.paper.subjects import image_size
@@ -89,9 +88,8 @@ class WholeStep:
     def __call__(self) -> Step:
         step = next(self.steps)
         loss = step.observation.surprise_nats.mean()
-        self.run.descend(loss, learning_rate(self.config, self.run.state["step"]), self.config.clip)
+        self.run.descend(loss, self.config.rate(self.run.state["step"]), self.config.clip)
         right = step.right
-        self.run.processes.all(bool(right.all()))
         stored = float(self.memory.counts.sum()) / self.config.parallel / self.config.ways[0]
         accuracy = float(right.float().mean())
         self.run.record(right.numel(), accuracy=accuracy, surprise_nats=loss, stored_per_class=stored)

@@ -25,8 +25,7 @@ from apl.config import DecoderConfig, IdentityConfig, LearnerConfig
 from apl.episode import EpisodeSampler, run_episode
 from apl.learner import Learner
 from apl.training.episodic import in_precision, next_episode_cap
-from apl.training.run import Run, RunOptions
-from apl.training.schedule import learning_rate
+from apl.training.run import Run, RunOptions, plateau
 from experiments.data.imagenet import CLASSES
 from experiments.paper.imagenet import row, watch_episodes
 from experiments.paper.photo_features import PhotoFeatures, photo_features
@@ -54,9 +53,8 @@ class DecoderTraining:
     """Photographs per class."""
     steps: int = 2000
     learning_rate: float = 3e-4
-    decay: float = 1.0
     lowest_learning_rate: float = 1e-5
-    decay_share: float | None = 0.4
+    decay_share: float = 0.4
     seed: int = 0
 
     @property
@@ -125,7 +123,8 @@ def train(
         memory, mastered = learner.new_memory(config.parallel), None
         for step in in_precision(run, run_episode(learner, memory, keys_shown, episodes, config.batch)):
             loss = step.observation.surprise_nats.mean()
-            run.descend(loss, learning_rate(config, run.state["step"]), 1.0)
+            rate = plateau(run.state["step"], config.steps, config.learning_rate, config.decay_share)
+            run.descend(loss, max(config.lowest_learning_rate, rate), 1.0)
             right = step.right.float()
             run.state["accuracy"] = 0.98 * run.state["accuracy"] + 0.02 * float(right.mean())
             stored = float(memory.counts.mean()) / config.way

@@ -19,9 +19,8 @@ from apl.evaluate import watch
 from apl.learner import Learner
 from apl.networks import TorchNetworks
 from apl.training.episodic import in_precision
-from apl.training.run import Run, RunOptions
+from apl.training.run import Run, RunOptions, plateau
 from apl.training.saved_encoder import read_encoder
-from apl.training.schedule import plateau
 from experiments.data.analogy import SYMBOLS, AnalogySampler, Examples, Level, digit_examples
 
 VALIDATION_EPISODES = 64
@@ -69,11 +68,12 @@ def train_analogy(config: AnalogyConfig, options: RunOptions) -> Learner:
         memory = twin.new_memory(config.parallel)
         for step in in_precision(run, run_episode(twin, memory, drawn.inputs, drawn.episodes, config.batch)):
             loss = step.observation.surprise_nats.mean()
-            run.descend(loss, plateau(config, run.state["step"]), config.clip)
+            at = run.state["step"]
+            rate = plateau(at, config.steps, config.learning_rate, config.decay_share, config.warmup_steps)
+            run.descend(loss, rate, config.clip)
             right = step.right
             run.record(
                 right.numel(),
-                {},
                 accuracy=float(right.float().mean()),
                 surprise_nats=loss,
                 stored=float(memory.counts.sum()) / config.parallel,
@@ -81,11 +81,10 @@ def train_analogy(config: AnalogyConfig, options: RunOptions) -> Learner:
             if run.state["step"] >= config.steps:
                 break
     learner.eval()
-    if run.rank == 0:
-        split = "mnist: 45,000 images for the encoder, 10,000 for the decoder, 5,000 to validate"
-        validated, encoders = validate(learner, config.level), {"digits": digits.provenance}
-        provenance = run.provenance("learner on the analogy task", None, validated, split=split, encoders=encoders)
-        learner.save(options.directory / "model", provenance)
+    split = "mnist: 45,000 images for the encoder, 10,000 for the decoder, 5,000 to validate"
+    validated, encoders = validate(learner, config.level), {"digits": digits.provenance}
+    provenance = run.provenance("learner on the analogy task", None, validated, split=split, encoders=encoders)
+    learner.save(options.directory / "model", provenance)
     return learner
 
 

@@ -22,9 +22,8 @@ from apl.data.labelled import LabelledImages
 from apl.data.source import DataSource, Mirrored
 from apl.encoder import ImageEncoder, JointEncoder, scale_bytes
 from apl.training.pretrain import DRAWINGS_OF_A_START, VALIDATE_EVERY_STEPS, class_directions, one_shot_accuracy
-from apl.training.run import Run, RunOptions
+from apl.training.run import Run, RunOptions, plateau
 from apl.training.saved_encoder import read_encoder
-from apl.training.schedule import plateau
 from apl.weights_file import save_model
 from experiments.data.fonts import load_printed
 from experiments.data.pens import other_pen
@@ -116,7 +115,7 @@ def distil(config: DistilConfig, options: RunOptions) -> ImageEncoder:
     for _ in run.rounds(config.steps):
         chosen = drawings(train, config.batch - untaught - new)
         over = laid_over(scale_bytes(train.images[drawings(train, 2 * new)].to(here)), run.generator)
-        with torch.no_grad(), run.autocast():
+        with torch.no_grad(), options.autocast():
             of_new = teacher(over).float() @ turn
         goal = F.normalize(torch.cat([taught[chosen.to(here)], of_new]), dim=1)
         images, truth = train.images[chosen], train.labels[chosen]
@@ -127,7 +126,7 @@ def distil(config: DistilConfig, options: RunOptions) -> ImageEncoder:
         truth = truth.to(here)
         shown = as_seen(torch.cat([over, scale_bytes(images.to(here))]), config, run.generator)
 
-        with run.autocast():
+        with options.autocast():
             found = F.normalize(model.encoder(shown).float(), dim=1)
         of_new, found = found.tensor_split([new])
         apart = 1 - (torch.cat([found[: len(chosen)], of_new]) * goal).sum(1).mean()
@@ -137,18 +136,18 @@ def distil(config: DistilConfig, options: RunOptions) -> ImageEncoder:
         guided = -(foreseen * logits[: len(chosen)].log_softmax(1)[:, : len(directions)]).sum(1)
         told = (1 - SOFT) * wrong[: len(chosen)] + SOFT * guided
         loss = IMITATION * apart + torch.cat([told, wrong[len(chosen) :]]).mean()
-        run.descend(loss, plateau(config, run.state["step"]))
+        step = run.state["step"]
+        run.descend(loss, plateau(step, config.steps, config.learning_rate, config.decay_share, config.warmup_steps))
         right = (logits.argmax(1) == truth).float()
         run.record(config.batch, apart=apart, loss=wrong.mean(), accuracy=right[: len(chosen)].mean())
-        if run.state["step"] % VALIDATE_EVERY_STEPS == 0 and run.rank == 0:
+        if run.state["step"] % VALIDATE_EVERY_STEPS == 0:
             run.log(**one_shot_accuracy(model.encoder, validation))
-    if run.rank == 0:
-        validated = {} if config.data.with_validation else one_shot_accuracy(model.encoder, validation)
-        started = {"started_from": read_encoder(config.student_from).provenance} if config.student_from else {}
-        provenance = run.provenance(
-            "student of a larger encoder", config.data, validated, teacher=saved.provenance, **started
-        )
-        save_model(options.directory / "encoder", model.encoder, model.encoder.config, provenance, half=False)
+    validated = {} if config.data.with_validation else one_shot_accuracy(model.encoder, validation)
+    started = {"started_from": read_encoder(config.student_from).provenance} if config.student_from else {}
+    provenance = run.provenance(
+        "student of a larger encoder", config.data, validated, teacher=saved.provenance, **started
+    )
+    save_model(options.directory / "encoder", model.encoder, model.encoder.config, provenance, half=False)
     return model.encoder
 
 

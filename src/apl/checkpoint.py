@@ -16,7 +16,7 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from apl.config import WHEN_ABSENT, LearnerConfig
+from apl.config import LearnerConfig
 from apl.durable_file import replace_durably
 
 BUNDLED = Path(__file__).parent / "weights"
@@ -25,9 +25,8 @@ FOR_DRAWINGS = "drawings"
 IN_CHECKOUT = Path(__file__).parents[2] / "models"
 """Models that only the experiments need: not part of the wheel."""
 
-
-WITHOUT_EFFECT = {"hops": 1, "content": True}
-"""Options that are gone, with the value that changes nothing. (One that was off never does.)"""
+GONE = {"rows_see_query": False, "key_distances": False, "counts": False, "content": True, "hops": 1}
+"""Options of saved models that are no more, with the value under which they changed nothing."""
 
 
 class CheckpointError(RuntimeError):
@@ -101,18 +100,14 @@ def _dataclass_from_json(kind: type, value: Any) -> Any:
     if not isinstance(value, dict) or value.get("type") != kind.__name__:
         raise CheckpointError(f"expected a {kind.__name__}, found {value!r}")
     hints, fields = typing.get_type_hints(kind), dataclasses.fields(kind)
-    value = {
-        name: v for name, v in value.items() if name in hints or (v is not False and v != WITHOUT_EFFECT.get(name))
-    }
+    value = {name: v for name, v in value.items() if name in hints or GONE.get(name, ...) != v}
     unknown = set(value) - set(hints) - {"type"}
     if unknown:
         raise CheckpointError(f"{kind.__name__} has no field {min(unknown)!r}: the checkpoint is of another version")
     needed = {f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING}
     if needed - set(value):
         raise CheckpointError(f"a {kind.__name__} needs the field {min(needed - set(value))!r}, which is missing")
-    absent = {f.name: f.metadata[WHEN_ABSENT] for f in fields if WHEN_ABSENT in f.metadata}
-    given = {name: from_json(hints[name], v) for name, v in value.items() if name != "type"}
-    return kind(**absent | given)
+    return kind(**{name: from_json(hints[name], v) for name, v in value.items() if name != "type"})
 
 
 def find_model(name_or_dir: str | Path) -> Path:

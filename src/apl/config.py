@@ -17,9 +17,6 @@ DecoderKind = Literal["relational", "working_memory", "lstm", "kernel", "class_m
 WITHOUT_WEIGHTS: tuple[DecoderKind, ...] = ("kernel", "class_mean", "nearest")
 LabelForm = Literal["fixed", "neighbourhood"]
 
-WHEN_ABSENT = "when_absent"
-"""Metadata key: the value that a saved configuration without this field stands for."""
-
 
 @dataclass(frozen=True)
 class Group:
@@ -101,9 +98,6 @@ class DecoderConfig:
     """Number of times the working memory is fed the query."""
     heads: int = 8
     label_width: int = 32
-    rows_see_query: bool = field(default=False, metadata={WHEN_ABSENT: True})
-    """Deviation: slots of the working memory and steps of the LSTM also hold the query, the LSTM's the distance too, and the
-    LSTM ends with the "none" state. In the paper slots are {e_m, l_m, d_m} and steps [e_m, l_m]."""
     compare: bool = False
     """Deviation: input |e_t - e_m| for each neighbour."""
     class_means: bool = False

@@ -16,12 +16,29 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from apl.config import DecoderConfig, EncoderConfig, IdentityConfig, LearnerConfig, Metric
+from apl.config import DecoderConfig, DeviceName, EncoderConfig, IdentityConfig, LearnerConfig, Metric
 from apl.decoder import build_decoder
 from apl.decoder.inputs import Neighbourhood
 from apl.encoder import IdentityEncoder, build_encoder, scale_bytes
 from apl.memory import Neighbours
 from apl.posterior import Posterior
+
+CPU = torch.device("cpu")
+
+
+def find_device(name: DeviceName = "auto") -> torch.device:
+    """Where networks compute: `auto` is the best device available; a named device that is not available is an error."""
+    there: dict[DeviceName, bool] = {
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+        "cpu": True,
+    }
+    if name == "auto":
+        name = next(kind for kind in there if there[kind])
+    if not there[name]:
+        others = ", ".join(kind for kind, found in there.items() if found)
+        raise ValueError(f"there is no {name} device here that torch can use: choose --device auto or {others}")
+    return torch.device(name)
 
 
 class TorchNetworks(nn.Module):
@@ -48,7 +65,7 @@ class TorchNetworks(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        return next((p.device for p in self.parameters()), torch.device("cpu"))
+        return next((p.device for p in self.parameters()), CPU)
 
     def tensor(self, array: Any) -> Tensor:
         """An array (or tensor) as a tensor on the networks' device."""

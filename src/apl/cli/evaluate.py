@@ -62,8 +62,8 @@ class Command:
 
         from apl.checkpoint import without_nan
         from apl.cli.score import Score
-        from apl.device import find_device
         from apl.evaluate import variant
+        from apl.networks import find_device
         from apl.progress import progress
 
         self._check()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_format
-import os
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,10 +24,7 @@ MADE_FIRST = {"glyphs": "glyphs-encoder"}
 
 @dataclass
 class Command:
-    """Train from a preset. Ctrl-C saves; --resume goes on where it stopped, with the same random state.
-
-    On several processes: torchrun --nproc-per-node 2 -m apl train PRESET …
-    """
+    """Train from a preset. Ctrl-C saves; --resume goes on where it stopped, with the same random state."""
 
     preset: Annotated[str, tyro.conf.Positional, arg(metavar="PRESET", help=PRESETS)]
     directory: Annotated[Path | None, arg(metavar="DIR")] = None
@@ -51,9 +47,7 @@ class Command:
     decoder: DecoderKind | None = None
     """Another decoder than the preset's."""
     threads: Annotated[int | None, arg(metavar="N")] = None
-    """CPU threads of each process."""
-    tensorboard: bool = False
-    """Also write TensorBoard event files."""
+    """CPU threads."""
     device: DeviceName = "auto"
     """Where to compute; auto takes the best there is."""
     precision: Literal["full", "bf16"] = "full"
@@ -64,9 +58,8 @@ class Command:
         import torch
 
         from apl.checkpoint import read_json
-        from apl.device import find_device
+        from apl.networks import find_device
         from apl.training.presets import preset
-        from apl.training.processes import process_group
         from apl.training.run import RunOptions
 
         if self.steps is not None and self.steps < 1:
@@ -78,14 +71,12 @@ class Command:
             torch.set_num_threads(self.threads)
         config = self._on_own_pictures(self._changed(preset(self.preset), "steps", "seed"))
         directory = self.directory or Path("runs") / self.preset
-        options = RunOptions(directory, self.resume, self.minutes, self.tensorboard, device, self.precision)
-        with process_group(device):
-            self._with_networks(config, options).train(options)
-        if _is_first_process():
-            saved = directory / ("model" if (directory / "model").is_dir() else "encoder")
-            provenance = read_json(saved / "model.json")["provenance"]
-            result = {"saved": str(saved), **{n: provenance[n] for n in ("steps", "seconds", "split", "validation")}}
-            print(json_format.dumps(result) if self.json else "\n".join(f"{n}: {v}" for n, v in result.items()))
+        options = RunOptions(directory, self.resume, self.minutes, device, self.precision)
+        self._with_networks(config, options).train(options)
+        saved = directory / ("model" if (directory / "model").is_dir() else "encoder")
+        provenance = read_json(saved / "model.json")["provenance"]
+        result = {"saved": str(saved), **{n: provenance[n] for n in ("steps", "seconds", "split", "validation")}}
+        print(json_format.dumps(result) if self.json else "\n".join(f"{n}: {v}" for n, v in result.items()))
 
     def _changed(self, config: Any, *options: str) -> Any:
         """The configuration with these options, where they were given."""
@@ -132,7 +123,7 @@ class Command:
         self._check(isinstance(config, PretrainConfig | TrainConfig), "data")
         folder = str(self.data.resolve())
         classes = len(split_folder(folder).train)
-        if not self.colour and _is_first_process() and has_colours(folder):
+        if not self.colour and has_colours(folder):
             print("most of these pictures have colours, which are ignored: --colour uses them", file=sys.stderr)
         config = replace(config, data=DataSource(name="folder", folder=folder, rotations=False, colour=self.colour))
         if isinstance(config, PretrainConfig):
@@ -159,8 +150,7 @@ class Command:
         place = options.directory.with_name(name) if self.directory is None else options.directory / name
         config = self._changed(self._on_own_pictures(preset(name)), "seed")
         if not (place / "encoder").is_dir():
-            if _is_first_process():
-                print(f"first {name}, into {place}", file=sys.stderr)
+            print(f"first {name}, into {place}", file=sys.stderr)
             config.train(replace(options, directory=place, resume=(place / "state.json").exists()))
         elif (place / "config.json").exists():
             before, now = read_json(place / "config.json"), to_json(config)
@@ -171,7 +161,3 @@ class Command:
                         "or name a new --directory for this one"
                     )
         return str(place / "encoder")
-
-
-def _is_first_process() -> bool:
-    return int(os.environ.get("RANK", "0")) == 0

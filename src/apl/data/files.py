@@ -9,10 +9,9 @@ import hashlib
 import http.client
 import json
 import os
-import tempfile
 import urllib.request
-import zlib
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,7 +52,7 @@ def cache_directory() -> Path:
 
 
 def find_file(file: PublishedFile) -> Path:
-    """Where this file lies, after downloading it if it lay nowhere."""
+    """The path of this file, downloaded first if need be."""
     looked_in = []
     if supplied := os.environ.get("APL_DATA"):
         if not Path(supplied).is_dir():
@@ -123,48 +122,25 @@ def _fetch(url: str, part: Path) -> str:
 def parsed_once(name: str, sources: Iterable[Path], parse: Callable[[], LabelledImages]) -> LabelledImages:
     """The result of `parse`, taken from the cache as long as the source files stay the same."""
     identity = [str(CACHE_FORMAT)]
-    for path in sources:
-        status = path.stat()
-        identity.append(f"{path.resolve()} {status.st_size} {status.st_mtime_ns}")
+    for source in sources:
+        status = source.stat()
+        identity.append(f"{source.resolve()} {status.st_size} {status.st_mtime_ns}")
     key = hashlib.sha256("\n".join(identity).encode()).hexdigest()[:16]
     path = cache_directory() / "parsed" / f"{name}-{key}.safetensors"
-    if (cached := _read_parsed(path)) is not None:
-        return cached
-    data = parse()
-    _write_parsed(path, data)
-    return data
-
-
-def _crc(data: LabelledImages) -> int:
-    return zlib.crc32(data.labels.numpy().tobytes(), zlib.crc32(data.images.numpy().tobytes()))
-
-
-def _read_parsed(path: Path) -> LabelledImages | None:
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            metadata = file.metadata()
-            data = LabelledImages(
-                file.get_tensor("images"),
-                file.get_tensor("labels"),
-                tuple(json.loads(metadata["class_names"])),
-            )
-        return data if _crc(data) == int(metadata["crc"]) else None
     # A damaged cache is built again from its sources.
-    except (OSError, safetensors.SafetensorError, KeyError, ValueError, TypeError):
-        return None
-
-
-def _write_parsed(path: Path, data: LabelledImages) -> None:
-    metadata = {"class_names": json.dumps(data.class_names), "crc": str(_crc(data))}
-    content = safetensors.torch.save({"images": data.images, "labels": data.labels}, metadata)
-    part = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as out:
-            part = Path(out.name)
-            out.write(content)
-        os.replace(part, path)
+    with suppress(OSError, safetensors.SafetensorError, KeyError, ValueError, TypeError):
+        with safetensors.safe_open(path, framework="pt") as file:
+            names = json.loads(file.metadata()["class_names"])
+            return LabelledImages(file.get_tensor("images"), file.get_tensor("labels"), tuple(names))
+    data = parse()
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
     # Without a cache the next start parses again; this one has its result.
-    except OSError:
-        if part is not None:
-            part.unlink(missing_ok=True)
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tensors, metadata = (
+            {"images": data.images, "labels": data.labels},
+            {"class_names": json.dumps(data.class_names)},
+        )
+        part.write_bytes(safetensors.torch.save(tensors, metadata))
+        os.replace(part, path)
+    return data

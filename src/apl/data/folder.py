@@ -38,6 +38,7 @@ def load_folder(directory: str, part: Part, size: int, colour: bool = False) -> 
     images, labels, wrong = [], [], []
     for label, name in enumerate(chosen):
         for path in pictures[name]:
+            labels.append(label)
             try:
                 image = open_image(path)
                 images.append(
@@ -45,12 +46,9 @@ def load_folder(directory: str, part: Part, size: int, colour: bool = False) -> 
                 )
             except ValueError as error:
                 wrong.append(f"{path}: {error}")
-            labels.append(label)
     if wrong:
-        more = f" (and {len(wrong) - WRONG_NAMED} more)" if len(wrong) > WRONG_NAMED else ""
-        raise DataError(
-            f"some pictures cannot be read, repair them or move them away: {'; '.join(wrong[:WRONG_NAMED])}{more}"
-        )
+        some = "; ".join(wrong[:WRONG_NAMED])
+        raise DataError(f"{len(wrong)} pictures cannot be read, repair them or move them away: {some}")
     return LabelledImages(torch.from_numpy(np.concatenate(images)), torch.tensor(labels), chosen)
 
 

@@ -20,14 +20,6 @@ class LabelledImages:
     """The class of each image, an index into `class_names`."""
     class_names: tuple[str, ...]
 
-    def __post_init__(self) -> None:
-        if len(self.images) != len(self.labels):
-            raise ValueError(f"{len(self.images)} images but {len(self.labels)} labels")
-        if len(self.labels) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.class_names):
-            raise ValueError(
-                f"labels must lie in 0..{len(self.class_names) - 1}, found {int(self.labels.min())}..{int(self.labels.max())}"
-            )
-
     @classmethod
     def of_glyphs(cls, glyphs: Glyphs) -> LabelledImages:
         return cls(torch.from_numpy(glyphs.images), torch.from_numpy(glyphs.labels), glyphs.class_names)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import struct
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -26,53 +25,48 @@ MIRRORS = (
 IMAGES_MAGIC = 2051
 LABELS_MAGIC = 2049
 
-
-@dataclass(frozen=True)
-class MnistFiles:
-    """The two files of a part, and how many digits a complete one holds."""
-
-    images: PublishedFile
-    labels: PublishedFile
-    count: int
+DigitPart = Literal["encoder", "train", "validation", "test"]
+"""Disjoint sets of digits: MNIST's training images in three parts, and its test images."""
+PARTS = {"encoder": slice(0, 45_000), "train": slice(45_000, 55_000), "validation": slice(55_000, 60_000)}
 
 
 def _published(name: str, md5: str) -> PublishedFile:
     return PublishedFile("mnist", name, md5, tuple(mirror + name for mirror in MIRRORS))
 
 
-TRAIN = MnistFiles(
+TRAIN = (
     _published("train-images-idx3-ubyte.gz", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
     _published("train-labels-idx1-ubyte.gz", "d53e105ee54ea40749a09fcbcd1e9432"),
-    count=60_000,
 )
-TEST = MnistFiles(
+TEST = (
     _published("t10k-images-idx3-ubyte.gz", "9fb629c4189551a2d022fa330f9573f3"),
     _published("t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c"),
-    count=10_000,
 )
 
 
 def load_mnist(part: Literal["train", "test"], size: int = 28) -> LabelledImages:
     """The digits of one part, classes named `0` to `9`. MNIST's ink is bright already."""
-    match part:
-        case "train":
-            return read_mnist(TRAIN, size)
-        case "test":
-            return read_mnist(TEST, size)
-        case _:
-            raise ValueError(f"no part named {part!r}: choose 'train' or 'test'")
+    return read_mnist(*TRAIN, 60_000, size) if part == "train" else read_mnist(*TEST, 10_000, size)
 
 
-def read_mnist(files: MnistFiles, size: int = 28) -> LabelledImages:
-    if size < 1:
-        raise ValueError(f"size must be at least 1 pixel, not {size}")
-    label_path = find_file(files.labels)
-    images = _read_idx(find_file(files.images), IMAGES_MAGIC, (files.count, 28, 28))
-    labels = _read_idx(label_path, LABELS_MAGIC, (files.count,))
+def mnist_part(part: DigitPart, size: int = 28) -> LabelledImages:
+    """An encoder learns from its own part, so that on "train" it errs as often as on digits still to come."""
+    if part == "test":
+        return load_mnist("test", size)
+    whole, chosen = load_mnist("train", size), PARTS[part]
+    return LabelledImages(whole.images[chosen], whole.labels[chosen], whole.class_names)
+
+
+def read_mnist(image_file: PublishedFile, label_file: PublishedFile, count: int, size: int = 28) -> LabelledImages:
+    """`count`: the number of digits in complete files."""
+    label_path = find_file(label_file)
+    images = _read_idx(find_file(image_file), IMAGES_MAGIC, (count, 28, 28))
+    labels = _read_idx(label_path, LABELS_MAGIC, (count,))
     if labels.max() > 9:
         raise damaged(label_path, f"it holds the label {labels.max()} where digits are expected")
     if size != 28:
-        images = np.stack([_resized(image, size) for image in images])
+        resized = (Image.fromarray(image).resize((size, size), Image.Resampling.LANCZOS) for image in images)
+        images = np.stack([np.asarray(image) for image in resized])
     return LabelledImages(
         torch.from_numpy(images).unsqueeze(1),
         torch.from_numpy(labels.astype(np.int64)),
@@ -99,23 +93,3 @@ def _read_idx(path: Path, magic: int, shape: tuple[int, ...]) -> np.ndarray:
         raise damaged(path, f"it holds {elements} elements where {np.prod(shape)} are expected")
     # A copy, because torch warns of arrays it may not write to.
     return np.frombuffer(content, dtype=np.uint8, offset=header).reshape(shape).copy()
-
-
-def _resized(image: np.ndarray, size: int) -> np.ndarray:
-    return np.asarray(Image.fromarray(image).resize((size, size), Image.Resampling.LANCZOS))
-
-
-DigitPart = Literal["encoder", "train", "validation", "test"]
-"""Disjoint sets of digits: MNIST's training images in three parts, and its test images."""
-
-_FIRST = {"encoder": 0, "train": 45_000, "validation": 55_000}
-_LAST = {"encoder": 45_000, "train": 55_000, "validation": 60_000}
-
-
-def mnist_part(part: DigitPart, size: int = 28) -> LabelledImages:
-    """An encoder learns from its own part, so that on "train" it errs as often as on digits still to come."""
-    if part == "test":
-        return load_mnist("test", size)
-    whole = load_mnist("train", size)
-    chosen = slice(_FIRST[part], _LAST[part])
-    return LabelledImages(whole.images[chosen], whole.labels[chosen], whole.class_names)

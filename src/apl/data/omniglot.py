@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import torch
@@ -68,21 +67,11 @@ VINYALS_TEST_CHARACTERS = frozenset(f"Gurmukhi/character{number}" for number in 
 
 def load_omniglot(size: int = 28, *, archives: tuple[OmniglotZip, ...] = ARCHIVES) -> LabelledImages:
     """All characters, named `Alphabet/characterNN` and ordered by the class ids of the published files."""
-    if size < 1:
-        raise ValueError(f"size must be at least 1 pixel, not {size}")
     paths = [find_file(archive.file) for archive in archives]
 
     def parse() -> LabelledImages:
-        parts = [_read_archive(path, archive, size) for path, archive in zip(paths, archives, strict=True)]
-        names = tuple(name for part in parts for name in part.class_names)
-        if len(set(names)) < len(names):
-            raise damaged(paths[-1], f"it repeats characters of {paths[0].name}")
-        offsets = np.cumsum([0] + [len(part.class_names) for part in parts])
-        return LabelledImages(
-            torch.cat([part.images for part in parts]),
-            torch.cat([part.labels + int(offset) for part, offset in zip(parts, offsets, strict=False)]),
-            names,
-        )
+        background, evaluation = (_read_archive(*each, size) for each in zip(paths, archives, strict=True))
+        return background.joined(evaluation)
 
     return parsed_once(f"omniglot-{size}", paths, parse)
 
@@ -90,28 +79,22 @@ def load_omniglot(size: int = 28, *, archives: tuple[OmniglotZip, ...] = ARCHIVE
 def _read_archive(path: Path, archive: OmniglotZip, size: int) -> LabelledImages:
     try:
         with zipfile.ZipFile(path) as file:
-            drawings = sorted(
-                (int(match[2]), match[1], int(match[3]), entry)
-                for entry in file.namelist()
-                if (match := _DRAWING.fullmatch(entry))
-            )
-            names = tuple(dict.fromkeys(name for _, name, _, _ in drawings))
-            _check_complete(path, archive, [name for _, name, _, _ in drawings])
-            images = np.empty((len(drawings), 1, size, size), dtype=np.uint8)
+            found = [match for entry in file.namelist() if (match := _DRAWING.fullmatch(entry))]
+            found.sort(key=lambda match: (int(match[2]), int(match[3])))
+            drawn = [match[1] for match in found]
+            _check_complete(path, archive, Counter(drawn))
             with progress_bar(transient=True) as progress:
-                entries = [entry for *_, entry in drawings]
-                for i, entry in enumerate(progress.track(entries, description=f"reading {path.name}, once")):
-                    images[i, 0] = _read_drawing(file.read(entry), size)
+                shown = progress.track(found, description=f"reading {path.name}, once")
+                images = np.stack([_read_drawing(file.read(match[0]), size) for match in shown])[:, None]
     # zlib, zipfile and a picture's decoder raise different errors for damaged data.
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError) as error:
         raise damaged(path, str(error) or type(error).__name__) from error
+    names = tuple(dict.fromkeys(drawn))
     number = {name: i for i, name in enumerate(names)}
-    labels = torch.tensor([number[name] for _, name, _, _ in drawings], dtype=torch.int64)
-    return LabelledImages(torch.from_numpy(images), labels, names)
+    return LabelledImages(torch.from_numpy(images), torch.tensor([number[name] for name in drawn]), names)
 
 
-def _check_complete(path: Path, archive: OmniglotZip, names: list[str]) -> None:
-    counts = Counter(names)
+def _check_complete(path: Path, archive: OmniglotZip, counts: Counter[str]) -> None:
     if len(counts) != archive.characters:
         raise damaged(path, f"it holds {len(counts)} characters where {archive.characters} are expected")
     for name, count in counts.items():
@@ -163,8 +146,6 @@ HELD_OUT: dict[Split, tuple[frozenset[str], frozenset[str]]] = {
 
 def split_classes(names: Iterable[str], split: Split) -> SplitClasses:
     """Divide characters by their alphabets, independent of the order given."""
-    if split not in HELD_OUT:
-        raise ValueError(f"no split named {split!r}: choose 'paper', 'vinyals' or 'lake'")
     test, validation = HELD_OUT[split]
     sides: dict[Part, list[str]] = {"train": [], "validation": [], "test": []}
     for name in sorted(names):
@@ -176,8 +157,6 @@ def split_classes(names: Iterable[str], split: Split) -> SplitClasses:
 
 def omniglot(split: Split, part: Part, rotations: bool = False, size: int = 28) -> LabelledImages:
     """One part of one split, on request with its rotations as further classes (Santoro et al. 2016)."""
-    if part not in get_args(Part):
-        raise ValueError(f"no part named {part!r}: choose 'train', 'validation' or 'test'")
     data = load_omniglot(size)
     data = data.only(getattr(split_classes(data.class_names, split), part))
     return data.with_rotations() if rotations else data

@@ -28,7 +28,7 @@ class DataSource:
 
     name: Literal["omniglot", "glyphs", "mnist", "folder"] = "omniglot"
     split: Split = "paper"
-    """Which characters of Omniglot are held out (ignored for generated glyphs)."""
+    """Which characters of Omniglot are held out."""
     rotations: bool = True
     """Rotations by 90, 180 and 270 degrees count as further classes."""
     glyph_classes: int = 400
@@ -47,12 +47,11 @@ class DataSource:
             return mnist_part("encoder" if part == "train" else part, size)
         if self.name == "folder":
             pictures = load_folder(self.folder, part, size, self.colour)
-            return pictures.with_rotations() if self.rotations else pictures
-        # Each part is drawn from a seed of its own: no class of one can be in another.
-        seed = {"train": 1, "validation": 2, "test": 3}[part]
-        drawn = draw_glyphs(self.glyph_classes, DRAWINGS_PER_GLYPH, np.random.default_rng(seed), size)
-        glyphs = LabelledImages.of_glyphs(drawn)
-        return glyphs.with_rotations() if self.rotations else glyphs
+        else:
+            # Each part is drawn from a seed of its own: no class of one can be in another.
+            chance = np.random.default_rng({"train": 1, "validation": 2, "test": 3}[part])
+            pictures = LabelledImages.of_glyphs(draw_glyphs(self.glyph_classes, DRAWINGS_PER_GLYPH, chance, size))
+        return pictures.with_rotations() if self.rotations else pictures
 
     def load_training(self, size: int, mirrored: Mirrored) -> LabelledImages:
         """The training classes; `for_encoder` adds most of their mirror images, `for_decoder` is the others."""
@@ -68,11 +67,10 @@ class DataSource:
         """Identifies the held-out classes."""
         if self.name == "omniglot":
             return split_classes(load_omniglot().class_names, self.split).hash
-        if self.name == "mnist":
-            return hashlib.sha256(b"mnist 45000 10000 5000 10000").hexdigest()[:16]
         if self.name == "folder":
             return split_folder(self.folder).hash
-        return hashlib.sha256(f"glyphs {self.glyph_classes}".encode()).hexdigest()[:16]
+        described = "mnist 45000 10000 5000 10000" if self.name == "mnist" else f"glyphs {self.glyph_classes}"
+        return hashlib.sha256(described.encode()).hexdigest()[:16]
 
 
 def with_mirror_images(plain: LabelledImages, mirrored: Mirrored) -> LabelledImages:

@@ -11,7 +11,7 @@ from typing import get_args
 from torch import nn
 
 from apl.config import DecoderConfig, DecoderKind
-from apl.decoder.inputs import NeighbourInputs, RowInputs
+from apl.decoder.inputs import NeighbourInputs
 from apl.decoder.kernel import ClassMeanDecoder, KernelDecoder, NearestDecoder
 from apl.decoder.labels import FixedLabels, NeighbourhoodLabels
 from apl.decoder.lstm import LSTMDecoder
@@ -34,27 +34,16 @@ def build_decoder(config: DecoderConfig, width: int) -> nn.Module:
     if config.hidden % config.heads:
         raise ValueError(f"hidden ({config.hidden}) must be a multiple of heads ({config.heads})")
     labels = _labels(config)
-    inputs = NeighbourInputs(width, config.label_width, config.hidden, row_inputs(config))
+    inputs = NeighbourInputs(width, config)
     match config.kind:
         case "relational":
             return RelationalDecoder(inputs, labels, config.hidden, config.blocks, config.heads)
         case "working_memory":
             return WorkingMemoryDecoder(inputs, labels, config.hidden, config.unroll, config.heads)
         case "lstm":
-            return LSTMDecoder(inputs, labels, config.hidden, config.rows_see_query)
+            return LSTMDecoder(inputs, labels, config.hidden)
         case unknown:
             raise ValueError(f"no decoder {unknown!r}: choose one of {', '.join(get_args(DecoderKind))}")
-
-
-def row_inputs(config: DecoderConfig) -> RowInputs:
-    """The appendix: relational blocks read {e_t, e_m, l_m, d_m}, slots of the working memory {e_m, l_m, d_m}, steps of the
-    LSTM [e_m, l_m]."""
-    return RowInputs(
-        query=config.kind == "relational" or config.rows_see_query,
-        distance=config.kind != "lstm" or config.rows_see_query,
-        compare=config.compare,
-        class_means=config.class_means,
-    )
 
 
 def _labels(config: DecoderConfig) -> FixedLabels | NeighbourhoodLabels:

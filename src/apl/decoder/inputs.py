@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from apl.config import DecoderConfig
+
 
 @dataclass(frozen=True)
 class Neighbourhood:
@@ -41,20 +43,11 @@ class Neighbourhood:
         return distance.masked_fill(~self.mask, 0)
 
 
-@dataclass(frozen=True)
-class RowInputs:
-    """What a decoder reads of each neighbour beside its embedding e_m and its label l_m."""
-
-    query: bool
-    """e_t"""
-    distance: bool
-    """d_m"""
-    compare: bool = False
-    class_means: bool = False
-
-
 class NeighbourInputs(nn.Module):
     """The concatenated inputs of each neighbour, projected to the hidden width; in front of them, a state for "none".
+
+    As in the appendix, relational blocks read {e_t, e_m, l_m, d_m}, slots of the working memory {e_m, l_m, d_m} and steps
+    of the LSTM [e_m, l_m].
 
     Deviation: the projection, which gives the paper's hidden width. Deviation: the "none" state, a projection of the query.
     Attention can look at it when the memory is empty, and it can say that no recalled row fits. Release: missing
@@ -62,20 +55,15 @@ class NeighbourInputs(nn.Module):
     embedding's width, so that they are of order one.
     """
 
-    def __init__(self, width: int, label_width: int, hidden: int, rows: RowInputs) -> None:
+    def __init__(self, width: int, config: DecoderConfig) -> None:
         super().__init__()
         self.width = width
-        self.rows = rows
-        vectors = 1 + rows.query + rows.compare
-        numbers = rows.distance + rows.class_means
-        self.project = nn.Linear(vectors * width + label_width + numbers, hidden)
-        self.none = nn.Linear(width, hidden)
+        self.query, self.distance = config.kind == "relational", config.kind != "lstm"
+        self.compare, self.class_means = config.compare, config.class_means
+        vectors, numbers = 1 + self.query + self.compare, self.distance + self.class_means
+        self.project = nn.Linear(vectors * width + config.label_width + numbers, config.hidden)
+        self.none = nn.Linear(width, config.hidden)
         self.none_distance = nn.Parameter(torch.tensor(1.0))
-
-    @property
-    def before_labels(self) -> int:
-        """Columns of the projection in front of the label's."""
-        return (1 + self.rows.query) * self.width
 
     def forward(
         self,
@@ -85,13 +73,13 @@ class NeighbourInputs(nn.Module):
     ) -> Float[Tensor, "query states hidden"]:
         recalled = neighbours.embedding
         asked = query[:, None].expand_as(recalled)
-        parts = [asked] if self.rows.query else []
+        parts = [asked] if self.query else []
         parts += [recalled, labels]
-        if self.rows.distance:
+        if self.distance:
             parts.append(self.scaled_distance(neighbours)[..., None])
-        if self.rows.compare:
+        if self.compare:
             parts.append((asked - recalled).abs())
-        if self.rows.class_means:
+        if self.class_means:
             parts.append(neighbours.class_distance(query)[..., None] / math.sqrt(self.width))
         return torch.cat([self.none(query)[:, None], self.project(torch.cat(parts, -1))], 1)
 

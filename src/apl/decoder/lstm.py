@@ -22,14 +22,10 @@ class LSTMDecoder(nn.Module):
     Deviation: a LayerNorm in front of the logits.
     """
 
-    def __init__(
-        self, inputs: NeighbourInputs, labels: FixedLabels | NeighbourhoodLabels, hidden: int, read_none: bool
-    ) -> None:
+    def __init__(self, inputs: NeighbourInputs, labels: FixedLabels | NeighbourhoodLabels, hidden: int) -> None:
         super().__init__()
         self.inputs = inputs
         self.labels = labels
-        self.read_none = read_none
-        """Read the "none" state after the nearest neighbour."""
         self.start = nn.Linear(inputs.width, 2 * hidden)
         self.cell = nn.LSTMCell(hidden, hidden)
         self.norm = nn.LayerNorm(hidden)
@@ -40,7 +36,7 @@ class LSTMDecoder(nn.Module):
         mask = self.inputs.mask(neighbours)
         h, c = self.start(query).chunk(2, -1)
         h = h.tanh()
-        for i in reversed(range(0 if self.read_none else 1, read.shape[1])):
+        for i in reversed(range(1, read.shape[1])):
             new_h, new_c = self.cell(read[:, i], (h, c))
             valid = mask[:, i, None]
             h, c = torch.where(valid, new_h, h), torch.where(valid, new_c, c)

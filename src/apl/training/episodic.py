@@ -16,6 +16,7 @@ from typing import cast
 
 import torch
 from torch import Tensor
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from apl.checkpoint import find_model, is_named, read_json
 from apl.config import LearnerConfig
@@ -25,10 +26,8 @@ from apl.episode import EpisodeSampler, Step, run_episode
 from apl.evaluate import fixed_context
 from apl.learner import Learner, Networks
 from apl.networks import TorchNetworks
-from apl.training.run import Run, RunOptions
+from apl.training.run import Run, RunOptions, plateau
 from apl.training.saved_encoder import read_encoder
-from apl.training.schedule import learning_rate
-from apl.training.weight_average import WeightAverage
 from apl.weights_file import below, load_weights, read_weights
 
 VALIDATE_EVERY_SECONDS = 600
@@ -79,6 +78,13 @@ class TrainConfig:
     """Deviation: keep a running mean of the weights with this decay; it is what is validated and saved."""
     seed: int = 0
 
+    def rate(self, step: int) -> float:
+        """The learning rate of a step."""
+        if self.decay_share is not None:
+            return max(self.lowest_learning_rate, plateau(step, self.steps, self.learning_rate, self.decay_share))
+        decayed: float = self.learning_rate * self.decay ** (step / 1000)
+        return max(self.lowest_learning_rate, decayed)
+
     def train(self, options: RunOptions) -> Learner:
         return train(self, options)
 
@@ -97,7 +103,7 @@ def train(config: TrainConfig, options: RunOptions, start: Callable[[Learner], N
     validated = time.monotonic()
     for _ in training.run.rounds(config.steps):
         training.round()
-        if time.monotonic() - validated > VALIDATE_EVERY_SECONDS and training.run.rank == 0:
+        if time.monotonic() - validated > VALIDATE_EVERY_SECONDS:
             training.run.log(**training.validate())
             training.trained.train()
             validated = time.monotonic()
@@ -123,7 +129,7 @@ class Training:
             self.trained = learner.on_embeddings()
         self.networks = cast(TorchNetworks, self.trained.networks)
         optimiser = torch.optim.Adam(self.networks.parameters(), lr=config.learning_rate, fused=True)
-        self.average = WeightAverage(self.networks, config.averaging) if config.averaging else None
+        self.average = mean_of_weights(self.networks, config.averaging) if config.averaging else None
         self.run = Run(config, options, self.networks, optimiser, config.seed, self.average)
         self.run.state.setdefault("episode_cap", math.inf)
         before = curve_before(config)
@@ -135,8 +141,7 @@ class Training:
     def round(self) -> None:
         """Some episodes side by side, one optimiser step per batch, until they end or are mastered for long enough."""
         config, run = self.config, self.run
-        # Processes take as many steps per episode as one another, or they would wait for each other for ever.
-        way = run.processes.first(config.ways[int(torch.randint(len(config.ways), (1,), generator=run.generator))])
+        way = config.ways[int(torch.randint(len(config.ways), (1,), generator=run.generator))]
         length = way * config.longest_episode
         if config.shrinking and len(config.ways) == 1:
             length = min(length, run.state["episode_cap"])
@@ -146,18 +151,17 @@ class Training:
         steps = run_episode(self.trained, memory, self.inputs, episodes, config.batch, self.prepare)
         for step in in_precision(run, steps):
             loss = step.observation.surprise_nats.mean()
-            run.descend(loss, learning_rate(config, run.state["step"]), config.clip)
-            if self.average:
-                self.average.update(self.networks)
+            run.descend(loss, config.rate(run.state["step"]), config.clip)
             right = step.right
-            if run.processes.all(bool(right.all())):
+            if right.all():
                 mastered_after = mastered_after or step.seen + config.batch
             run.record(
                 right.numel(),
-                {"episode_cap": min(run.state["episode_cap"], length), "way": way},
                 accuracy=float(right.float().mean()),
                 surprise_nats=loss,
                 stored_per_class=float(memory.counts.sum()) / config.parallel / way,
+                episode_cap=length,
+                way=way,
             )
             mastered = config.shrinking and mastered_after and step.seen + config.batch >= 3 * mastered_after
             if mastered or run.state["step"] >= config.steps:
@@ -177,7 +181,7 @@ class Training:
         if self.average:
             judged = Learner(self.config.learner, judged.controller, cast(Networks, self.average.module))
         figures = _validate(judged, self.validation, self.validation_labels, self.config)
-        seen = self.run.state["step"] * self.config.parallel * self.config.batch * self.run.world
+        seen = self.run.state["step"] * self.config.parallel * self.config.batch
         self.run.state["curve"].append({"images": self.seen_before + seen, **figures})
         return figures
 
@@ -187,14 +191,20 @@ class Training:
         if self.average:
             self.networks.load_state_dict(self.average.module.state_dict())
         self.learner.eval()
-        if run.rank:
-            return
         encoder = {"encoder": read_encoder(config.encoder_from).provenance} if config.encoder_from else {}
         figures = {} if config.data.with_validation else self.validate()
         provenance = run.provenance("learner on episodes", config.data, figures, curve=run.state["curve"], **encoder)
         # An encoder that a bundled model holds is not saved again.
         shared = config.encoder_from if config.freeze_encoder and is_named(config.encoder_from) else None
         self.learner.save(run.options.directory / "model", provenance, encoder=shared)
+
+
+def mean_of_weights(networks: TorchNetworks, decay: float) -> AveragedModel:
+    """An exponential moving average of all weights and buffers; better on new classes than the weights of the last step."""
+    if not 0 < decay < 1:
+        raise ValueError(f"averaging must lie between 0 and 1, got {decay}")
+    average = AveragedModel(networks, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
+    return average.eval().requires_grad_(False)
 
 
 def check_trainable(config: TrainConfig) -> None:
@@ -225,7 +235,7 @@ def load_decoder(learner: Learner, name_or_dir: str) -> None:
 def in_precision(run: Run, steps: Iterator[Step]) -> Iterator[Step]:
     """Each step computed in the run's precision; what the caller does in between is not touched."""
     while True:
-        with run.autocast():
+        with run.options.autocast():
             step = next(steps, None)
         if step is None:
             return

@@ -19,12 +19,13 @@ from apl.data.jitter import JitterConfig, jitter
 from apl.data.labelled import LabelledImages
 from apl.data.source import DataSource, Mirrored
 from apl.encoder import Encoder, build_encoder, embed_all, scale_bytes
-from apl.training.run import Run, RunOptions
+from apl.training.run import Run, RunOptions, plateau
 from apl.training.saved_encoder import read_encoder
-from apl.training.schedule import plateau
 from apl.weights_file import save_model
 
 VALIDATE_EVERY_STEPS = 1000
+SHARPNESS = 16.0
+"""Inverse temperature of the cosine softmax."""
 DRAWINGS_OF_A_START = 3
 """Drawings of a class whose mean its direction starts at, where the encoder is trained already."""
 
@@ -41,14 +42,11 @@ class PretrainConfig:
     """Directory of a saved encoder to go on from; the directions of the classes start at their means."""
     steps: int = 9000
     batch: int = 128
-    """Images per step of each process."""
     learning_rate: float = 2e-3
     warmup_steps: int = 200
     decay_share: float = 0.5
     """The learning rate is constant, then falls linearly to zero over this last share of the steps."""
     weight_decay: float = 1e-2
-    scale: float = 16.0
-    """Inverse temperature of the cosine softmax."""
     jitter: JitterConfig = field(default_factory=JitterConfig)
     seed: int = 0
 
@@ -63,10 +61,9 @@ class CosineClassifier(nn.Module):
         super().__init__()
         self.encoder = build_encoder(config.encoder)
         self.directions = nn.Parameter(0.05 * torch.randn(classes, self.encoder.width))
-        self.scale = config.scale
 
     def forward(self, images: Float[Tensor, "image channel height width"]) -> Float[Tensor, "image way"]:
-        return self.scale * F.normalize(self.encoder(images), dim=1) @ F.normalize(self.directions, dim=1).T
+        return SHARPNESS * F.normalize(self.encoder(images), dim=1) @ F.normalize(self.directions, dim=1).T
 
 
 def pretrain(config: PretrainConfig, options: RunOptions) -> Encoder:
@@ -87,18 +84,18 @@ def pretrain(config: PretrainConfig, options: RunOptions) -> Encoder:
         chosen = torch.randint(len(train), (config.batch,), generator=run.generator)
         images = jitter(scale_bytes(train.images[chosen].to(options.device)), config.jitter, run.generator)
         labels = train.labels[chosen].to(options.device)
-        with run.autocast():
+        with options.autocast():
             logits = model(images)
         loss = F.cross_entropy(logits.float(), labels)
-        run.descend(loss, plateau(config, run.state["step"]))
+        step = run.state["step"]
+        run.descend(loss, plateau(step, config.steps, config.learning_rate, config.decay_share, config.warmup_steps))
         run.record(len(labels), loss=loss, accuracy=(logits.argmax(1) == labels).float().mean())
-        if run.state["step"] % VALIDATE_EVERY_STEPS == 0 and run.rank == 0:
+        if run.state["step"] % VALIDATE_EVERY_STEPS == 0:
             run.log(**one_shot_accuracy(model.encoder, validation))
-    if run.rank == 0:
-        started = {"started_from": read_encoder(config.encoder_from).provenance} if config.encoder_from else {}
-        validated = {} if config.data.with_validation else one_shot_accuracy(model.encoder, validation)
-        provenance = run.provenance("classifier of the training classes", config.data, validated, **started)
-        save_model(options.directory / "encoder", model.encoder, config.encoder, provenance, half=False)
+    started = {"started_from": read_encoder(config.encoder_from).provenance} if config.encoder_from else {}
+    validated = {} if config.data.with_validation else one_shot_accuracy(model.encoder, validation)
+    provenance = run.provenance("classifier of the training classes", config.data, validated, **started)
+    save_model(options.directory / "encoder", model.encoder, config.encoder, provenance, half=False)
     return model.encoder
 
 
