@@ -3,8 +3,8 @@ PYTHON ?= python3
 PIP := .venv/bin/python -m pip
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 
-EXPERIMENTS := paper-form extended ablations lake imagenet analogy baselines peers imagenet-plain report all \
-  classifier-speed training-step features batch loop service soak storage engine
+EXPERIMENTS := paper-form extended ablations lake imagenet baselines peers analogy imagenet-plain classifier-speed training-step \
+  features batch loop service soak storage engine report
 
 .PHONY: setup demo test coverage docs package clean $(EXPERIMENTS)
 

@@ -2,31 +2,56 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
 
 from apl.checkpoint import current_commit
 from apl.cli import run_command
-from experiments.paper.experiments import EXPERIMENTS
+from experiments.paper.titles import TITLES
 
-PAPER = {
-    **{name: experiment.title for name, experiment in EXPERIMENTS.items()},
-    "imagenet-plain": "ImageNet in the paper's form: 8 blocks × 1024, fixed labels (--train)",
-    "report": "results/claims.json, docs/RESULTS.md and the tables of README.md, from the result files",
-    "all": "every experiment above, then the report",
+MEASURED = {
+    "paper-form": "paper.paper_form:reproduce",
+    "extended": "paper.paper_form:reproduce_extended",
+    "ablations": "paper.ablations:reproduce",
+    "lake": "paper.lake:reproduce",
+    "imagenet": "paper.imagenet:reproduce",
+    "baselines": "bench.baselines:reproduce",
+    "peers": "bench.baselines:reproduce_peers",
 }
-TRAINED_HERE = ("analogy", "imagenet-plain")
-"""Experiments with options of their own."""
-BENCHES = {
-    "classifier-speed": "OnlineClassifier against the bare encoder and a numpy scan",
-    "training-step": "a training step against the bare network",
-    "features": "accuracy on vectors of frozen encoders, beside simple classifiers",
-    "batch": "whole batches beside logistic regression, false alarms at an asked rate, drift",
-    "loop": "what to label next, sets of labels, labels that look wrong, changes",
-    "service": "the service under load, and killed under load",
-    "soak": "the service under a mixed load for ten minutes: memory, files, threads",
-    "storage": "a file after many examples, and forgetting one source of a million",
-    "engine": "memories on PostgreSQL, searched in RAM and on the server",
+"""The function below `experiments` that measures each of them, given `--quick` or not."""
+COMMANDS = {
+    "analogy": "paper.analogy",
+    "imagenet-plain": "paper.imagenet_plain",
+    "classifier-speed": "bench.classifier_speed",
+    "training-step": "bench.training_step",
+    "features": "bench.features",
+    "batch": "bench.batch",
+    "loop": "bench.loop",
+    "service": "bench.service",
+    "soak": "bench.soak",
+    "storage": "bench.storage",
+    "engine": "bench.engine",
 }
+"""Modules below `experiments` with options of their own."""
+NAMES = (*MEASURED, *COMMANDS, "report")
+
+
+@dataclass
+class Command:
+    """Measure one experiment, write results/NAME.json and its figure."""
+
+    name: Annotated[str, tyro.conf.Positional]
+    """Which table or figure."""
+    quick: bool = False
+    """A small honest version, in results/quick."""
+
+    def run(self) -> None:
+        module, function = MEASURED[self.name].split(":")
+        getattr(importlib.import_module(f"experiments.{module}"), function)(self.quick)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -35,27 +60,26 @@ def main(argv: list[str] | None = None) -> int:
         print(usage())
         return 0
     name, *rest = arguments
-    if name != "report" and not {"--quick", "-h", "--help"} & set(rest) and current_commit().endswith("-dirty"):
+    if name not in NAMES:
+        print(f"experiments: no experiment {name!r}; there are: {', '.join(NAMES)}", file=sys.stderr)
+        return 2
+    if name == "report":
+        from experiments.paper.report import write_report
+
+        write_report()
+        return 0
+    if not {"--quick", "-h", "--help"} & set(rest) and current_commit().endswith("-dirty"):
         print("experiments: commit first, results name the commit that they were measured at", file=sys.stderr)
         return 2
-    if name in TRAINED_HERE:
-        return run_command(f"python -m experiments {name}", f"experiments.paper.{name.replace('-', '_')}", rest)
-    if name in PAPER:
-        return run_command("python -m experiments", "experiments.paper.command", arguments)
-    if name in BENCHES:
-        return run_command(f"python -m experiments {name}", f"experiments.bench.{name.replace('-', '_')}", rest)
-    names = ", ".join([*PAPER, *BENCHES])
-    print(f"experiments: no experiment {name!r}; there are: {names}", file=sys.stderr)
-    return 2
+    if name in COMMANDS:
+        return run_command(f"python -m experiments {name}", f"experiments.{COMMANDS[name]}", rest)
+    return run_command("python -m experiments", "experiments.__main__", arguments)
 
 
 def usage() -> str:
-    parts = {"The paper:": PAPER, "The classifier and its service:": BENCHES}
-    width = max(len(name) for names in parts.values() for name in names)
-    lines = ["usage: python -m experiments NAME [options]"]
-    for part, names in parts.items():
-        lines += ["", part, *(f"  {name:<{width}}  {what}" for name, what in names.items())]
-    return "\n".join(lines)
+    width = max(map(len, NAMES))
+    lines = ["usage: python -m experiments NAME [options]", ""]
+    return "\n".join([*lines, *(f"  {name:<{width}}  {TITLES[name]}" for name in NAMES)])
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from PIL import Image
 from apl.classifier.answers import Receipt
 from apl.cli import COMMANDS, EXPERIMENTS
 from apl.pictures.image_file import open_image
-from experiments.__main__ import BENCHES, PAPER
+from experiments.__main__ import NAMES
 from experiments.bench.engine_table import table, table_on
 
 ROOT = Path(__file__).parents[1]
@@ -95,7 +95,7 @@ def test_a_command_on_the_page_has_these_options(page: str, line: str) -> None:
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "Makefile"], ids=lambda page: page.name)
 def test_an_experiment_on_the_page_exists(page: Path) -> None:
     named = re.findall(r"python -m experiments ([a-z][-a-z0-9|]*)", page.read_text(encoding="utf-8"))
-    assert {name for names in named for name in names.split("|")} <= {*PAPER, *BENCHES}
+    assert {name for names in named for name in names.split("|")} <= set(NAMES)
 
 
 def test_the_table_of_engines_is_that_of_the_results() -> None:

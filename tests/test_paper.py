@@ -16,7 +16,6 @@ from apl.data.glyphs import draw_glyphs
 from apl.data.labelled import LabelledImages
 from apl.encoder import build_encoder, embed_all
 from experiments.paper.continual import WAY, ProgressiveHead, progressive_accuracy, task_streams
-from experiments.paper.experiments import EXPERIMENTS
 from experiments.paper.lake import embed_views
 from experiments.paper.plot import smooth
 from experiments.paper.report import TABLES, results_page, table1_cells
@@ -25,9 +24,7 @@ from experiments.paper.subjects import Embedded
 
 ROOT = Path(__file__).parents[1]
 RESULT_FILES = sorted((ROOT / "results").glob("*.json"))
-OMNIGLOT_RESULTS = [
-    p for p in RESULT_FILES if p.stem in EXPERIMENTS and p.stem not in ("imagenet", "analogy", "ablations", "peers")
-]
+OMNIGLOT_RESULTS = [p for p in RESULT_FILES if p.stem in ("paper-form", "extended", "lake", "baselines")]
 
 
 def separable(classes: int, drawings: int = 20, width: int = 32) -> Embedded:

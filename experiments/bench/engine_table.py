@@ -9,7 +9,6 @@ from typing import Any
 from experiments.paper.tables import table as markdown
 
 HEAD = ["rows of 256 numbers, k = 32", "PostgreSQL (pgvector)", "goal"]
-FOLLOWED_ROWS = 100_000
 
 
 def table_on(page: str) -> str:
@@ -20,10 +19,10 @@ def table_on(page: str) -> str:
 
 def table(result: dict[str, Any]) -> str:
     """Everything measured so far."""
-    return markdown(HEAD, lines(result.get("postgresql", {}), result.get("sqlite", {})))
+    return markdown(HEAD, lines(result.get("postgresql", {})))
 
 
-def lines(server: dict[str, Any], file: dict[str, Any]) -> Iterator[list[str]]:
+def lines(server: dict[str, Any]) -> Iterator[list[str]]:
     for rows, found in server.get("sizes", {}).items():
         if not rows.isdigit():
             continue
@@ -50,18 +49,6 @@ def lines(server: dict[str, Any], file: dict[str, Any]) -> Iterator[list[str]]:
             ),
             "beside it",
         ]
-    if answers := server.get("answers"):
-        differing = "{labels_that_differ} of {examples}; {largest_difference_of_a_probability:.0e}".format(**answers)
-        what = "a stream of examples: labels that differ from RAM's; largest difference of a probability"
-        yield [what, differing, "0; ≤ 1e-4"]
     if outage := server.get("outage"):
         kept = "{lessons_acknowledged}; {lost}, {twice}, {errors_other_than_503}".format(**outage)
         yield ["two services, kills and a restart: acknowledged; lost, twice, 5xx other than 503", kept, "0, 0, 0"]
-    reader = f"a reader with a copy in RAM of {FOLLOWED_ROWS:,} rows after a write against an idle one"
-    for where, found in (("", server), (", of a file (SQLite)", file)):
-        if followed := found.get("follower"):
-            yield [
-                f"{reader}{where}: its own processor time, the clock",
-                "{ratio}, {wall_ratio}".format(**followed),
-                "≤ 1.2",
-            ]

