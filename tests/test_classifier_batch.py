@@ -7,7 +7,7 @@ import pytest
 
 from apl import OnlineClassifier
 from apl.classifier import online
-from apl.classifier.labels import interleaved
+from apl.classifier.inputs import interleaved
 from apl.classifier.opened import Opened
 
 

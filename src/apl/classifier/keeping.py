@@ -12,12 +12,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from apl.classifier.answers import Forgotten
-from apl.classifier.configuration import UnknownWidth
+from apl.classifier.configuration import Configuration, UnknownWidth
 from apl.classifier.drift import DriftReport, drift_report
-from apl.classifier.embedded import Embedded
-from apl.classifier.estimator import Estimator
-from apl.classifier.inputs import Examples, InputReader
-from apl.classifier.labels import plain_labels
+from apl.classifier.inputs import Examples, InputReader, plain_labels
 from apl.classifier.notebook import html_table
 from apl.classifier.opened import Opened
 from apl.classifier.opening import open_classifier
@@ -36,7 +33,7 @@ CLASSES_SHOWN = 20
 Self = TypeVar("Self", bound="MemoryKeeping")
 
 
-class MemoryKeeping(Estimator):
+class MemoryKeeping(Configuration):
     """The part of `OnlineClassifier` that opens and keeps a memory."""
 
     _opened: Opened | None = None
@@ -249,7 +246,7 @@ class MemoryKeeping(Estimator):
             self._open()
         return self._opened
 
-    def _open(self, examples: Examples | Embedded | None = None) -> Opened:
+    def _open(self, examples: Examples | None = None) -> Opened:
         """What is open, with the present parameters; opened now if nothing is."""
         opened = self._opened
         if opened is None:

@@ -73,7 +73,7 @@ def review(opened: Opened, everything: bool = False) -> list[Suspect]:
         others = _memory_of(opened, parts.key[rest], truth[rest], parts.count[rest])
         for start in range(0, len(chosen), EXAMPLES_AT_ONCE):
             some = chosen[start : start + EXAMPLES_AT_ONCE]
-            prediction = opened.learner.predict(others, parts.key[some][None], len(names) + 1)
+            prediction = opened.learner.answer(others, parts.key[some][None], len(names) + 1)
             surprise = opened.learner.surprise(prediction, truth[some][None], among=max(2, len(names)))[0]
             best = prediction.best(names.order)[0]
             for at, y, suggested, nats in zip(

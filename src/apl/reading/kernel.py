@@ -37,11 +37,7 @@ class VectorNetworks:
         self.width = width
         self.key_widths: Mapping[str, int] = {"embedding": width}
 
-    def tensor(self, array: Any) -> np.ndarray:
-        return np.asarray(array)
-
-    def array(self, tensor: Any) -> np.ndarray:
-        return np.asarray(tensor)
+    tensor = array = staticmethod(np.asarray)
 
     def embed(self, x: Float[np.ndarray, "example embed"]) -> Float[np.ndarray, "example embed"]:
         if x.ndim != 2 or x.shape[1] != self.width:

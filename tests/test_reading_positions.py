@@ -7,7 +7,7 @@ import pytest
 
 from apl import OnlineClassifier
 from apl.memory import ClassTotals
-from apl.reading.column_units import ColumnUnits
+from apl.reading.positions import ColumnUnits
 
 WIDTH, CLASSES = 5, 4
 UNITS = np.array([1.0, 1000.0, 1e-6, 3e7, 0.2])
