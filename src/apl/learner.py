@@ -134,9 +134,11 @@ class Learner:
         """Step 4: -ln p(y). With `among`: given that it is one of the first `among` classes, and without gradient."""
         check_labels(y, prediction.embedding.shape[:2], prediction.way if among is None else among)
         episode, query = np.indices(y.shape)
-        if among is None or among == prediction.way:
+        if among is None:
             return -prediction.log_probs[episode, query, self.networks.tensor(y)]
-        log_probs = prediction.among(np.arange(among)).astype(np.float64)
+        whole = among == prediction.way
+        log_probs = self.networks.array(prediction.log_probs) if whole else prediction.among(np.arange(among))
+        log_probs = log_probs.astype(np.float64)
         log_probs -= log_probs.max(-1, keepdims=True)
         return np.log(np.exp(log_probs).sum(-1)) - log_probs[episode, query, self.networks.array(y)]
 

@@ -123,6 +123,13 @@ class Examples:
         """What a row keeps of an example; made only if the example is written."""
         return None if self.encoder is None else self.encoder.payload(self.items[number])
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process is sent: vectors and payloads, instead of pictures and an encoder."""
+        if self.encoder is None:
+            return vars(self)
+        items, sent = [self.payload(n) for n in range(len(self))], _SentFrom(self.encoder.fingerprint, self.width)
+        return {"items": items, "encoder": sent, "vectors": self.embed()}
+
     @staticmethod
     def joined(parts: Sequence[Examples]) -> Examples:
         """One batch of several of the same encoder, in their order."""

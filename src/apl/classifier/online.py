@@ -14,16 +14,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from apl.classifier.answers import Explanation, Probabilities, Receipt
+from apl.classifier.answers import Explanation, LabelSet, Probabilities, Receipt
 from apl.classifier.configuration import check_new_above, check_whole, not_fitted, recorded_parameters
 from apl.classifier.inputs import Examples, interleaved, label_array, plain_labels
 from apl.classifier.keeping import MemoryKeeping
-from apl.classifier.label_sets import LabelSet, check_coverage, label_sets
 from apl.classifier.notebook import counted, is_shown
 from apl.classifier.opened import Opened
 from apl.classifier.suggest import Suggestion, suggest
@@ -53,12 +53,12 @@ class OnlineClassifier(MemoryKeeping):
         examples so far (`apl.reading.ensemble`). False is the paper's rule: what does not surprise is ignored.
     sigma: the threshold of surprise in nats; None is σ = ratio · ln N, with a ratio chosen on validation data.
     k: neighbours recalled; None is the model's own.
-    ageing: forget old rows of classes that are predicted wrongly when labels change their meaning (`apl.reading.drift`).
+    ageing: forget old rows of classes that are predicted wrongly when labels change their meaning (`apl.classifier.drift`).
     ink: "dark" or "light" drawings, or "auto" to find out for each picture.
     keep_images: keep a small picture with each row, for explanations and for `apl memory reembed`.
     width: for vectors: how many numbers they have; None: as many as the first one.
     metric: for vectors: "cosine" compares their directions, as most embeddings want it, "euclidean" their positions, each
-        column in its own unit (`apl.reading.column_units`). None: positions below 64 numbers, directions from there on.
+        column in its own unit (`apl.reading.positions`). None: positions below 64 numbers, directions from there on.
     read_only: open the memory for predictions alone; another process may be writing it.
     recall: "ram" searches a copy of all rows here, "engine" leaves them on their server and fetches those that are recalled,
         so that several processes may learn at once; "approximate" does so through the server's index, which misses
@@ -107,7 +107,8 @@ class OnlineClassifier(MemoryKeeping):
             line = opened.line_of_new(new_above, false_alarms) if may_be_new else None
             if line is not None and opened.probability_of_new(prediction)[0] > line:
                 return None
-            return opened.best(prediction)[0]
+            names = opened.memory.names
+            return names.names[int(prediction.best(names.order)[0, 0])] if names.names else None
 
     def predict_proba_one(self, x: Any) -> Probabilities:
         """{label: probability}, and the probability of a new class apart in `.new_class`."""
@@ -125,9 +126,10 @@ class OnlineClassifier(MemoryKeeping):
         >>> clf.predict_set([0.2, 0.4])
         LabelSet(labels=('low', 'high'), new=True, coverage=0.9, examples=1)
         """
-        coverage = check_coverage(coverage)
+        if isinstance(coverage, bool) or not isinstance(coverage, Real) or not 0 < float(coverage) < 1:
+            raise ValueError(f"coverage is a share between 0 and 1, both excluded, got {coverage!r}")
         with self._asking(self._inputs().one(x, self.ink)) as (opened, embedding):
-            return label_sets(opened, opened.predict(embedding), coverage)[0]
+            return opened.label_set(opened.predict(embedding), float(coverage))
 
     def explain(self, x: Any) -> Explanation:
         """The neighbours that made the answer, and the readers that share it."""
@@ -149,7 +151,7 @@ class OnlineClassifier(MemoryKeeping):
     ) -> list[Receipt]:
         """Learn a batch in one transaction: all of it lasts, or nothing of it.
 
-        Classes take turns (`apl.classifier.labels.interleaved`), so that a batch sorted by class is learnt as well as any other.
+        Classes take turns (`apl.classifier.inputs.interleaved`), so that a batch sorted by class is learnt as well as any other.
         Up to 16 examples, each of another known class, are predicted together before they are learnt. Receipts come in the order
         of the examples.
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from apl.classifier.answers import Explanation, Probabilities, ReaderOpinion, RecalledRow, Receipt, carried
+from apl.classifier.answers import Explanation, LabelSet, Probabilities, ReaderOpinion, RecalledRow, Receipt, carried
 from apl.classifier.configuration import ADJUSTABLE, SETTING, check_parameters
 from apl.classifier.drift import CHECK_EVERY, checked
 from apl.classifier.inputs import Examples
@@ -22,6 +22,7 @@ from apl.classifier.notebook import counted
 from apl.controller import Action, ConsolidatingController, Controller, SurpriseController
 from apl.learner import Learner, Prediction
 from apl.memory import LABEL
+from apl.memory.history import MOST_NATS
 from apl.memory.names import Budget
 from apl.memory.remote import RemoteMemory
 from apl.memory.staging import LOST, Details
@@ -111,13 +112,6 @@ class Opened:
 
     # --- answers --------------------------------------------------------------------------------------------------
 
-    def best(self, prediction: Prediction) -> list[Label | None]:
-        """The most probable known class of each query; the first by name if several are equally probable."""
-        names = self.memory.names
-        if not names.names:
-            return [None] * len(prediction.embedding[0])
-        return list(map(names.names.__getitem__, prediction.best(names.order)[0].tolist()))
-
     def probabilities_of_known(self, prediction: Prediction) -> Float[np.ndarray, "query known"]:
         """Given that the class is a known one, sorted by name; rows sum to 1."""
         log_probs = prediction.among(self.memory.names.order)[0].astype(np.float64)
@@ -140,6 +134,19 @@ class Opened:
         ):
             found.append(Probabilities({names.names[n]: p for n, p in zip(at, shares, strict=True)}, new_class))
         return found
+
+    def label_set(self, prediction: Prediction, coverage: float) -> LabelSet:
+        """The labels of a single query that contain the true one with this frequency, by the history of the memory."""
+        history, names = self.memory.history, self.memory.names
+        if not names.names:
+            return LabelSet((), True, coverage, len(history))
+        scores = -self.learner.networks.array(prediction.log_probs)[0, 0]
+        # Compared as they were recorded.
+        inside = np.minimum(scores, np.float32(MOST_NATS)) <= np.float32(history.threshold_nats(coverage))
+        chosen = names.order[inside[names.order]]
+        chosen = chosen[np.argsort(scores[chosen], kind="stable")]
+        labels = tuple(names.names[number] for number in chosen.tolist())
+        return LabelSet(labels, bool(inside[len(names)]), coverage, len(history))
 
     def learn(self, embeddings: Float[np.ndarray, "example embed"], examples: Sequence[Details]) -> list[Receipt]:
         """Predict, then learn the labels. `memory.commit` makes it last. Several examples, each of another known class, are

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -68,13 +68,16 @@ class History:
         moved = STEP * (LEVELS - missed)
         # A set of everything says nothing about its level.
         moved[number * LEVELS < 1] = 0
-        return replace(
-            self,
-            score=np.concatenate((self.score[-KEPT + 1 :], last[:1])),
-            surprise_nats=np.concatenate((self.surprise_nats[-KEPT + 1 :], last[1:])),
-            label=np.concatenate((self.label[-KEPT + 1 :], np.array([checksum(label)], "<u4"))),
-            shift=self.shift + moved,
-            seen=self.seen + 1,
+        return History(
+            np.concatenate((self.score[-KEPT + 1 :], last[:1])),
+            np.concatenate((self.surprise_nats[-KEPT + 1 :], last[1:])),
+            np.concatenate((self.label[-KEPT + 1 :], np.array([checksum(label)], "<u4"))),
+            self.shift + moved,
+            self.seen + 1,
+            self.risen,
+            self.usual,
+            self.rose_at,
+            self.marks,
         )
 
     def threshold_nats(self, coverage: float) -> float:
@@ -105,7 +108,7 @@ class History:
         try:
             score, surprise = _array(kept["score"], "<f4"), _array(kept["surprise"], "<f4")
             label, shift = _array(kept["label"], "<u4"), np.array(kept["shift"], np.float64)
-            seen, (risen, usual, rose_at, *marks) = int(kept["seen"]), kept["rise"]
+            seen, (risen, usual, rose_at, *marks) = int(kept["seen"]), kept.get("rise", (False, 0, 0))
             rise = risen is True and len(marks) > 0, float(usual), int(rose_at), tuple(map(int, marks))
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
             return History()

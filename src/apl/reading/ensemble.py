@@ -1,8 +1,8 @@
 """Several readers of one memory, weighed by how well each predicted the examples so far; a trained decoder is one of them.
 
-Deviation: in the paper the decoder answers alone. Here the answer is a logarithmic opinion pool (`apl.reading.pool`) of readers
+Deviation: in the paper the decoder answers alone. Here the answer is a logarithmic opinion pool of readers
 without training (`apl.reading.readers`) and the decoder, and a rule of its own says how likely a class is new
-(`apl.reading.novelty`). What this has learnt about a memory is one value, `EnsembleState`, kept beside the rows.
+(`apl.reading.ensemble_state`). What this has learnt about a memory is one value, `EnsembleState`, kept beside the rows.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ class Pool:
         precision[:, :asked, :asked] += curvature
         target = (precision @ self.weight[..., None])[..., 0] + faded * prior.weight[:readers]
         target[:, :asked] += missed
-        precision += faded[..., None] * np.eye(readers)
+        np.einsum("...ii->...i", precision)[...] += faded
         step = np.linalg.solve(precision, target[..., None])[..., 0] - self.weight
         weight = self.weight + step * np.minimum(1, LARGEST_STEP / np.abs(step).max(1, keepdims=True, initial=1e-12))
         variance = kept * self.variance + (readings.variance() * taught).sum(1)

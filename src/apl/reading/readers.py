@@ -1,6 +1,6 @@
 """Readers: functions from a query and a memory to a score of every known class.
 
-One reader suits compact classes, another classes of several shapes, a third the encoder it was trained with. `apl.reading.pool`
+One reader suits compact classes, another classes of several shapes, a third the encoder it was trained with. `apl.reading.ensemble_state`
 weighs them by how well each predicted the examples so far. Everything is in numpy and batched over parallel episodes; there is
 no gradient here.
 """
@@ -237,6 +237,6 @@ class LocalRegression:
 
     def only(self, some: Bool[np.ndarray, "episode query neighbours"]) -> LocalRegression:
         """As if the other rows had not been recalled."""
-        both = some[..., None] & some[..., None, :]
-        kernel = np.where(both, self.kernel, np.eye(some.shape[-1], dtype=self.kernel.dtype))
-        return replace(self, kernel=kernel, near=self.near * some)
+        kernel = self.kernel * (some[..., None] & some[..., None, :])
+        np.einsum("...ii->...i", kernel)[...] += ~some
+        return LocalRegression(kernel, self.near * some, self.label, self.place, self.way)
