@@ -7,7 +7,7 @@ import pytest
 
 from apl import OnlineClassifier
 from apl.classifier import online
-from apl.classifier.labels import interleaved
+from apl.classifier.inputs import interleaved
 from apl.classifier.opened import Opened
 
 
@@ -97,9 +97,9 @@ def test_sorted_data_is_learnt_as_well_as_shuffled_data():
 
 
 def test_false_alarms_are_as_many_as_asked_for_and_new_classes_are_called_new():
-    x, y = blobs(1400, classes=20)
+    x, y = blobs(1000, classes=20)
     known = y < 10
-    learn, asked = slice(0, 600), slice(600, 1400)
+    learn, asked = slice(0, 400), slice(400, 1000)
     clf = OnlineClassifier().fit(x[learn][known[learn]], y[learn][known[learn]])
     for share in (0.05, 0.2):
         called = np.array([label is None for label in clf.predict(x[asked], false_alarms=share)])
@@ -112,9 +112,9 @@ def test_false_alarms_are_as_many_as_asked_for_and_new_classes_are_called_new():
 
 
 def test_a_stream_calibrates_false_alarms_too():
-    x, y = blobs(900)
-    clf = OnlineClassifier().partial_fit(x[:300], y[:300])
-    called = np.array([label is None for label in clf.predict(x[300:], false_alarms=0.1)])
+    x, y = blobs(700)
+    clf = OnlineClassifier().partial_fit(x[:200], y[:200])
+    called = np.array([label is None for label in clf.predict(x[200:], false_alarms=0.1)])
     assert called.mean() == pytest.approx(0.1, abs=0.06)
 
 
@@ -153,22 +153,22 @@ def exchanged(count: int) -> tuple[np.ndarray, list[int]]:
 
 
 def test_old_rows_go_when_labels_change_their_meaning():
-    x, y = exchanged(480)
+    x, y = exchanged(300)
     right = {}
     for ageing in (True, False):
         clf = OnlineClassifier(ageing=ageing)
         receipts = [clf.learn_one(a, b) for a, b in zip(x, y, strict=True)]
-        right[ageing] = np.mean([r.predicted == r.label for r in receipts[360:]])
+        right[ageing] = np.mean([r.predicted == r.label for r in receipts[225:]])
         assert any(r.evicted for r in receipts) == ageing
-        assert not any(r.evicted for r in receipts[:240])
+        assert not any(r.evicted for r in receipts[:150])
         assert set(clf.classes_) == set(range(6))
     assert right[True] > right[False] + 0.03
 
 
 def test_ageing_lasts_with_the_memory(tmp_path):
-    x, y = exchanged(480)
+    x, y = exchanged(300)
     whole = OnlineClassifier().partial_fit(x, y)
-    for part in (slice(0, 250), slice(250, 480)):
+    for part in (slice(0, 170), slice(170, 300)):
         with OnlineClassifier(memory=tmp_path / "a.apl") as lasting:
             lasting.partial_fit(x[part], y[part])
             assert lasting.ageing

@@ -27,7 +27,7 @@ def learn(classifier: OnlineClassifier, x: np.ndarray, y: np.ndarray) -> None:
 @pytest.fixture(scope="module")
 def steady() -> OnlineClassifier:
     classifier = OnlineClassifier(ageing=False)
-    learn(classifier, *stream(200, 1))
+    learn(classifier, *stream(120, 1))
     return classifier
 
 
@@ -38,12 +38,12 @@ def test_a_steady_stream_gives_no_alarm(steady):
 
 def test_labels_that_change_their_meaning_give_an_alarm_that_names_them(tmp_path):
     with OnlineClassifier(memory=tmp_path / "a.apl", ageing=False) as classifier:
-        learn(classifier, *stream(200, 1))
-        x, y = stream(60, 2)
+        learn(classifier, *stream(130, 1))
+        x, y = stream(50, 2)
         learn(classifier, x, np.where(y == 0, 1, np.where(y == 1, 0, y)))
         report = classifier.drift()
     assert report.alarm and report.now > report.before
-    assert report.since is not None and 30 <= report.since <= 90
+    assert report.since is not None and 25 <= report.since <= 80
     assert set(report.labels[:2]) == {"class 0", "class 1"}
     with OnlineClassifier.load(tmp_path / "a.apl") as again:
         assert again.drift() == report

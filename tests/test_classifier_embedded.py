@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from apl import OnlineClassifier
-from apl.classifier.embedded import Embedded
+from apl.classifier.inputs import Examples
 from apl.store import AlreadyAnswered
 from apl.store.transfer import export_memory, read_exported
 
@@ -41,7 +41,7 @@ def test_examples_that_were_read_one_by_one_are_embedded_together() -> None:
     clf = OnlineClassifier.from_pretrained("drawings")
     pictures = sheets(4)
     together = clf.embed([clf.read(picture, ink="light") for picture in pictures])
-    apart = Embedded.joined([clf.embed([picture]) for picture in pictures])
+    apart = Examples.joined([clf.embed([picture]) for picture in pictures])
     np.testing.assert_allclose(together.vectors, apart.vectors, atol=1e-4)
     assert [together.payload(i) for i in range(4)] == [apart.payload(i) for i in range(4)]
     with pytest.raises(ValueError, match="dark ink"):
@@ -54,7 +54,7 @@ def test_examples_of_another_encoder_are_refused() -> None:
     with pytest.raises(ValueError, match="another encoder"):
         drawings.learn_one(embedded, "a")
     with pytest.raises(ValueError, match="same encoder"):
-        Embedded.joined([embedded, drawings.embed(sheets(1))])
+        Examples.joined([embedded, drawings.embed(sheets(1))])
     assert len(drawings) == 0
 
 

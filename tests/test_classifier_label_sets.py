@@ -12,7 +12,7 @@ CLASSES, WIDTH = 8, 16
 CENTRES = np.random.default_rng(0).normal(size=(CLASSES, WIDTH))
 
 
-def stream(kind: str, number: int = 500) -> tuple[np.ndarray, list[str]]:
+def stream(kind: str, number: int = 300) -> tuple[np.ndarray, list[str]]:
     random = np.random.default_rng(1)
     label = random.integers(0, CLASSES, number)
     if kind == "class by class":
@@ -37,7 +37,7 @@ def test_the_truth_is_in_the_set_as_often_as_was_asked_for(kind):
             found = classifier.predict_set(x, coverage=0.9)
             inside.append(y in found if y in classifier.counts() else found.new)
         classifier.learn_one(x, y)
-    assert np.mean(inside) == pytest.approx(0.9, abs=0.02)
+    assert np.mean(inside) == pytest.approx(0.9, abs=0.03)
 
 
 def test_sets_are_small_where_the_classes_are_apart():

@@ -46,10 +46,10 @@ def test_the_budget_holds() -> None:
 
 def test_a_bag_of_words_widens_in_steps_and_a_bad_feature_is_named() -> None:
     classifier, widths = RiverClassifier(), set()
-    for number in range(150):
+    for number in range(90):
         classifier.learn_one({f"word {number}": 1.0, "topic": float(number % 2)}, number % 2)
         widths.add(classifier._inner.store.width)
-    assert max(widths) >= 151 and len([w for w in widths if w > 63]) <= 3, sorted(widths)
+    assert max(widths) >= 91 and len([w for w in widths if w > 63]) <= 3, sorted(widths)
     with pytest.raises(ValueError, match="'colour' is no number"):
         classifier.learn_one({"colour": "red"}, 1)
     with pytest.raises(ValueError, match="'topic' is NaN"):

@@ -22,15 +22,15 @@ def corner(label: int) -> np.ndarray:
 @pytest.mark.parametrize("home", ["ram", "file"])
 def test_the_first_lessons_of_many_threads_all_arrive(home: str, tmp_path: Path) -> None:
     classifier = apl.OnlineClassifier(memory=None if home == "ram" else tmp_path / "rows.apl")
-    start = threading.Barrier(16)
+    start = threading.Barrier(6)
 
     def teach(thread: int) -> int:
         start.wait()
-        return sum(classifier.learn_one(corner(thread), f"{thread}.{n}").written for n in range(10))
+        return sum(classifier.learn_one(corner(thread), f"{thread}.{n}").written for n in range(4))
 
-    with ThreadPoolExecutor(16) as threads:
-        written = sum(threads.map(teach, range(16)))
-    assert written == 160 == len(classifier.classes_) and len(classifier) == 160
+    with ThreadPoolExecutor(6) as threads:
+        written = sum(threads.map(teach, range(6)))
+    assert written == 24 == len(classifier.classes_) and len(classifier) == 24
     classifier.close()
 
 
@@ -45,7 +45,7 @@ def test_learners_predictors_and_forgetters_at_once_see_only_what_was_there() ->
 
     def learn_and_forget(thread: int) -> None:
         place = corner(4 + thread % 4) * (2 + thread)
-        for _ in range(15):
+        for _ in range(5):
             label = f"passing {thread}"
             receipt = classifier.learn_one(place, label)
             if not receipt.written or classifier.forget(label=label) == []:
@@ -62,9 +62,9 @@ def test_learners_predictors_and_forgetters_at_once_see_only_what_was_there() ->
             if not set(settled) <= set(classifier.classes_.tolist()):
                 wrong.append(("classes_", classifier.classes_))
 
-    with ThreadPoolExecutor(16) as threads:
-        questions = [threads.submit(ask) for _ in range(4)]
-        lessons = [threads.submit(learn_and_forget, n) for n in range(12)]
+    with ThreadPoolExecutor(6) as threads:
+        questions = [threads.submit(ask) for _ in range(2)]
+        lessons = [threads.submit(learn_and_forget, n) for n in range(4)]
         for lesson in lessons:
             lesson.result()
         stop.set()

@@ -14,10 +14,9 @@ from apl.controller import ConsolidatingController, SurpriseController
 from apl.learner import Learner, Observation
 from apl.memory import COUNT, Column, RamMemory
 from apl.reading.ensemble import EnsembleReading
-from apl.reading.ensemble_state import EnsembleState
-from apl.reading.false_alarms import MOST_KEPT
+from apl.reading.ensemble_state import DECODER, MOST_KEPT, EnsembleState
 from apl.reading.kernel import VectorNetworks
-from apl.reading.readers import DECODER, READERS
+from apl.reading.readers import READERS
 
 WIDTH, WAY = 6, 5
 COLUMNS = {"embedding": Column((WIDTH,)), "label": Column((), np.int64)}
@@ -167,9 +166,9 @@ def taught_state(metric: str = "euclidean") -> EnsembleState:
 def test_a_state_that_was_kept_comes_back_as_it_was(metric):
     state = taught_state(metric)
     columns = WIDTH if metric == "euclidean" else None
-    again = EnsembleState.from_dict(READERS, columns, state.to_dict())
+    again = EnsembleState.from_dict(len(READERS), columns, state.to_dict())
     assert again.to_dict() == state.to_dict()
-    fresh = EnsembleState.from_dict((*READERS, DECODER), columns, state.to_dict())
+    fresh = EnsembleState.from_dict(DECODER + 1, columns, state.to_dict())
     assert fresh.pool.lessons[0] == 0  # other readers: from the prior
 
 
@@ -207,7 +206,7 @@ DAMAGES = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_state_is_one_clear_error(damage):
     with pytest.raises(ValueError, match="damaged"):
-        EnsembleState.from_dict(READERS, WIDTH, DAMAGES[damage](taught_state().to_dict()))
+        EnsembleState.from_dict(len(READERS), WIDTH, DAMAGES[damage](taught_state().to_dict()))
 
 
 def test_a_prediction_stays_what_it_was_when_the_memory_learns_on():

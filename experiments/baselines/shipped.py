@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from apl.classifier.embedded import Embedded
+from apl.classifier.inputs import Examples
 from apl.classifier.online import OnlineClassifier
 from experiments.baselines.methods import Scores
 
@@ -27,7 +27,7 @@ class Shipped:
             self.first = OnlineClassifier.for_features(width, **parameters)
         else:
             self.first = OnlineClassifier(model, keep_images=False, **parameters).open()
-        self.fingerprint = None if model is None else self.first.store.fingerprint
+        self.encoder = None if model is None else self.first._inputs().encoder
         self.classifier = self.first
 
     def adapt(self, x: Float[Tensor, "example embed"], y: Int[Tensor, " example"], way: int) -> None:
@@ -37,7 +37,7 @@ class Shipped:
             self.classifier.learn_many(self._given(x), y.tolist())
 
     def observe(self, x: Float[Tensor, " embed"], y: int) -> None:
-        self.classifier.learn_one(x.numpy() if self.fingerprint is None else self._given(x[None]), y)
+        self.classifier.learn_one(x.numpy() if self.encoder is None else self._given(x[None]), y)
 
     def predict(self, x: Float[Tensor, "query embed"]) -> Scores:
         log_probs = torch.full((len(x), self.way), -torch.inf)
@@ -51,7 +51,7 @@ class Shipped:
     def kept(self) -> int:
         return len(self.classifier)
 
-    def _given(self, x: Float[Tensor, "example embed"]) -> Embedded | np.ndarray:
-        if self.fingerprint is None:
+    def _given(self, x: Float[Tensor, "example embed"]) -> Examples | np.ndarray:
+        if self.encoder is None:
             return x.numpy()
-        return Embedded(x.numpy(), (lambda: None,) * len(x), self.fingerprint)
+        return Examples([None] * len(x), self.encoder, x.numpy())

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from apl import OnlineClassifier
-from apl.classifier.label_sets import label_sets
 from experiments.bench.loop_sets import SETS, estimates, source
 from experiments.paper.results import Row
 
@@ -57,7 +56,7 @@ def sets_on(x: np.ndarray, y: np.ndarray) -> dict[str, float]:
             if len(clf):
                 with opened.current():
                     prediction = opened.predict(one[None])
-                    [found] = label_sets(opened, prediction, COVERAGE)
+                    found = opened.label_set(prediction, COVERAGE)
                 number = opened.memory.names.number(label)
                 scores.append(-opened.learner.networks.array(prediction.log_probs)[0, 0])
                 inside.append(found.new if number is None else label in found)

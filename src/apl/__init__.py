@@ -25,9 +25,8 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from apl.classifier.answers import Explanation, Probabilities, Receipt
+    from apl.classifier.answers import Explanation, LabelSet, Probabilities, Receipt
     from apl.classifier.drift import DriftReport
-    from apl.classifier.label_sets import LabelSet
     from apl.classifier.online import OnlineClassifier
     from apl.classifier.review import Suspect
     from apl.classifier.suggest import Suggestion
@@ -46,7 +45,7 @@ _HOME = {
     "Probabilities": "apl.classifier.answers",
     "Explanation": "apl.classifier.answers",
     "DriftReport": "apl.classifier.drift",
-    "LabelSet": "apl.classifier.label_sets",
+    "LabelSet": "apl.classifier.answers",
     "Learner": "apl.learner",
     "LearnerConfig": "apl.learner",
     "Suggestion": "apl.classifier.suggest",

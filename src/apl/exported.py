@@ -33,10 +33,8 @@ OUTSIDE = "model.safetensors/"
 class ExportedNetworks:
     """The networks of one model directory. Graphs are opened when first needed."""
 
-    def __init__(self, directory: Path, identity: bool = False) -> None:
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.identity = identity
-        """Inputs are embeddings."""
         described = read_description(directory).get("exported")
         if not isinstance(described, dict) or not (directory / DECODER).is_file():
             raise CheckpointError(
@@ -92,17 +90,11 @@ class ExportedNetworks:
         graph = self._open(DECODER, threads=1)
         return graph, [entry.name for entry in graph.get_inputs()], [entry.name for entry in graph.get_outputs()]
 
-    def tensor(self, array: Any) -> np.ndarray:
-        return np.asarray(array)
-
-    def array(self, tensor: Any) -> np.ndarray:
-        return np.asarray(tensor)
+    tensor = array = staticmethod(np.asarray)
 
     def embed(self, x: Num[np.ndarray, "example *input"]) -> Float[np.ndarray, "example embed"]:
         """Byte images are scaled to 0..1."""
         x = np.asarray(x)
-        if self.identity:
-            return np.asarray(x, np.float32)
         images = x.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else np.asarray(x, np.float32)
         graph, shape = self._encoder
         if list(images.shape[1:]) != shape:
@@ -130,11 +122,6 @@ class ExportedNetworks:
 
     def fingerprint(self) -> str:
         return self._fingerprint
-
-    def on_embeddings(self) -> ExportedNetworks:
-        twin = ExportedNetworks(self.directory, identity=True)
-        twin.__dict__.update({name: value for name, value in vars(self).items() if name != "identity"})
-        return twin
 
 
 def graph_hash(graph: bytes) -> str:

@@ -121,7 +121,10 @@ class Learner:
         """Steps 1 to 3. The rows of the memory are only read."""
         if way < 2:
             raise ValueError(f"way, the number of classes, must be at least 2, got {way}")
-        embedding = self.embed(x)
+        return self.answer(memory, self.embed(x), way)
+
+    def answer(self, memory: Memory, embedding: Array, way: int) -> Prediction:
+        """Steps 2 and 3, of `[episode, query, embed]`."""
         self.reading.prepare(memory)
         return self.reading.read(memory, embedding, self.recall(memory, embedding), way)
 
@@ -129,15 +132,15 @@ class Learner:
 
     def surprise(self, prediction: Prediction, y: Any, among: int | None = None) -> Array:
         """Step 4: -ln p(y). With `among`: given that it is one of the first `among` classes, and without gradient."""
-        log_probs = prediction.log_probs
-        check_labels(y, log_probs.shape[:2], prediction.way if among is None else among)
+        check_labels(y, prediction.embedding.shape[:2], prediction.way if among is None else among)
+        episode, query = np.indices(y.shape)
         if among is None:
-            episode, query = np.indices(y.shape)
-            return -log_probs[episode, query, self.networks.tensor(y)]
-        log_probs = self.networks.array(log_probs)[..., :among].astype(np.float64).reshape(-1, among)
+            return -prediction.log_probs[episode, query, self.networks.tensor(y)]
+        whole = among == prediction.way
+        log_probs = self.networks.array(prediction.log_probs) if whole else prediction.among(np.arange(among))
+        log_probs = log_probs.astype(np.float64)
         log_probs -= log_probs.max(-1, keepdims=True)
-        truth = log_probs[np.arange(len(log_probs)), self.networks.array(y).ravel()]
-        return (np.log(np.exp(log_probs).sum(-1)) - truth).reshape(y.shape)
+        return np.log(np.exp(log_probs).sum(-1)) - log_probs[episode, query, self.networks.array(y)]
 
     def learn(
         self,

@@ -69,6 +69,36 @@ class Receipt:
 
 
 @dataclass(frozen=True)
+class LabelSet:
+    """The labels that one example may have.
+
+    >>> from apl import OnlineClassifier
+    >>> clf = OnlineClassifier()
+    >>> _ = clf.learn_many([[n % 2, n / 40] for n in range(40)], ["even", "odd"] * 20)
+    >>> clf.predict_set([0, 0.5]).labels
+    ('even',)
+    """
+
+    labels: tuple[Label, ...]
+    """The most probable first. Empty if every known label would be unusual, which is an answer as well."""
+    new: bool
+    """A class that was never shown belongs to the set."""
+    coverage: float
+    """The share of examples whose label, or whose being new, such sets contain."""
+    examples: int
+    """Past examples that the set rests on. With fewer than coverage / (1 - coverage), 9 for 0.9, it holds every label."""
+
+    def __len__(self) -> int:
+        return len(self.labels) + self.new
+
+    def __contains__(self, label: object) -> bool:
+        return any(label == one and isinstance(label, str) == isinstance(one, str) for one in self.labels)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**vars(self), "labels": list(self.labels)}
+
+
+@dataclass(frozen=True)
 class RecalledRow:
     """One neighbour of the query."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,10 @@ LEAST_PART, LEAST_TESTED = 5, 20
 """Examples on each side of a cut, and in all."""
 CHECK_EVERY = 8
 """Examples between two tests of a memory that is learning."""
+MARKS = 3
+"""Tests before the one that notices a rise: rows that are newer than the first of them are taken to be of the time since."""
+RECENT, OVER, LONGEST = 20, 0.05, 300
+"""Examples whose mean says whether a rise is over, how near to the usual it must be, and examples after which it is over anyway."""
 LEAST_EXAMPLES = 3
 """Of a class since the rise, for it to be named."""
 LEAST_RISE = 0.1
@@ -67,9 +71,19 @@ def drift_report(history: History, names: Sequence[Label]) -> DriftReport:
     return DriftReport(True, since, float(before.mean()), float(now.mean()), labels, len(missed))
 
 
-def has_risen(history: History) -> bool:
-    """Surprise is higher than it was, and has not fallen again."""
-    return rise(_missed(history)[1]) is not None
+def checked(history: History, newest: int) -> History:
+    """The history, tested again. `newest`: the id of the memory's newest row.
+
+    A rise is over when surprise is back at what was usual before it, or after `LONGEST` examples: then that is usual.
+    """
+    missed = _missed(history)[1]
+    if history.risen:
+        back = float(missed[-RECENT:].mean()) < history.usual + OVER
+        return history if not back and history.seen - history.rose_at < LONGEST else replace(history, risen=False)
+    start, marks = rise(missed), (*history.marks, newest)[-MARKS:]
+    if start is None:
+        return replace(history, marks=marks)
+    return replace(history, risen=True, usual=float(missed[:start].mean()), rose_at=history.seen, marks=marks)
 
 
 def rise(missed: Float[np.ndarray, " example"]) -> int | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from numbers import Integral
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,12 +12,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from apl.classifier.answers import Forgotten
-from apl.classifier.configuration import UnknownWidth
+from apl.classifier.configuration import Configuration, UnknownWidth
 from apl.classifier.drift import DriftReport, drift_report
-from apl.classifier.embedded import Embedded
-from apl.classifier.estimator import Estimator
-from apl.classifier.inputs import Examples, InputReader
-from apl.classifier.labels import plain_labels
+from apl.classifier.inputs import Examples, InputReader, plain_labels
 from apl.classifier.notebook import html_table
 from apl.classifier.opened import Opened
 from apl.classifier.opening import open_classifier
@@ -25,7 +22,9 @@ from apl.classifier.review import Suspect, relabel, review
 from apl.encoders import FrozenEncoder, open_encoder, plugged_encoder
 from apl.encoders.trained import trained_encoder
 from apl.memory.history import History
+from apl.memory.remote import RemoteMemory
 from apl.memory.staging import STATE_SETTING
+from apl.memory.stored import StoredMemory
 from apl.store import Label, NewRow, RowUpdate, Store, StoreError, find_memory
 from apl.store.transfer import Copied, Exported, import_memory, save_copy
 
@@ -36,7 +35,7 @@ CLASSES_SHOWN = 20
 Self = TypeVar("Self", bound="MemoryKeeping")
 
 
-class MemoryKeeping(Estimator):
+class MemoryKeeping(Configuration):
     """The part of `OnlineClassifier` that opens and keeps a memory."""
 
     _opened: Opened | None = None
@@ -74,14 +73,13 @@ class MemoryKeeping(Estimator):
         """
         if sum(what is not None for what in (label, row, source)) != 1:
             raise ValueError("say what to forget: label=, row= or source=")
-        if row is not None and (isinstance(row, bool) or not isinstance(row, Integral)):
-            raise TypeError(f"a row is named by its number, got {row!r}")
         with self._open().current() as memory:
             if source is not None:
                 forgotten = memory.forget_source(source)
                 return Forgotten(forgotten.gone, forgotten.rebuilt)
-            ids = [int(row)] if row is not None else memory.ids_of(plain_labels([label])[0])
-            return Forgotten(memory.forget(ids))
+            return Forgotten(
+                memory.forget(memory.ids_of(plain_labels([label])[0]) if row is None else [_row_number(row)])
+            )
 
     def review(self, *, everything: bool = False) -> list[Suspect]:
         """Rows whose label looks wrong, the most suspicious first: the other rows make another label more probable. Of a
@@ -116,26 +114,19 @@ class MemoryKeeping(Estimator):
         """Give a row another label, in one transaction. With `source`, only what came from there: if others share the row, they
         keep it, and the examples of the source become a row of their own. Returns the row that has the label then. A row that
         has it already stays as it is."""
-        if isinstance(row, bool) or not isinstance(row, Integral):
-            raise TypeError(f"a row is named by its number, got {row!r}")
-        [to] = plain_labels([label])
-        with self._open().current() as memory:
-            memory.save_state()
-            found = relabel(memory.store, int(row), to, source)
-            memory.reload()
-        return found
+        number, [to] = _row_number(row), plain_labels([label])
+        with self._writing() as memory:
+            return relabel(memory.store, number, to, source)
 
     def rename(self, label: Any, to: Any) -> list[int]:
         """Give a class another name. If there is a class of that name, the two become one. Returns the rows of `label`."""
         label, to = plain_labels([label, to])
-        with self._open().current() as memory:
+        with self._writing() as memory:
             ids = memory.ids_of(label)
             if not ids:
                 raise KeyError(f"there is no class {label!r}")
-            memory.save_state()
             memory.store.replace((), (), update=[RowUpdate(id, label=to) for id in ids])
-            memory.reload()
-        return ids
+            return ids
 
     def counts(self) -> dict[Label, int]:
         """Rows of each known class."""
@@ -182,29 +173,22 @@ class MemoryKeeping(Estimator):
 
         This classifier stays with its own memory; one that lives in a file is saved at all times.
         """
-        opened = self._open()
-        with opened.lock:
-            opened.memory.save_state()
-            save_copy(opened.store, Path(path), self.name if name is None else name, overwrite)
+        with self._open().lock:
+            save_copy(self.store, Path(path), self.name if name is None else name, overwrite)
 
     def adopt(self, rows: Sequence[NewRow], settings: dict[str, Any] | None = None) -> list[int]:
         """Take over rows whose keys this encoder made, without asking whether they surprise."""
-        with self._open().current() as memory:
-            ids = memory.store.append(rows, settings=settings)
-            memory.reload()
-        return ids
+        with self._writing() as memory:
+            return memory.store.append(rows, settings=settings)
 
     def import_memory(self, exported: Exported) -> Copied:
         """Copy an exported memory (`apl.store.transfer.read_exported`) into this one. Rows it has already are left out."""
-        opened = self._open()
+        learner = self._open().learner
         if (kept := exported.settings.get(STATE_SETTING)) is not None:
             # Refused before anything is written, if it could not be read back.
-            opened.learner.reading.new_state(1, opened.learner.networks.width, kept)
-        with opened.current() as memory:
-            try:
-                return import_memory(exported, memory.store)
-            finally:
-                memory.reload()
+            learner.reading.new_state(1, learner.networks.width, kept)
+        with self._writing() as memory:
+            return import_memory(exported, memory.store)
 
     def embed_payloads(self, payloads: Sequence[bytes]) -> np.ndarray:
         """The keys of rows whose pictures or texts were kept, made by this classifier's encoder."""
@@ -240,6 +224,16 @@ class MemoryKeeping(Estimator):
     def _takes_vectors(self) -> bool:
         return self.model is None and self.encoder is None
 
+    @contextmanager
+    def _writing(self) -> Iterator[StoredMemory | RemoteMemory]:
+        """The memory, locked, for a change of its store beside the learner; it is read anew afterwards."""
+        with self._open().current() as memory:
+            memory.save_state()
+            try:
+                yield memory
+            finally:
+                memory.reload()
+
     def _in_ram(self) -> bool:
         return self.memory in (None, "ram:")
 
@@ -249,7 +243,7 @@ class MemoryKeeping(Estimator):
             self._open()
         return self._opened
 
-    def _open(self, examples: Examples | Embedded | None = None) -> Opened:
+    def _open(self, examples: Examples | None = None) -> Opened:
         """What is open, with the present parameters; opened now if nothing is."""
         opened = self._opened
         if opened is None:
@@ -288,3 +282,9 @@ class MemoryKeeping(Estimator):
             width, rows, settings = carried
             self._open_now(width)
             self.adopt([NewRow(**row) for row in rows], settings)
+
+
+def _row_number(row: Any) -> int:
+    if isinstance(row, bool) or not isinstance(row, Integral):
+        raise TypeError(f"a row is named by its number, got {row!r}")
+    return int(row)

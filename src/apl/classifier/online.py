@@ -11,24 +11,19 @@ checked before anything changes, and a call that fails leaves the memory as it w
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from apl.classifier.answers import Explanation, Probabilities, Receipt
-from apl.classifier.configuration import check_new_above, check_whole, recorded_parameters
-from apl.classifier.embedded import Embedded
-from apl.classifier.estimator import not_fitted
-from apl.classifier.inputs import Examples
+from apl.classifier.answers import Explanation, LabelSet, Probabilities, Receipt
+from apl.classifier.configuration import check_new_above, check_whole, not_fitted, recorded_parameters
+from apl.classifier.inputs import Examples, interleaved, label_array, plain_labels
 from apl.classifier.keeping import MemoryKeeping
-from apl.classifier.label_sets import LabelSet, check_coverage, label_sets
-from apl.classifier.labels import interleaved, label_array, plain_labels
 from apl.classifier.notebook import counted, is_shown
 from apl.classifier.opened import Opened
 from apl.classifier.suggest import Suggestion, suggest
@@ -37,7 +32,6 @@ from apl.memory.staging import Details
 from apl.pictures.drawings import Ink
 from apl.store import Label, StoreError
 
-log = logging.getLogger("apl")
 KEPT_AT_ONCE = 256
 """Examples of one transaction of `learn_many(keep=True)`."""
 WrittenWith = Mapping[str, Any] | Callable[[list[Receipt]], Mapping[str, Any]] | None
@@ -59,12 +53,12 @@ class OnlineClassifier(MemoryKeeping):
         examples so far (`apl.reading.ensemble`). False is the paper's rule: what does not surprise is ignored.
     sigma: the threshold of surprise in nats; None is σ = ratio · ln N, with a ratio chosen on validation data.
     k: neighbours recalled; None is the model's own.
-    ageing: forget old rows of classes that are predicted wrongly when labels change their meaning (`apl.reading.drift`).
+    ageing: forget old rows of classes that are predicted wrongly when labels change their meaning (`apl.classifier.drift`).
     ink: "dark" or "light" drawings, or "auto" to find out for each picture.
     keep_images: keep a small picture with each row, for explanations and for `apl memory reembed`.
     width: for vectors: how many numbers they have; None: as many as the first one.
     metric: for vectors: "cosine" compares their directions, as most embeddings want it, "euclidean" their positions, each
-        column in its own unit (`apl.reading.column_units`). None: positions below 64 numbers, directions from there on.
+        column in its own unit (`apl.reading.positions`). None: positions below 64 numbers, directions from there on.
     read_only: open the memory for predictions alone; another process may be writing it.
     recall: "ram" searches a copy of all rows here, "engine" leaves them on their server and fetches those that are recalled,
         so that several processes may learn at once; "approximate" does so through the server's index, which misses
@@ -100,7 +94,7 @@ class OnlineClassifier(MemoryKeeping):
 
     def learn_one(self, x: Any, y: Any, *, source: str | None = None) -> Receipt:
         """Predict, then learn the label, and remember the example if it was surprising. It lasts when this returns."""
-        labels, example = plain_labels([y]), self._one(x)
+        labels, example = plain_labels([y]), (self._reader or self._inputs()).one(x, self.ink)
         return self._learn(example, labels, [source])[0]
 
     def predict_one(self, x: Any, *, new_above: float | None = None, false_alarms: float | None = None) -> Label | None:
@@ -108,16 +102,17 @@ class OnlineClassifier(MemoryKeeping):
         may_be_new = new_above is not None or false_alarms is not None
         if may_be_new:
             check_new_above(new_above, false_alarms)
-        with self._asking(self._one(x)) as (opened, embedding):
+        with self._asking(self._inputs().one(x, self.ink)) as (opened, embedding):
             prediction = opened.predict(embedding)
             line = opened.line_of_new(new_above, false_alarms) if may_be_new else None
             if line is not None and opened.probability_of_new(prediction)[0] > line:
                 return None
-            return opened.best(prediction)[0]
+            names = opened.memory.names
+            return names.names[int(prediction.best(names.order)[0, 0])] if names.names else None
 
     def predict_proba_one(self, x: Any) -> Probabilities:
         """{label: probability}, and the probability of a new class apart in `.new_class`."""
-        with self._asking(self._one(x)) as (opened, embedding):
+        with self._asking(self._inputs().one(x, self.ink)) as (opened, embedding):
             return opened.probabilities(opened.predict(embedding))[0]
 
     def predict_set(self, x: Any, coverage: float = 0.9) -> LabelSet:
@@ -131,13 +126,14 @@ class OnlineClassifier(MemoryKeeping):
         >>> clf.predict_set([0.2, 0.4])
         LabelSet(labels=('low', 'high'), new=True, coverage=0.9, examples=1)
         """
-        coverage = check_coverage(coverage)
-        with self._asking(self._one(x)) as (opened, embedding):
-            return label_sets(opened, opened.predict(embedding), coverage)[0]
+        if isinstance(coverage, bool) or not isinstance(coverage, Real) or not 0 < float(coverage) < 1:
+            raise ValueError(f"coverage is a share between 0 and 1, both excluded, got {coverage!r}")
+        with self._asking(self._inputs().one(x, self.ink)) as (opened, embedding):
+            return opened.label_set(opened.predict(embedding), float(coverage))
 
     def explain(self, x: Any) -> Explanation:
         """The neighbours that made the answer, and the readers that share it."""
-        with self._asking(self._one(x), asking=False) as (opened, embedding):
+        with self._asking(self._inputs().one(x, self.ink), asking=False) as (opened, embedding):
             return opened.explain(embedding[0])
 
     # --- many at a time ------------------------------------------------------------------------------------------
@@ -155,7 +151,7 @@ class OnlineClassifier(MemoryKeeping):
     ) -> list[Receipt]:
         """Learn a batch in one transaction: all of it lasts, or nothing of it.
 
-        Classes take turns (`apl.classifier.labels.interleaved`), so that a batch sorted by class is learnt as well as any other.
+        Classes take turns (`apl.classifier.inputs.interleaved`), so that a batch sorted by class is learnt as well as any other.
         Up to 16 examples, each of another known class, are predicted together before they are learnt. Receipts come in the order
         of the examples.
 
@@ -179,7 +175,7 @@ class OnlineClassifier(MemoryKeeping):
         for start in counted(range(0, len(order), KEPT_AT_ONCE), "learning", shown, len(order)):
             part = order[start : start + KEPT_AT_ONCE]
             told = [labels[i] for i in part], [sources[i] for i in part]
-            learnt |= zip(part, self._learn(examples.take(part), *told, range(len(part))), strict=True)
+            learnt |= zip(part, self._learn(examples[part], *told, range(len(part))), strict=True)
         return [learnt[i] for i in range(len(labels))]
 
     def fit(self, X: Any, y: Any, *, progress: bool | None = None) -> OnlineClassifier:
@@ -231,6 +227,11 @@ class OnlineClassifier(MemoryKeeping):
                 labels = labels.astype(object)
                 labels[np.concatenate(new)] = None
             return labels
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of examples whose most probable known class is the right one."""
+        answers = zip(self.predict(X).tolist(), plain_labels(y), strict=True)
+        return float(np.average([answer == truth for answer, truth in answers], weights=sample_weight))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the known classes, in the order of `classes_`; rows sum to 1."""
@@ -286,31 +287,22 @@ class OnlineClassifier(MemoryKeeping):
 
     def read(self, x: Any, *, ink: Ink | None = None) -> Examples:
         """One example, checked, as `embed` takes it. `ink` replaces the classifier's own for this drawing."""
-        example = self._inputs().one(x, ink or self.ink, warn=False)
-        if isinstance(example, Embedded):
-            raise TypeError("the example is embedded already")
-        return example
+        return self._inputs().one(x, ink or self.ink, warn=False)
 
-    def embed(self, X: Any) -> Embedded:
+    def embed(self, X: Any) -> Examples:
         """A batch of examples, or a list of what `read` returned, embedded once for any number of verbs."""
         examples = self._many(X)
-        if isinstance(examples, Embedded):
-            return examples
-        opened = self._open(examples)
-        payloads = tuple(partial(examples.payload, number) for number in range(len(examples)))
-        return Embedded(opened.embed(examples), payloads, opened.store.fingerprint)
+        self._open(examples).embed(examples)
+        return examples
 
     # --- inside --------------------------------------------------------------------------------------------------
 
-    def _one(self, x: Any) -> Examples | Embedded:
-        return (self._reader or self._inputs()).one(x, self.ink)
-
-    def _many(self, x: Any) -> Examples | Embedded:
+    def _many(self, x: Any) -> Examples:
         return self._inputs().many(x, self.ink)
 
     @contextmanager
     def _asking(
-        self, examples: Examples | Embedded, asking: bool = True, shown: bool = False
+        self, examples: Examples, asking: bool = True, shown: bool = False
     ) -> Iterator[tuple[Opened, np.ndarray]]:
         """What is open, locked, and the embeddings of these examples."""
         opened = self._open(examples)
@@ -325,14 +317,14 @@ class OnlineClassifier(MemoryKeeping):
         the classes may be others a moment later."""
         if not self.__sklearn_is_fitted__():
             raise not_fitted("nothing is known yet: learn an example before asking for predictions")
-        if self._takes_vectors() and hasattr(self, "n_features_in_") and not isinstance(X, Embedded):
+        if self._takes_vectors() and hasattr(self, "n_features_in_") and not isinstance(X, Examples):
             X, _ = self._checked_vectors(X, reset=False)
         with self._asking(self._many(X), False, shown) as both:
             yield both
 
     def _learn(
         self,
-        examples: Examples | Embedded,
+        examples: Examples,
         labels: Sequence[Label],
         sources: Sequence[str | None],
         order: Sequence[int] | None = None,
@@ -343,27 +335,23 @@ class OnlineClassifier(MemoryKeeping):
         """One after the other (in `order`, if given), made durable together. Receipts come in the order of the examples."""
         opened = self._open(examples)
         embeddings, memory = opened.embed(examples, shown), opened.memory
+        payloads = self.keep_images and examples.encoder is not None
         with opened.lock:
             opened.follow(asking=True)
             if opened.store.read_only:
                 raise StoreError(f"memory {opened.store.name!r} was opened for reading only")
             try:
                 learnt: dict[int, Receipt] = {}
-                numbers: Iterable[int] = range(len(labels)) if order is None else order
-                if shown:
-                    numbers = counted(list(numbers), "learning", shown, len(labels))
-                for group in ([i] for i in numbers) if order is None else opened.groups(numbers, labels):
-                    told = [
-                        Details(labels[i], sources[i], partial(examples.payload, i) if self.keep_images else None)
-                        for i in group
-                    ]
-                    learnt |= zip(group, opened.learn(embeddings[group], told), strict=True)
-                staged = memory.staged
-                # A later example of the same batch may have taken the place of a row again.
-                told_of = map(learnt.__getitem__, range(len(labels)))
-                outcome = [t if t.row is None or t.row in staged else replace(t, row=None) for t in told_of]
-                if order is not None and len(order) > 1:
-                    opened.finish_batch(embeddings, labels, outcome)
+                groups = zip(range(len(labels)), strict=True) if order is None else opened.groups(labels, order, shown)
+                for group in groups:
+                    told = []
+                    for i in group:
+                        payload = partial(examples.payload, i) if payloads else None
+                        told.append(Details(labels[i], sources[i], payload))
+                    learnt |= zip(group, opened.learn(embeddings[list(group)], told), strict=True)
+                outcome = list(map(learnt.__getitem__, range(len(labels))))
+                if len(outcome) > 1:
+                    outcome = opened.finish(embeddings, outcome, batch=order is not None)
                 memory.commit(
                     settings(outcome) if callable(settings) else settings,
                     receipts(outcome) if callable(receipts) else receipts,
@@ -371,14 +359,12 @@ class OnlineClassifier(MemoryKeeping):
             except BaseException:
                 memory.reload()
                 raise
-        if len(outcome) > 1:
-            log.debug("learnt %d examples: %d rows written", len(outcome), sum(told.written for told in outcome))
         return outcome
 
-    def _labelled(self, X: Any, y: Any, reset: bool) -> tuple[Examples | Embedded, list[Label]]:
+    def _labelled(self, X: Any, y: Any, reset: bool) -> tuple[Examples, list[Label]]:
         if y is None:
             raise ValueError("learning requires y to be passed, but the target y is None")
-        if self._takes_vectors() and not isinstance(X, Embedded):
+        if self._takes_vectors() and not isinstance(X, Examples):
             X, y = self._checked_vectors(X, y, reset=reset)
         labels, examples = plain_labels(y), self._many(X)
         if len(examples) != len(labels):

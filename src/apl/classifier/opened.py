@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import exp
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from apl.classifier.answers import Explanation, Probabilities, ReaderOpinion, RecalledRow, Receipt, carried
+from apl.classifier.answers import Explanation, LabelSet, Probabilities, ReaderOpinion, RecalledRow, Receipt, carried
 from apl.classifier.configuration import ADJUSTABLE, SETTING, check_parameters
-from apl.classifier.drift import CHECK_EVERY, has_risen
-from apl.classifier.embedded import Embedded
+from apl.classifier.drift import CHECK_EVERY, checked
 from apl.classifier.inputs import Examples
 from apl.classifier.notebook import counted
 from apl.controller import Action, ConsolidatingController, Controller, SurpriseController
 from apl.learner import Learner, Prediction
 from apl.memory import LABEL
+from apl.memory.history import MOST_NATS
 from apl.memory.names import Budget
 from apl.memory.remote import RemoteMemory
 from apl.memory.staging import LOST, Details
 from apl.memory.stored import StoredMemory
 from apl.store import Label
 
+log = logging.getLogger("apl")
 EXAMPLES_AT_ONCE = 256
 LEARNT_AT_ONCE = 16
 """Examples of a batch. More are no faster, and miss more of what the others taught."""
@@ -75,14 +78,9 @@ class Opened:
         if memory.generation == LOST or (not (asking and not memory.local) and memory.is_stale()):
             memory.follow()
 
-    def embed(self, examples: Examples | Embedded, shown: bool = False) -> Float[np.ndarray, "example embed"]:
+    def embed(self, examples: Examples, shown: bool = False) -> Float[np.ndarray, "example embed"]:
         """`shown`: with a bar."""
-        if isinstance(examples, Embedded):
-            if examples.fingerprint != self.store.fingerprint:
-                raise ValueError("these examples were embedded by another encoder than this memory's")
-            vectors = examples.vectors
-        else:
-            vectors = examples.embed(shown)
+        vectors: np.ndarray = examples.embed(shown) if examples.vectors is None else examples.vectors
         if vectors.shape[1] != self.store.width:
             raise ValueError(f"expected vectors of {self.store.width} numbers, got {vectors.shape[1]}")
         return vectors
@@ -98,12 +96,12 @@ class Opened:
         ):
             # A stream predicts, then learns the same example.
             return latest[3]
-        prediction = self.learner.predict(memory, embedding[None], max(2, len(memory.names.names) + 1))
-        if not memory.local and memory.was_stale():
-            memory.follow()
-            prediction = self.learner.predict(memory, embedding[None], max(2, len(memory.classes) + 1))
+        prediction = self.learner.answer(memory, embedding[None], max(2, len(memory.names.names) + 1))
         if memory.local:
             self._latest = embedding, memory.version, memory.state, prediction
+        elif memory.was_stale():
+            memory.follow()
+            prediction = self.learner.answer(memory, embedding[None], max(2, len(memory.classes) + 1))
         return prediction
 
     def predictions(self, embeddings: Float[np.ndarray, "query embed"], shown: bool = False) -> Iterator[Prediction]:
@@ -114,17 +112,9 @@ class Opened:
 
     # --- answers --------------------------------------------------------------------------------------------------
 
-    def best(self, prediction: Prediction) -> list[Label | None]:
-        """The most probable known class of each query; the first by name if several are equally probable."""
-        names = self.memory.names
-        if not names.names:
-            return [None] * len(prediction.embedding[0])
-        return list(map(names.names.__getitem__, prediction.best(names.order)[0].tolist()))
-
     def probabilities_of_known(self, prediction: Prediction) -> Float[np.ndarray, "query known"]:
         """Given that the class is a known one, sorted by name; rows sum to 1."""
-        log_probs = self.learner.networks.array(prediction.log_probs)[0][:, self.memory.names.order]
-        log_probs = log_probs.astype(np.float64)
+        log_probs = prediction.among(self.memory.names.order)[0].astype(np.float64)
         share = np.exp(log_probs - log_probs.max(1, keepdims=True, initial=-np.inf))
         probabilities: np.ndarray = share / share.sum(1, keepdims=True)
         return probabilities
@@ -145,34 +135,50 @@ class Opened:
             found.append(Probabilities({names.names[n]: p for n, p in zip(at, shares, strict=True)}, new_class))
         return found
 
+    def label_set(self, prediction: Prediction, coverage: float) -> LabelSet:
+        """The labels of a single query that contain the true one with this frequency, by the history of the memory."""
+        history, names = self.memory.history, self.memory.names
+        if not names.names:
+            return LabelSet((), True, coverage, len(history))
+        scores = -self.learner.networks.array(prediction.log_probs)[0, 0]
+        # Compared as they were recorded.
+        inside = np.minimum(scores, np.float32(MOST_NATS)) <= np.float32(history.threshold_nats(coverage))
+        chosen = names.order[inside[names.order]]
+        chosen = chosen[np.argsort(scores[chosen], kind="stable")]
+        labels = tuple(names.names[number] for number in chosen.tolist())
+        return LabelSet(labels, bool(inside[len(names)]), coverage, len(history))
+
     def learn(self, embeddings: Float[np.ndarray, "example embed"], examples: Sequence[Details]) -> list[Receipt]:
         """Predict, then learn the labels. `memory.commit` makes it last. Several examples, each of another known class, are
         predicted before any of them is learnt."""
-        memory = self.memory
+        memory, learner = self.memory, self.learner
         prediction = self.predict(embeddings)
-        known, numbers = len(memory.classes), [memory.names.number(example.label) for example in examples]
+        names, known = memory.names, len(memory.names.names)
+        numbers = list(map(names.number, map(attrgetter("label"), examples)))
         new_label = None in numbers
         # Surprise is measured among the known classes, this one included, and never among fewer than two.
-        among = max(2, known + new_label)
-        truth = np.array([[known] if new_label else numbers])
-        predicted, probability_new = self.best(prediction), self.probability_of_new(prediction).tolist()
+        among, truth = max(2, known + new_label), np.array([[known] if new_label else numbers])
+        best = prediction.best(names.order)[0].tolist() if known else []
+        predicted: list[Label | None] = list(map(names.names.__getitem__, best)) or [None]
+        log_new = learner.networks.array(prediction.log_none)[0].tolist()
         evicted = len(memory.evicted)
         # The first example of a class is written whatever its surprise.
         required = np.ones((1, 1), bool) if new_label else None
-        seen = self.learner.learn(memory, prediction, truth, among=among, required=required, details=examples)
-        threshold = self.learner.controller.threshold_nats(among)
+        seen = learner.learn(memory, prediction, truth, among=among, required=required, details=examples)
+        log_probs = learner.networks.array(prediction.log_probs)[0]
+        threshold = learner.controller.threshold_nats(among)
         receipts = []
         for query, example in enumerate(examples):
             number, surprise = int(truth[0, query]), float(seen.surprise_nats[0, query])
             row, merged_into = int(seen.row[0, query]), int(seen.merged_into[0, query])
             if known:
-                score = -float(self.learner.networks.array(prediction.log_probs)[0, query, number])
-                memory.history = history = memory.history.after(score, surprise, example.label)
-                if self._ages and not new_label and memory.local:
-                    risen = history.seen % CHECK_EVERY == 0 and has_risen(history)
-                    outdated = self.learner.reading.outdated(memory, prediction, query, number, memory.newest, risen)
-                    if outdated is not None:
-                        memory.outdate(outdated.label, outdated.newest)
+                history = memory.history.after(-float(log_probs[query, number]), surprise, example.label)
+                if memory.local and self._ages:
+                    if history.seen % CHECK_EVERY == 0:
+                        history = checked(history, memory.newest)
+                    if history.risen and best[query] != number:
+                        memory.outdate(best[query], history.marks[0])
+                memory.history = history
             receipts.append(
                 Receipt(
                     label=example.label,
@@ -184,22 +190,26 @@ class Opened:
                     evicted=tuple(memory.evicted[evicted:]),
                     predicted=predicted[query],
                     probability=0.0 if new_label else exp(-surprise) if known > 1 else 1.0,
-                    probability_new=probability_new[query],
+                    probability_new=exp(log_new[query]) if known else 1.0,
                     new_label=new_label,
                 )
             )
             evicted = len(memory.evicted)
         return receipts
 
-    def groups(self, numbers: Iterable[int], labels: Sequence[Label]) -> Iterator[list[int]]:
-        """Examples of a batch that are learnt together: of known classes, no two of the same, so that none could have been
+    def groups(self, labels: Sequence[Label], order: Sequence[int], shown: bool) -> Iterable[Sequence[int]]:
+        """Examples of a batch that are learnt together: several of known classes, no two of the same, so that none could be
         merged into the row of another. One at a time where rows may have to make room."""
-        at_once = LEARNT_AT_ONCE if self.memory.local and self.memory.budget == Budget() else 1
+        numbers = counted(order, "learning", shown, len(labels))
+        together = self.memory.local and self.memory.budget == Budget()
+        return self._groups(numbers, labels) if together else zip(numbers, strict=True)
+
+    def _groups(self, numbers: Iterable[int], labels: Sequence[Label]) -> Iterator[list[int]]:
         group: dict[Label, int] = {}
         for number in numbers:
             label = labels[number]
             is_new = self.memory.names.number(label) is None
-            if group and (is_new or label in group or len(group) == at_once):
+            if group and (is_new or label in group or len(group) == LEARNT_AT_ONCE):
                 yield list(group.values())
                 group = {}
             if is_new:
@@ -209,15 +219,21 @@ class Opened:
         if group:
             yield list(group.values())
 
-    def finish_batch(
-        self, embeddings: Float[np.ndarray, "example embed"], labels: Sequence[Label], receipts: Sequence[Receipt]
-    ) -> None:
-        """Called when a whole batch was learnt, before it is committed."""
-        rows = [receipt.merged_into if receipt.row is None else receipt.row for receipt in receipts]
-        numbers = [self.memory.names.number(label) for label in labels]
-        there = [i for i, (row, n) in enumerate(zip(rows, numbers, strict=True)) if row is not None and n is not None]
-        truth, row = np.array([numbers[i] for i in there], np.int64), np.array([rows[i] for i in there], np.int64)
-        self.learner.reading.finish_batch(self.memory, embeddings[there], truth, row, self.learner.config.k)
+    def finish(
+        self, embeddings: Float[np.ndarray, "example embed"], receipts: Sequence[Receipt], batch: bool
+    ) -> list[Receipt]:
+        """Called when several examples were learnt, before they are committed. Returns the receipts as they are then."""
+        # A later example may have taken the place of a row again.
+        staged, names = self.memory.staged, self.memory.names
+        told = [one if one.row is None or one.row in staged else replace(one, row=None) for one in receipts]
+        if batch:
+            rows = [one.merged_into if one.row is None else one.row for one in told]
+            numbers = [names.number(one.label) for one in told]
+            there = [i for i, at in enumerate(zip(rows, numbers, strict=True)) if None not in at]
+            truth, row = (np.array([values[i] for i in there], np.int64) for values in (numbers, rows))
+            self.learner.reading.finish_batch(self.memory, embeddings[there], truth, row, self.learner.config.k)
+        log.debug("learnt %d examples: %d rows written", len(told), sum(one.written for one in told))
+        return told
 
     def line_of_new(self, new_above: float | None, false_alarms: float | None) -> float | None:
         """The probability of "new" from which on an example is called new."""

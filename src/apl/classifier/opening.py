@@ -44,13 +44,17 @@ def open_classifier(given: Configuration, width: int | None, encoder: FrozenEnco
             raise UnknownWidth("how wide are the vectors? Give width=, or learn an example first")
         check_whole("width", width)
         return _open_memory(given, vector_learner(width, given.consolidate, given.metric), encoder)
-    learner = own.learner.on_embeddings()
+    learner = own.learner
     decoder = learner.config.decoder
     if decoder.labels == "fixed" and decoder.kind not in WITHOUT_WEIGHTS:
         raise ValueError("this model's decoder knows a fixed number of classes: take one with neighbourhood labels")
     if len(learner.key_widths) > 1:
         raise ValueError("this model recalls by several keys, which a classifier cannot")
-    return _open_memory(given, consolidating(learner) if given.consolidate else learner, encoder)
+    controller, reading = learner.controller, learner.make_reading
+    # A learner with a rule of its own for writing keeps that rule, and its reading.
+    if given.consolidate and controller == SurpriseController(learner.config.sigma_ratio):
+        controller, reading = ConsolidatingController(), EnsembleReading
+    return _open_memory(given, Learner(learner.config, controller, learner.networks, reading), encoder)
 
 
 def vector_learner(width: int, consolidate: bool = True, metric: str | None = None) -> Learner:
@@ -69,14 +73,6 @@ def vector_learner(width: int, consolidate: bool = True, metric: str | None = No
 
 def _usual_metric(width: int, consolidate: bool) -> Metric:
     return "cosine" if consolidate and width > NARROW else "euclidean"
-
-
-def consolidating(learner: Learner) -> Learner:
-    """The same learner, merging what does not surprise it and read by an ensemble. One with a rule of its own for writing keeps
-    that rule, and its reading."""
-    if learner.controller != SurpriseController(learner.config.sigma_ratio):
-        return learner
-    return Learner(learner.config, ConsolidatingController(), learner.networks, EnsembleReading)
 
 
 def _open_memory(given: Configuration, learner: Learner, encoder: FrozenEncoder | None) -> Opened:

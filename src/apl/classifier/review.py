@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Int
 
 from apl.classifier.opened import EXAMPLES_AT_ONCE, Opened
 from apl.memory import COUNT, LABEL, RamMemory
@@ -39,16 +39,13 @@ class Suspect:
 
 
 @dataclass(frozen=True)
-class _Parts:
-    """What rows consist of: what each source contributed, or single examples."""
+class _Part:
+    """What one source contributed to a row, or a single example of it."""
 
-    place: Int[np.ndarray, " part"]
-    """Of the row that each belongs to."""
-    key: Float[np.ndarray, "part embed"]
-    """The mean of its examples."""
-    count: Float[np.ndarray, " part"]
-    source: list[str | None]
-    asked: Bool[np.ndarray, " part"]
+    place: int
+    """Of its row among all."""
+    share: SourceShare
+    asked: bool = True
     """False for what is left of a row when those that are asked about are taken from it: it stays in all memories."""
 
 
@@ -62,27 +59,27 @@ def review(opened: Opened, everything: bool = False) -> list[Suspect]:
     names = memory.names
     number = np.array([names.add(label) for label in snapshot.labels], np.int64)
     parts = _parts_of(memory.store, snapshot)
-    truth = number[parts.place]
-    fold = np.where(parts.asked, _folds(truth), -1)
+    truth = number[[part.place for part in parts]]
+    counts = np.array([part.share.count for part in parts], np.float32)
+    keys = (np.array([part.share.total for part in parts]) / counts[:, None]).astype(np.float32)
+    fold = np.where([part.asked for part in parts], _folds(truth), -1)
     found = []
     for left_out in range(FOLDS):
         rest = fold != left_out
         chosen = (~rest & np.isin(truth, truth[rest])).nonzero()[0]
         if not len(chosen):
             continue
-        others = _memory_of(opened, parts.key[rest], truth[rest], parts.count[rest])
+        others = _memory_of(opened, keys[rest], truth[rest], counts[rest])
         for start in range(0, len(chosen), EXAMPLES_AT_ONCE):
             some = chosen[start : start + EXAMPLES_AT_ONCE]
-            prediction = opened.learner.predict(others, parts.key[some][None], len(names) + 1)
+            prediction = opened.learner.answer(others, keys[some][None], len(names) + 1)
             surprise = opened.learner.surprise(prediction, truth[some][None], among=max(2, len(names)))[0]
             best = prediction.best(names.order)[0]
-            for at, y, suggested, nats in zip(
-                some.tolist(), truth[some].tolist(), best.tolist(), surprise, strict=True
-            ):
-                if everything or suggested != y:
-                    row = int(snapshot.ids[parts.place[at]])
-                    label, other = names.names[y], names.names[suggested]
-                    found.append(Suspect(row, parts.source[at], label, other, float(nats)))
+            for at, suggested, nats in zip(some.tolist(), best.tolist(), surprise.tolist(), strict=True):
+                if everything or suggested != truth[at]:
+                    row, source = int(snapshot.ids[parts[at].place]), parts[at].share.source
+                    label, other = names.names[truth[at]], names.names[suggested]
+                    found.append(Suspect(row, source, label, other, nats))
     return sorted(found, key=lambda one: (-one.surprise_nats, one.row))
 
 
@@ -105,25 +102,18 @@ def relabel(store: Store, id: int, label: Label, source: str | None = None) -> i
 def _split(row: Row, shares: list[SourceShare], own: SourceShare, label: Label) -> tuple[RowUpdate, NewRow]:
     """The row without a source, and a row of that source alone under another label."""
     left = [share for share in shares if share is not own]
-    first = left[0].source if row.source == own.source else row.source
-    # The payload is that of the row's first example.
-    begun = row.source == own.source
-    update = RowUpdate(row.id, source=first, rebuilt=True, seen_generation=row.generation)
-    if begun:
-        update = replace(update, payload=None)
     count = sum(share.count for share in left)
     key = (np.sum([share.total for share in left], axis=0) / count).astype(np.float32)
-    update = replace(update, key=key, count=count, shares=tuple(kept_shares(left, first)))
-    new = NewRow(
-        label,
-        (own.total / own.count).astype(np.float32),
-        row.surprise_nats,
-        row.written_at,
-        own.source,
-        row.payload if begun else None,
-        own.count,
+    # The payload is that of the row's first example.
+    begun = row.source == own.source
+    first = left[0].source if begun else row.source
+    kept = tuple(kept_shares(left, first))
+    update = RowUpdate(
+        row.id, key=key, count=count, shares=kept, source=first, rebuilt=True, seen_generation=row.generation
     )
-    return update, new
+    own_key, payload = (own.total / own.count).astype(np.float32), row.payload if begun else None
+    new = NewRow(label, own_key, row.surprise_nats, row.written_at, own.source, payload, own.count)
+    return replace(update, payload=None) if begun else update, new
 
 
 def _folds(truth: Int[np.ndarray, " part"]) -> Int[np.ndarray, " part"]:
@@ -135,27 +125,18 @@ def _folds(truth: Int[np.ndarray, " part"]) -> Int[np.ndarray, " part"]:
     return fold
 
 
-def _parts_of(store: Store, snapshot: Snapshot) -> _Parts:
-    shares = store.shares(snapshot.ids[snapshot.counts > 1].tolist())
-    place: list[int] = []
-    parts: list[SourceShare] = []
-    asked: list[bool] = []
-    for at, (id, key, count) in enumerate(
-        zip(snapshot.ids.tolist(), snapshot.keys, snapshot.counts.tolist(), strict=True)
-    ):
-        source, whole = snapshot.sources[at], key.astype(np.float64) * count
-        alone = SourceShare(source, key) if source is None else SourceShare(source, whole, int(count))
+def _parts_of(store: Store, snapshot: Snapshot) -> list[_Part]:
+    shares, parts = store.shares(snapshot.ids[snapshot.counts > 1].tolist()), []
+    for place, (id, key, count) in enumerate(zip(snapshot.ids.tolist(), snapshot.keys, snapshot.counts, strict=True)):
+        source, whole = snapshot.sources[place], key.astype(np.float64) * count
+        alone = SourceShare(None, key) if source is None else SourceShare(source, whole, int(count))
         mine = shares.get(id) or [alone]
-        left = int(count) - sum(one.count for one in mine)
+        parts += [_Part(place, share) for share in mine]
+        left = int(count) - sum(share.count for share in mine)
         if left > 0:
-            mine = [*mine, SourceShare(None, whole - np.sum([one.total for one in mine], axis=0), left)]
-        place += [at] * len(mine)
-        parts += mine
-        asked += [True] * (len(mine) - (left > 0)) + [False] * (left > 0)
-    counts = np.array([part.count for part in parts], np.float32)
-    keys = np.array([part.total for part in parts]) / counts[:, None]
-    sources = [part.source for part in parts]
-    return _Parts(np.array(place), keys.astype(np.float32), counts, sources, np.array(asked))
+            rest = SourceShare(None, whole - np.sum([share.total for share in mine], axis=0), left)
+            parts.append(_Part(place, rest, asked=False))
+    return parts
 
 
 def _memory_of(opened: Opened, keys: np.ndarray, number: np.ndarray, counts: np.ndarray) -> RamMemory:

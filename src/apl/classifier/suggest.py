@@ -48,38 +48,42 @@ class Suggestion:
         return {**asdict(self), "labels": list(self.labels)}
 
 
-@dataclass(frozen=True)
-class _Judged:
-    """What the memory says about a pool."""
-
-    new: Float[np.ndarray, " example"]
-    best: np.ndarray
-    """The two most probable classes, places among the sorted ones."""
-    margin: Float[np.ndarray, " example"]
-    """Between the two."""
-    nearest: Float[np.ndarray, " example"]
-    """The distance to the nearest row; infinite if there is none."""
-
-
 def suggest(opened: Opened, embeddings: Float[np.ndarray, "example embed"], number: int) -> list[Suggestion]:
     """The examples most worth a label, best first."""
-    memory = opened.memory
-    names, order = memory.names.names, memory.names.order
-    judged = _judged(opened, embeddings)
+    memory, found = opened.memory, []
+    new, best, margin, nearest = _judged(opened, embeddings)
     keys = measured(embeddings, memory.metric, None if memory.scale is None else memory.scale[0])
-    found = []
-    for at, worth in _chosen(keys, judged, number):
-        labels = tuple(names[int(order[place])] for place in judged.best[at])
-        new = float(judged.new[at])
-        found.append(Suggestion(at, _reason(new, labels, float(judged.margin[at])), new, labels, worth))
+    doubt = new + (1 - new) * (1 - margin)
+    for at, worth in _chosen(keys, doubt, nearest, number):
+        labels = tuple(memory.classes[place] for place in memory.names.order[best[at]].tolist())
+        reason = _reason(float(new[at]), labels, float(margin[at]))
+        found.append(Suggestion(at, reason, float(new[at]), labels, worth))
     return found
 
 
-def _chosen(keys: Float[np.ndarray, "example embed"], judged: _Judged, number: int) -> list[tuple[int, float]]:
+def _judged(opened: Opened, embeddings: Float[np.ndarray, "example embed"]) -> list[np.ndarray]:
+    """Of each example P(new), its two most probable classes (places among the sorted ones), the margin between them, and the
+    distance to the nearest row (infinite if there is none)."""
+    parts, several = [], len(opened.memory.classes) > 1
+    for prediction in opened.predictions(embeddings):
+        probabilities, rows = opened.probabilities_of_known(prediction), prediction.neighbours
+        first = np.argsort(-probabilities, axis=1, kind="stable")[:, :2]
+        shares = np.take_along_axis(probabilities, first, 1)
+        margin = shares[:, 0] - shares[:, 1] if several else np.ones(len(first))
+        nearest = np.where(rows.mask[0], rows.distance[0], np.inf).min(1, initial=np.inf)
+        parts.append((opened.probability_of_new(prediction), first, margin, nearest))
+    return [np.concatenate(part) for part in zip(*parts, strict=True)]
+
+
+def _chosen(
+    keys: Float[np.ndarray, "example embed"],
+    doubt: Float[np.ndarray, " example"],
+    nearest: Float[np.ndarray, " example"],
+    number: int,
+) -> list[tuple[int, float]]:
     """Places in the pool and what each is worth."""
     sample = np.arange(0, len(keys), -(-len(keys) // SAMPLED))
-    doubt = (judged.new + (1 - judged.new) * (1 - judged.margin))[sample] / len(sample)
-    nearest = judged.nearest[sample]
+    doubt, nearest = doubt[sample] / len(sample), nearest[sample]
     # Before there is a row, all that is known is where the pool lies.
     known = nearest if np.isfinite(nearest).any() else distances(keys[sample], keys[sample].mean(0)[None])[:, 0]
     unit = max(float(np.median(known)), 1e-6)
@@ -99,22 +103,6 @@ def _chosen(keys: Float[np.ndarray, "example embed"], judged: _Judged, number: i
         settled = np.maximum(settled, like[at])
         gain[at] = -np.inf
     return found
-
-
-def _judged(opened: Opened, embeddings: Float[np.ndarray, "example embed"]) -> _Judged:
-    known = len(opened.memory.names.names)
-    empty = np.zeros(0)
-    new, best, margin, nearest = [empty], [np.zeros((0, min(2, known)), np.int64)], [empty], [empty]
-    for prediction in opened.predictions(embeddings):
-        probabilities = opened.probabilities_of_known(prediction)
-        first = np.argsort(-probabilities, axis=1, kind="stable")[:, :2]
-        shares = np.take_along_axis(probabilities, first, 1)
-        new.append(opened.probability_of_new(prediction))
-        best.append(first)
-        margin.append(shares[:, 0] - shares[:, 1] if known > 1 else np.ones(len(first)))
-        rows = prediction.neighbours
-        nearest.append(np.where(rows.mask[0], rows.distance[0], np.inf).min(1, initial=np.inf))
-    return _Judged(*(np.concatenate(parts) for parts in (new, best, margin, nearest)))
 
 
 def _likeness(distance: np.ndarray) -> Float[np.ndarray, "*any"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from apl.classifier.embedded import Embedded
+from apl.classifier.inputs import Examples
 from apl.classifier.online import OnlineClassifier
 from apl.cli.examples import FoundExample
 from apl.pictures.drawings import looks_like_a_photograph
@@ -19,7 +19,7 @@ class Batch:
     """Examples that could be read, embedded; and what is to be said of the others."""
 
     examples: list[FoundExample] = field(default_factory=list)
-    embedded: Embedded | None = None
+    embedded: Examples | None = None
     failures: list[str] = field(default_factory=list)
     """One line for each example that could not be read."""
     photographs: int = 0

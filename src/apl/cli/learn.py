@@ -97,7 +97,7 @@ class Command(WithClassifier):
 
     def _learn_new(self, classifier: OnlineClassifier, found: list[FoundExample]) -> tuple[Counts, bool]:
         """Learn what the memory does not hold yet; True if Ctrl-C ended it."""
-        from apl.classifier.labels import interleaved
+        from apl.classifier.inputs import interleaved
         from apl.cli.sources import Learnt
 
         counts, learnt = Counts(), Learnt(classifier.store, found[0])

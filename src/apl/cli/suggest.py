@@ -29,7 +29,7 @@ class Command(WithClassifier):
     """How many to name."""
 
     def run(self) -> int:
-        from apl.classifier.embedded import Embedded
+        from apl.classifier.inputs import Examples
         from apl.cli.batches import batches
         from apl.cli.examples import asked_examples
 
@@ -37,7 +37,7 @@ class Command(WithClassifier):
             raise ValueError(f"-n must be at least 1, got {self.number}")
         with self.open(read_only=True) as classifier:
             read: list[FoundExample] = []
-            parts: list[Embedded] = []
+            parts: list[Examples] = []
             failures = 0
             for batch in batches(classifier, asked_examples(self.examples, classifier.input_kind)):
                 for failure in batch.failures:
@@ -45,7 +45,7 @@ class Command(WithClassifier):
                 failures += len(batch.failures)
                 read += batch.examples
                 parts += [] if batch.embedded is None else [batch.embedded]
-            found = classifier.suggest(Embedded.joined(parts), self.number) if parts else []
+            found = classifier.suggest(Examples.joined(parts), self.number) if parts else []
         self._show(found, read)
         return 1 if failures else 0
 

@@ -8,8 +8,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import replace
-from functools import partial
 from multiprocessing import get_context
 from typing import Any, Protocol
 
@@ -30,12 +28,7 @@ class Embedder:
         self._classifier = OnlineClassifier(**parameters).open()
 
     def embed(self, examples: Sequence[FoundExample]) -> Batch:
-        batch = embed_batch(self._classifier, examples)
-        if batch.embedded is not None:
-            # Bytes instead of functions over open pictures: they are sent to another process.
-            kept = [payload() if self._classifier.keep_images else None for payload in batch.embedded.payloads]
-            batch.embedded = replace(batch.embedded, payloads=tuple(partial(_same, payload) for payload in kept))
-        return batch
+        return embed_batch(self._classifier, examples)
 
 
 def embed_in_processes(classifier: OnlineClassifier, examples: Sequence[FoundExample], workers: int) -> Iterator[Batch]:
@@ -89,7 +82,3 @@ def _start(parameters: dict[str, Any]) -> None:
 
 def _embed(examples: Sequence[FoundExample]) -> Batch:
     return _embedder.embed(examples)
-
-
-def _same(payload: bytes | None) -> bytes | None:
-    return payload

@@ -12,10 +12,9 @@ from urllib.parse import quote
 
 import numpy as np
 
-from apl.classifier.answers import Explanation, Forgotten, Probabilities, ReaderOpinion, RecalledRow, Receipt
+from apl.classifier.answers import Explanation, Forgotten, LabelSet, Probabilities, ReaderOpinion, RecalledRow, Receipt
 from apl.classifier.drift import DriftReport
-from apl.classifier.label_sets import LabelSet
-from apl.classifier.labels import label_array
+from apl.classifier.inputs import label_array
 from apl.classifier.review import Suspect
 from apl.classifier.suggest import Suggestion
 from apl.client.examples import encoded, in_parts

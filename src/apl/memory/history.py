@@ -47,6 +47,14 @@ class History:
     """What each of `LEVELS` has moved by."""
     seen: int = 0
     """Examples in all."""
+    risen: bool = False
+    """Surprise had risen when it was last tested (`apl.classifier.drift`)."""
+    usual: float = 0.0
+    """The mean probability that labels did not get, before it rose."""
+    rose_at: int = 0
+    """The number of examples when that was noticed."""
+    marks: tuple[int, ...] = ()
+    """The ids of the newest rows at the latest tests before it rose."""
 
     def __len__(self) -> int:
         return len(self.score)
@@ -66,6 +74,10 @@ class History:
             np.concatenate((self.label[-KEPT + 1 :], np.array([checksum(label)], "<u4"))),
             self.shift + moved,
             self.seen + 1,
+            self.risen,
+            self.usual,
+            self.rose_at,
+            self.marks,
         )
 
     def threshold_nats(self, coverage: float) -> float:
@@ -87,6 +99,7 @@ class History:
             "label": base64.b64encode(self.label.tobytes()).decode(),
             "shift": self.shift.tolist(),
             "seen": self.seen,
+            "rise": [self.risen, self.usual, self.rose_at, *self.marks],
         }
 
     @staticmethod
@@ -95,14 +108,15 @@ class History:
         try:
             score, surprise = _array(kept["score"], "<f4"), _array(kept["surprise"], "<f4")
             label, shift = _array(kept["label"], "<u4"), np.array(kept["shift"], np.float64)
-            seen = int(kept["seen"])
+            seen, (risen, usual, rose_at, *marks) = int(kept["seen"]), kept.get("rise", (False, 0, 0))
+            rise = risen is True and len(marks) > 0, float(usual), int(rose_at), tuple(map(int, marks))
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
             return History()
         numbers = np.concatenate([score, surprise])
         usable = len(score) == len(surprise) == len(label) <= min(KEPT, seen) and shift.shape == LEVELS.shape
         if not usable or not (np.isfinite(numbers).all() and np.isfinite(shift).all()):
             return History()
-        return History(score, surprise, label, shift, seen)
+        return History(score, surprise, label, shift, seen, *rise)
 
 
 def checksum(label: Label) -> int:

@@ -37,9 +37,9 @@ class DecoderPrediction(Prediction):
     way: int
     networks: Networks = field(repr=False)
 
-    def best(self, among: Int[np.ndarray, " class"]) -> Int[np.ndarray, "episode query"]:
-        best: np.ndarray = among[self.networks.array(self.log_probs)[..., among].argmax(-1)]
-        return best
+    def among(self, classes: Int[np.ndarray, " class"]) -> Float[np.ndarray, "episode query class"]:
+        log_probs: np.ndarray = self.networks.array(self.log_probs)[..., classes]
+        return log_probs
 
 
 @dataclass(frozen=True)
@@ -108,4 +108,4 @@ class DecoderReading(Reading):
 
     def decode(self, memory: Memory, query: Array, neighbours: Neighbours, log_elsewhere: np.ndarray) -> Posterior:
         """What the neighbours say; queries of all episodes in a row."""
-        return self.networks.decode(query, neighbours, log_elsewhere)
+        return self.networks.decode(self.networks.tensor(query), neighbours, log_elsewhere)

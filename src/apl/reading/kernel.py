@@ -37,11 +37,7 @@ class VectorNetworks:
         self.width = width
         self.key_widths: Mapping[str, int] = {"embedding": width}
 
-    def tensor(self, array: Any) -> np.ndarray:
-        return np.asarray(array)
-
-    def array(self, tensor: Any) -> np.ndarray:
-        return np.asarray(tensor)
+    tensor = array = staticmethod(np.asarray)
 
     def embed(self, x: Float[np.ndarray, "example embed"]) -> Float[np.ndarray, "example embed"]:
         if x.ndim != 2 or x.shape[1] != self.width:
@@ -53,9 +49,6 @@ class VectorNetworks:
 
     def fingerprint(self) -> str:
         return hashlib.sha256(repr(IdentityConfig(self.width)).encode()).hexdigest()[:16]
-
-    def on_embeddings(self) -> VectorNetworks:
-        return self
 
 
 @dataclass(frozen=True)
@@ -72,17 +65,11 @@ class DistanceUnit:
 
     @staticmethod
     def from_dict(kept: Any) -> DistanceUnit:
-        if not isinstance(kept, dict) or set(kept) != {"unit", "rows"}:
-            raise ValueError("the unit of distance kept with the memory is damaged")
-        unit, rows = kept["unit"], kept["rows"]
+        unit, rows = (kept.get("unit", -1), kept.get("rows")) if isinstance(kept, dict) else (-1, None)
         right = unit is None or (isinstance(unit, int | float) and 0 < unit < math.inf)
         if not right or isinstance(rows, bool) or not isinstance(rows, int) or rows < 0:
             raise ValueError("the unit of distance kept with the memory is damaged")
         return DistanceUnit(unit, rows)
-
-    def is_due(self, rows: int) -> bool:
-        """True if the memory has grown or shrunk by a quarter."""
-        return not 0.75 * self.rows <= rows <= 1.25 * self.rows
 
 
 class KernelReading(DecoderReading):
@@ -92,36 +79,26 @@ class KernelReading(DecoderReading):
         return DistanceUnit() if kept is None else DistanceUnit.from_dict(kept)
 
     def prepare(self, memory: Memory) -> None:
-        state = memory.state
-        if not isinstance(state, DistanceUnit):
-            memory.state = state = DistanceUnit()
+        """Measure the unit, once the memory has grown or shrunk by a quarter."""
+        measured_at = memory.state.rows if isinstance(memory.state, DistanceUnit) else -1
         rows = len(memory)
-        if state.is_due(rows):
+        if not 0.75 * measured_at <= rows <= 1.25 * measured_at:
             keys = measured(memory.column(memory.keys[0])[0], memory.metric)
             memory.state = DistanceUnit(measure_unit(keys, memory.column(LABEL)[0]), rows)
 
     def decode(self, memory: Memory, query: Array, neighbours: Neighbours, log_elsewhere: np.ndarray) -> Posterior:
         unit = memory.state.unit if isinstance(memory.state, DistanceUnit) else None
-        units = neighbours.distance / np.float32(unit) if unit else np.zeros_like(neighbours.distance)
-        return gaussian_vote(units, neighbours, log_elsewhere)
-
-
-def gaussian_vote(
-    distance: Float[np.ndarray, "*query neighbours"],
-    neighbours: Neighbours,
-    log_elsewhere: Float[np.ndarray, "*query"],
-) -> Posterior:
-    """The shares of the neighbours by a Gaussian kernel, and those of their classes; axes before the last are merged."""
-    logits = np.where(neighbours.mask, np.float32(-SHARPNESS) * np.square(distance), np.float32(IMPOSSIBLE))
-    none = (log_elsewhere - np.float32(SHARPNESS * NONE_UNITS**2))[..., None]
-    logits = np.concatenate([logits, none], -1).reshape(-1, neighbours.k + 1)
-    logits -= logits.max(-1, keepdims=True)
-    share = np.exp(logits)
-    share /= share.sum(-1, keepdims=True)
-    weight = share[:, :-1]
-    of_class = np.einsum("qkj,qj->qk", neighbours.same.reshape(-1, neighbours.k, neighbours.k), weight)
-    with np.errstate(divide="ignore"):
-        return Posterior(np.log(share[:, -1]), weight, np.log(of_class).clip(IMPOSSIBLE))
+        distance = neighbours.distance / np.float32(unit) if unit else np.zeros_like(neighbours.distance)
+        logits = np.where(neighbours.mask, np.float32(-SHARPNESS) * np.square(distance), np.float32(IMPOSSIBLE))
+        none = (log_elsewhere - np.float32(SHARPNESS * NONE_UNITS**2))[..., None]
+        logits = np.concatenate([logits, none], -1).reshape(-1, neighbours.k + 1)
+        logits -= logits.max(-1, keepdims=True)
+        share = np.exp(logits)
+        share /= share.sum(-1, keepdims=True)
+        weight = share[:, :-1]
+        of_class = np.einsum("qkj,qj->qk", neighbours.same.reshape(-1, neighbours.k, neighbours.k), weight)
+        with np.errstate(divide="ignore"):
+            return Posterior(np.log(share[:, -1]), weight, np.log(of_class).clip(IMPOSSIBLE))
 
 
 def measure_unit(keys: Float[np.ndarray, "row embed"], labels: Int[np.ndarray, " row"]) -> float | None:

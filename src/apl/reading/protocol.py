@@ -30,7 +30,6 @@ class Networks(Protocol):
     def embed(self, x: Array) -> Array: ...
     def decode(self, query: Array, neighbours: Neighbours, log_elsewhere: np.ndarray) -> Posterior: ...
     def fingerprint(self) -> str: ...
-    def on_embeddings(self) -> Networks: ...
 
 
 class Prediction:
@@ -53,10 +52,14 @@ class Prediction:
         """`[episode, query]`: the most probable class."""
         return self.log_probs.argmax(-1)
 
-    def best(self, among: Int[np.ndarray, " class"]) -> Int[np.ndarray, "episode query"]:
-        """The most probable of these classes; of several that are equally probable, the first listed. Cheaper than
-        `log_probs` where the answer is clear."""
+    def among(self, classes: Int[np.ndarray, " class"]) -> Float[np.ndarray, "episode query class"]:
+        """Log probabilities of these classes, up to a constant of each query, as they are compared with one another."""
         raise NotImplementedError
+
+    def best(self, among: Int[np.ndarray, " class"]) -> Int[np.ndarray, "episode query"]:
+        """The most probable of these classes; of several that are equally probable, the first listed."""
+        best: np.ndarray = among[self.among(among).argmax(-1)]
+        return best
 
 
 @dataclass(frozen=True)
@@ -66,15 +69,6 @@ class Opinion:
     reader: str
     weight: float
     label: int
-
-
-@dataclass(frozen=True)
-class Outdated:
-    """Rows of a class that are older than a change of the meaning of labels."""
-
-    label: int
-    newest: int
-    """The id of the newest of them."""
 
 
 class Reading:
@@ -103,13 +97,6 @@ class Reading:
         k: int,
     ) -> None:
         """Called when a whole batch was learnt into a single memory; `row`: the row that each example is part of."""
-
-    def outdated(
-        self, memory: Memory, prediction: Any, query: int, truth: int, newest: int, risen: bool
-    ) -> Outdated | None:
-        """Called after an example was learnt into a single memory: rows that labels no longer mean, if their meaning drifts.
-        `newest`: the id of the newest row; `risen`: whether surprise at known classes has risen."""
-        return None
 
     def line_of_new(self, memory: Memory, false_alarms: float) -> float:
         """The probability of "new" that this share of known examples exceeds."""

@@ -1,6 +1,6 @@
 """Readers: functions from a query and a memory to a score of every known class.
 
-One reader suits compact classes, another classes of several shapes, a third the encoder it was trained with. `apl.reading.pool`
+One reader suits compact classes, another classes of several shapes, a third the encoder it was trained with. `apl.reading.ensemble_state`
 weighs them by how well each predicted the examples so far. Everything is in numpy and batched over parallel episodes; there is
 no gradient here.
 """
@@ -14,11 +14,10 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from apl.reading.class_statistics import ClassStatistics
+from apl.memory import ClassTotals
 
 READERS = ("nearest row", "class mean", "local regression", "class density")
 """Readers that need no training. A trained decoder is one more."""
-DECODER = "decoder"
 NEAREST_ROW, CLASS_MEAN, LOCAL_REGRESSION, CLASS_DENSITY = range(len(READERS))
 
 KERNEL_WIDTH = 0.5
@@ -29,6 +28,42 @@ FLOOR = 0.1
 """Added to a regressed share before its logarithm is taken."""
 LEAST_LOG = -12.0
 """Lower bound of what a trained decoder says of a class."""
+
+
+@dataclass(frozen=True)
+class ClassStatistics:
+    """Sums over the examples of each class, in the space in which keys are compared, and what follows from them."""
+
+    total: Float[np.ndarray, "episode class embed"]
+    examples: Float[np.ndarray, "episode class"]
+    at_least_one: Float[np.ndarray, "episode 1 class"]
+    """The number of examples of each class, 1 where there are none."""
+    known: Bool[np.ndarray, "episode class"]
+    number: Int[np.ndarray, " episode"]
+    """Number of known classes."""
+    square: Float[np.ndarray, "episode class"]
+    """The square of the length of each total."""
+    centre: Float[np.ndarray, "episode embed"]
+    """The mean of everything, drawn a little towards zero, so that a single example is not its own centre."""
+    centre_square: Float[np.ndarray, " episode"]
+    along_centre: Float[np.ndarray, "episode 1 class"]
+    """The product of each total with the centre."""
+    length: Float[np.ndarray, "episode 1 class"]
+    """The distance of each class mean from the centre."""
+
+    @staticmethod
+    def of(totals: ClassTotals) -> ClassStatistics:
+        # Totals change in place when the memory does; a prediction keeps the examples it was made from.
+        total, examples = totals.total, totals.examples.copy()
+        known, count = examples > 0, np.maximum(examples, 1)[:, None]
+        centre = (totals.everything / (examples.sum(1)[:, None] + 1)).astype(np.float32)
+        centre_square = np.vecdot(centre, centre).astype(np.float64)
+        along = (total @ centre[..., None].astype(np.float64))[:, None, :, 0]
+        square = totals.square[:, None] / np.square(count) - 2 * along / count + centre_square[:, None, None]
+        length, number = np.sqrt(np.maximum(square, 1e-12)), np.count_nonzero(known, axis=1)
+        return ClassStatistics(
+            total, examples, count, known, number, totals.square, centre, centre_square, along, length
+        )
 
 
 @dataclass(frozen=True)
@@ -85,8 +120,8 @@ class Readings:
     ) -> tuple[Float[np.ndarray, "episode query"], Float[np.ndarray, "episode query"]]:
         """The same as it would be without this class of each query."""
         others = self.classes.known[:, None] & (np.arange(self.plain.shape[-1]) != truth[..., None])
-        cosine = self.plain.max(-1, initial=-1, where=others)
-        return cosine, self.regression.shares(without=truth).max(-1, initial=0)
+        regression = self.regression.only(self.regression.label != truth[..., None])
+        return self.plain.max(-1, initial=-1, where=others), regression.shares().max(-1, initial=0)
 
 
 def unit(vectors: Float[np.ndarray, "*any embed"]) -> Float[np.ndarray, "*any embed"]:
@@ -96,35 +131,32 @@ def unit(vectors: Float[np.ndarray, "*any embed"]) -> Float[np.ndarray, "*any em
 
 def read(given: ReaderInputs) -> Readings:
     """All readers but a trained decoder. They share the directions seen from the centre."""
-    classes, label = given.classes, given.label
+    classes, label, (episodes, queries, _) = given.classes, given.label, given.label.shape
     way = classes.examples.shape[1]
     away = given.query - classes.centre[:, None]
     asked, recalled = unit(away), unit(given.rows - classes.centre[:, None, None])
     similarity = (recalled @ asked[..., None])[..., 0]
-    mask = None if given.mask.all() else given.mask
-    if mask is not None:
+    complete = given.mask.all()
+    if not complete:
         # What was not recalled goes to a place of its own behind the classes.
-        similarity, label = np.where(mask, similarity, 1), np.where(mask, label, way)
-    regression = LocalRegression.of(recalled, similarity, label, mask, given.examples, way)
+        similarity, label = np.where(given.mask, similarity, 1), np.where(given.mask, label, way)
+    place = label + ((way + 1) * np.arange(episodes * queries)).reshape(episodes, queries, 1)
+    kernel = np.exp((recalled @ recalled.swapaxes(-1, -2) - 1) / KERNEL_WIDTH)
+    np.einsum("...ii->...i", kernel)[...] += NOISE / np.maximum(given.examples, 1)
+    regression = LocalRegression(kernel, np.exp((similarity - 1) / KERNEL_WIDTH), label, place, way)
+    if not complete:
+        regression = regression.only(given.mask)
     shares = regression.shares()
-    scores = np.empty((*label.shape[:2], len(READERS), way))
-    scores[:, :, NEAREST_ROW] = nearest_row(similarity, regression.place, way)
+    # A class is as near as its nearest row; one that was not recalled, as the farthest row that was.
+    nearest = np.empty((episodes, queries, way + 1))
+    nearest[:] = similarity.min(-1, keepdims=True)
+    np.maximum.at(nearest.reshape(-1), place, similarity)
+    scores = np.empty((episodes, queries, len(READERS), way))
+    scores[:, :, NEAREST_ROW] = nearest[..., :way]
     scores[:, :, CLASS_MEAN], plain = class_mean(given.query, asked, classes)
     scores[:, :, LOCAL_REGRESSION] = np.log(np.maximum(shares, 0) + FLOOR)
     scores[:, :, CLASS_DENSITY] = class_density(given.query, away, scores[:, :, CLASS_MEAN], classes, given.within)
     return Readings(scores, classes, plain, regression, shares)
-
-
-def nearest_row(
-    similarity: Float[np.ndarray, "episode query neighbours"],
-    place: Int[np.ndarray, "episode query neighbours"],
-    way: int,
-) -> Float[np.ndarray, "episode query class"]:
-    """A class is as near as its nearest row; one that was not recalled, as the farthest row that was."""
-    nearest = np.empty((*place.shape[:2], way + 1))
-    nearest[:] = similarity.min(-1, keepdims=True)
-    np.maximum.at(nearest.reshape(-1), place, similarity)
-    return nearest[..., :way]
 
 
 def class_mean(
@@ -188,52 +220,23 @@ class LocalRegression:
     """The kernel between the query and each row; 0 for what was not recalled."""
     label: Int[np.ndarray, "episode query neighbours"]
     """`way` for what was not recalled."""
+    place: Int[np.ndarray, "episode query neighbours"]
+    """Of each neighbour's class in a flat array of all queries and `way + 1` classes."""
     way: int
-
-    @staticmethod
-    def of(
-        recalled: Float[np.ndarray, "episode query neighbours embed"],
-        similarity: Float[np.ndarray, "episode query neighbours"],
-        label: Int[np.ndarray, "episode query neighbours"],
-        mask: Bool[np.ndarray, "episode query neighbours"] | None,
-        examples: Float[np.ndarray, "episode query neighbours"],
-        way: int,
-    ) -> LocalRegression:
-        kernel = np.exp((recalled @ recalled.swapaxes(-1, -2) - 1) / KERNEL_WIDTH)
-        near = np.exp((similarity - 1) / KERNEL_WIDTH)
-        np.einsum("...ii->...i", kernel)[...] += NOISE / np.maximum(examples, 1)
-        if mask is not None:
-            kernel, near = _of_rows(mask, kernel, near)
-        return LocalRegression(kernel, near, label, way)
-
-    @cached_property
-    def place(self) -> Int[np.ndarray, "episode query neighbours"]:
-        """Of each neighbour's class in a flat array of all queries and `way + 1` classes."""
-        shape = self.label.shape[:2]
-        place: np.ndarray = self.label + ((self.way + 1) * np.arange(math.prod(shape))).reshape(*shape, 1)
-        return place
 
     def weights(self) -> Float[np.ndarray, "episode query neighbours"]:
         """Of each row, in the share of its class."""
         weights: np.ndarray = np.linalg.solve(self.kernel, self.near[..., None])[..., 0]
         return weights
 
-    def shares(
-        self, without: Int[np.ndarray, "episode query"] | None = None
-    ) -> Float[np.ndarray, "episode query class"]:
-        """Of each class; `without`: as if the rows of one class had not been recalled."""
-        kernel, near = self.kernel, self.near
-        if without is not None:
-            kernel, near = _of_rows(self.label != without[..., None], kernel, near)
-        weight = np.linalg.solve(kernel, near[..., None])
+    def shares(self) -> Float[np.ndarray, "episode query class"]:
+        """Of each class."""
         shape = (*self.label.shape[:2], self.way + 1)
-        shares = np.bincount(self.place.ravel(), weight.ravel(), minlength=math.prod(shape))
+        shares = np.bincount(self.place.ravel(), self.weights().ravel(), minlength=math.prod(shape))
         return shares.reshape(shape)[..., : self.way]
 
-
-def _of_rows(
-    some: Bool[np.ndarray, "episode query neighbours"], kernel: np.ndarray, near: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """A regression as if the other rows were not there."""
-    both = some[..., None] & some[..., None, :]
-    return np.where(both, kernel, np.eye(some.shape[-1], dtype=kernel.dtype)), near * some
+    def only(self, some: Bool[np.ndarray, "episode query neighbours"]) -> LocalRegression:
+        """As if the other rows had not been recalled."""
+        kernel = self.kernel * (some[..., None] & some[..., None, :])
+        np.einsum("...ii->...i", kernel)[...] += ~some
+        return LocalRegression(kernel, self.near * some, self.label, self.place, self.way)

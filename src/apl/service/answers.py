@@ -11,9 +11,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.functional_serializers import PlainSerializer
 
-from apl.classifier.answers import Explanation, Probabilities, ReaderOpinion, Receipt
+from apl.classifier.answers import Explanation, LabelSet, Probabilities, ReaderOpinion, Receipt
 from apl.classifier.drift import DriftReport
-from apl.classifier.label_sets import LabelSet
 from apl.classifier.review import Suspect
 from apl.classifier.suggest import Suggestion
 from apl.service.curve import Curve

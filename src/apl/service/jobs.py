@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from apl.classifier.embedded import Embedded
 from apl.classifier.inputs import Examples
 from apl.classifier.online import OnlineClassifier
 from apl.service.bodies import Asking, Lesson, Question
@@ -24,7 +23,7 @@ class Job:
     outcome: Any = None
     """What the thread found, an exception included; handed to `done` in the event loop."""
     examples: list[Examples] = field(init=False)
-    embedded: Embedded = field(init=False)
+    embedded: Examples = field(init=False)
 
 
 @dataclass(kw_only=True)

@@ -16,7 +16,7 @@ from concurrent.futures import Executor
 from typing import Any, TypeVar
 
 from apl.classifier.answers import Receipt
-from apl.classifier.embedded import Embedded
+from apl.classifier.inputs import Examples
 from apl.classifier.online import OnlineClassifier
 from apl.service.answers import Prediction, Receipts, finite
 from apl.service.bodies import Asking, Lesson, Question
@@ -66,7 +66,7 @@ class ServedMemory:
         return learnt
 
     async def examine(
-        self, work: Callable[[OnlineClassifier, Embedded], Result], bodies: Sequence[Question], anyway: bool
+        self, work: Callable[[OnlineClassifier, Examples], Result], bodies: Sequence[Question], anyway: bool
     ) -> Result:
         """Any other verb that takes examples and changes nothing."""
         job = Errand(bodies=bodies, anyway=anyway, run=lambda classifier: work(classifier, job.embedded))
@@ -200,7 +200,7 @@ class ServedMemory:
             job.embedded = together[part]
 
     def _answer(self, questions: list[AskJob]) -> None:
-        together = Embedded.joined([question.embedded for question in questions])
+        together = Examples.joined([question.embedded for question in questions])
         found = self._classifier.predict_proba_many(together, top=max(question.asked.top for question in questions))
         for question, part in parts_of(questions):
             asked, line = question.asked, question.asked.new_above
@@ -250,7 +250,7 @@ class ServedMemory:
         bodies = [body for lesson in lessons for body in lesson.bodies]
         try:
             learnt = self._classifier.learn_many(
-                Embedded.joined([lesson.embedded for lesson in lessons]),
+                Examples.joined([lesson.embedded for lesson in lessons]),
                 [body.label for body in bodies],
                 sources=[body.source for body in bodies],
                 settings=lambda receipts: curve.after(receipts, before),

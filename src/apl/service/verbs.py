@@ -9,8 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, File, Form, Header, Query, UploadFile
 from starlette.responses import Response
 
-from apl.classifier.answers import Receipt
-from apl.classifier.label_sets import LabelSet
+from apl.classifier.answers import LabelSet, Receipt
 from apl.service.answers import Explained, Prediction, Predictions, Receipts, Suggestions, errors
 from apl.service.bodies import (
     Asking,

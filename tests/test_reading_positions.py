@@ -7,13 +7,13 @@ import pytest
 
 from apl import OnlineClassifier
 from apl.memory import ClassTotals
-from apl.reading.column_units import ColumnUnits
+from apl.reading.positions import ColumnUnits
 
 WIDTH, CLASSES = 5, 4
 UNITS = np.array([1.0, 1000.0, 1e-6, 3e7, 0.2])
 
 
-def table(seed: int, examples: int = 160) -> tuple[np.ndarray, list[str]]:
+def table(seed: int, examples: int = 100) -> tuple[np.ndarray, list[str]]:
     """Classes that every column helps to tell apart."""
     random = np.random.default_rng(seed)
     label = np.concatenate([np.arange(CLASSES), random.integers(0, CLASSES, examples - CLASSES)])
@@ -43,7 +43,7 @@ def test_the_unit_of_a_column_does_not_matter(parameters):
 @pytest.mark.parametrize("shots", [1, 2])
 def test_a_few_examples_are_enough_for_a_column_not_to_drown_the_others(shots):
     random, right = np.random.default_rng(2), []
-    for _ in range(20):
+    for _ in range(8):
         # The second column, of the largest numbers, says nothing.
         middle = np.stack([np.arange(1, 5) * 10.0, np.full(4, 5000.0)], 1)
         label = np.repeat(np.arange(4), shots)
@@ -77,7 +77,7 @@ def test_a_reader_of_a_table_follows_its_units(tmp_path):
         clf.learn_many(x[:20] * UNITS, y[:20])
         with OnlineClassifier.load(tmp_path / "table.apl", read_only=True) as reader:
             reader.predict(asked)
-            for start in range(20, 160, 35):
+            for start in range(20, 90, 35):
                 clf.learn_many(x[start : start + 35] * UNITS, y[start : start + 35])
                 assert reader.predict_proba(asked) == pytest.approx(clf.predict_proba(asked), abs=1e-6)
             clf.forget(label="class 1")
@@ -140,7 +140,7 @@ def test_units_are_the_spread_within_classes_once_lessons_have_shown_it():
     key = middle[label] + random.normal(0, [1, 30], (4000, 2))
     total = 1000.0 * middle[None]
     classes = ClassTotals(total, np.array([[1000.0, 1000.0]]), total.sum(1), np.vecdot(total, total))
-    for n in range(0, 4000, 4):
+    for n in range(0, 2000, 4):
         units = units.learnt(key[None, n : n + 4], label[None, n : n + 4], classes)
     first, second = 1 / units.taken(classes).scale[0]  # by all of the spread, 25 and 30
     assert 1 < first < 6 and 20 < second < 40
@@ -168,7 +168,7 @@ def test_a_table_sorted_by_class_does_not_keep_all_of_the_first():
 def test_lessons_sorted_by_class_teach_that_no_reader_is_wrong():
     """Classes around one another: each lesson of the second class is nearest to a row of the first."""
     random, right = np.random.default_rng(3), []
-    for _ in range(4):
+    for _ in range(2):
         angle = random.uniform(0, 2 * np.pi, 150)
         label = np.repeat([0, 1, 0, 1], [20, 20, 55, 55])
         x = (1 + label)[:, None] * np.stack([np.cos(angle), np.sin(angle)], 1) + random.normal(0, 0.1, (150, 2))

@@ -1,4 +1,4 @@
-"""The unit of each column of a table.
+"""Keys whose magnitude counts: the unit of each column of a table, and a sphere on which positions have directions.
 
 A table of measurements has columns of different units, and the one with the largest numbers would decide alone who is near. So
 each column counts in units of its own spread within classes, which the examples show: an example against the mean of its class
@@ -17,12 +17,15 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from apl.memory import ClassTotals
-from apl.reading.pool import FORGETTING
 
+FORGETTING = 0.99
+"""The weight of an example after the next one."""
 MOST_COLUMNS = 128
 """Longer vectors have one unit for all their numbers."""
 EXAMPLES_OF_MEANS = 3.0
 """The class means count as much as this number of examples."""
+LEAST_SPREAD = 0.5
+"""The least part of the squared distance at which examples lay from the mean of everything."""
 ROUNDING = 1e-13
 """A variance below this part of the mean's square is none."""
 
@@ -111,3 +114,45 @@ class ColumnUnits:
             scale=np.where(due[:, None], scale, self.scale),
             examples=np.where(due, total_examples, self.examples),
         )
+
+
+@dataclass(frozen=True)
+class Sphere:
+    """Positions placed on a sphere, where the cosine falls with the distance.
+
+    In a space of a few dimensions how far out a point lies says as much as in which direction. One more coordinate, of the size
+    of the spread of everything, puts points on a sphere around a point beside their centre. Where all lie equally far out,
+    cosines become (1 + cosine) / 2. The unit of length is that spread.
+    """
+
+    centre: Float[np.ndarray, "episode embed"]
+    spread: Float[np.ndarray, " episode"]
+
+    @staticmethod
+    def around(classes: ClassTotals, within: float, usual_away: Float[np.ndarray, " episode"]) -> Sphere:
+        """`usual_away`: the squared distance at which examples usually lay from the mean of everything."""
+        examples = np.maximum(classes.examples.sum(1), 1)
+        centre = classes.everything / examples[:, None]
+        # The class means show the spread between classes; all of it is larger by what is within them.
+        apart = classes.total - classes.examples[..., None] * centre[:, None]
+        squares = np.vecdot(apart, apart) / np.maximum(classes.examples, 1)
+        between = squares.sum(1) / examples / (1 - within)
+        # Classes around one another have means that coincide: then the distance of examples counts.
+        # Where all is one point, rounding is no spread.
+        least = 1e-13 * np.vecdot(centre, centre) + 1e-36
+        return Sphere(centre, np.sqrt(np.maximum(np.maximum(between, LEAST_SPREAD * usual_away), least)))
+
+    def place(self, keys: Float[np.ndarray, "episode *any embed"]) -> Float[np.ndarray, "episode *any lifted"]:
+        between = (len(keys), *[1] * (keys.ndim - 2))
+        placed = np.ones((*keys.shape[:-1], keys.shape[-1] + 1))
+        np.subtract(keys, self.centre.reshape(*between, -1), out=placed[..., :-1])
+        placed[..., :-1] /= self.spread.reshape(*between, 1)
+        return placed
+
+    def place_classes(self, classes: ClassTotals) -> ClassTotals:
+        """Their centre is the origin."""
+        total = np.empty((*classes.total.shape[:2], classes.total.shape[2] + 1))
+        total[..., :-1] = classes.total - classes.examples[..., None] * self.centre[:, None]
+        total[..., :-1] /= self.spread[:, None, None]
+        total[..., -1] = classes.examples
+        return ClassTotals(total, classes.examples, np.zeros_like(total[:, 0]), np.vecdot(total, total))

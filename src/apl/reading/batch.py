@@ -1,4 +1,4 @@
-"""Regression of the labels on all rows of a memory, for a memory that was learnt as a whole batch.
+"""What a whole batch allows beyond a stream: a regression on all rows, and examples left out of the memory once.
 
 A stream is read from the rows recalled for each query, because the memory changes after every example. Where a whole batch was
 learnt and nothing changed since, one factorisation serves all queries, and every row takes part: kernel ridge regression, as
@@ -11,13 +11,13 @@ The numbers were chosen on training and validation parts (docs/log/batch.md).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from apl.reading.class_statistics import ClassStatistics
-from apl.reading.readers import KERNEL_WIDTH, NOISE, unit
+from apl.memory import COUNT, Neighbours
+from apl.reading.readers import KERNEL_WIDTH, NOISE, ClassStatistics, ReaderInputs, Readings, read, unit
 
 LINEAR = 0.3
 """Weight of the linear kernel beside the exponential one: some encoders separate classes by directions that span all rows."""
@@ -48,18 +48,13 @@ class WholeRegression:
         direction = unit(keys - centre)
         kernel = _kernel(direction @ direction.T)
         np.einsum("ii->i", kernel)[...] += NOISE / np.maximum(examples, 1)
-        truth = np.zeros((len(label), classes.examples.shape[1]))
-        truth[np.arange(len(label)), label] = 1
+        truth = np.eye(classes.examples.shape[1])[label]
         return WholeRegression(centre, direction, np.linalg.solve(kernel, truth))
 
     def shares(self, query: Float[np.ndarray, "query embed"]) -> Float[np.ndarray, "query class"]:
         """Of each class; about 1 for the right one, and 0 for the others."""
-        shares: np.ndarray = self.weights(query) @ self.coefficient
+        shares: np.ndarray = _kernel(unit(query - self.centre) @ self.direction.T) @ self.coefficient
         return shares
-
-    def weights(self, query: Float[np.ndarray, "query embed"]) -> Float[np.ndarray, "query row"]:
-        """The kernel between each query and each row."""
-        return _kernel(unit(query - self.centre) @ self.direction.T)
 
 
 def sharpened(
@@ -77,3 +72,26 @@ def sharpened(
 def _kernel(cosine: np.ndarray) -> np.ndarray:
     kernel: np.ndarray = np.exp((cosine - 1) / KERNEL_WIDTH) + LINEAR * cosine
     return kernel
+
+
+def without_itself(
+    neighbours: Neighbours, embedding: Float[np.ndarray, "1 query embed"], row: Int[np.ndarray, " query"]
+) -> Neighbours:
+    """Neighbours of examples that are part of these rows: each row without the example that asks."""
+    key, count = neighbours.columns["embedding"], neighbours.examples
+    own = neighbours.mask & (neighbours.row == row[None, :, None])
+    left = np.maximum(count - 1, 1)[..., None]
+    rest = (key * count[..., None] - embedding[:, :, None]) / left
+    columns = {**neighbours.columns, "embedding": np.where(own[..., None], rest, key).astype(np.float32)}
+    columns[COUNT] = np.where(own, np.maximum(count - 1, 0), count)
+    return replace(neighbours, columns=columns, mask=neighbours.mask & ~(own & (count <= 1)))
+
+
+def readings_without_itself(given: ReaderInputs, truth: Int[np.ndarray, " query"]) -> Readings:
+    """What readers make of examples that their class holds, the class without each of them."""
+    readings, asked = read(given), given.query[0]
+    rest = given.classes.total[0, truth] - asked
+    long = np.sqrt(np.vecdot(rest, rest) * np.vecdot(asked, asked))
+    plain = readings.plain.copy()
+    plain[0, np.arange(len(truth)), truth] = np.where(long > 1e-12, np.vecdot(rest, asked) / np.maximum(long, 1e-12), 0)
+    return replace(readings, plain=plain)

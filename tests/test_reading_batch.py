@@ -1,13 +1,13 @@
-"""The regression on all rows of a memory that was learnt as a whole batch."""
+"""What a whole batch allows: the regression on all rows, and examples left out of the memory once."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from apl.memory import ClassTotals
-from apl.reading.class_statistics import ClassStatistics
-from apl.reading.whole_regression import WholeRegression, sharpened
+from apl.memory import COUNT, LABEL, ClassTotals, Neighbours
+from apl.reading.batch import WholeRegression, sharpened, without_itself
+from apl.reading.readers import ClassStatistics
 
 
 def statistics(keys: np.ndarray, label: np.ndarray, way: int) -> ClassStatistics:
@@ -49,3 +49,18 @@ def test_the_sum_of_pool_and_shares_is_a_distribution_over_the_known_classes():
     answer = np.exp(sharpened(log_probs, np.array([[0.1, 0.9, 0.0, 0.5]]), known))
     assert answer.sum() == pytest.approx(1)
     assert answer[0, 3] == 0 and answer[0].argmax() == 1
+
+
+def test_an_example_is_taken_out_of_the_mean_of_its_row():
+    examples = np.array([[1.0, 0.0], [0.0, 1.0]], np.float32)
+    columns = {
+        "embedding": np.array([[[examples.mean(0), [3.0, 3.0]]]], np.float32),
+        LABEL: np.zeros((1, 1, 2), int),
+        COUNT: np.array([[[2.0, 1.0]]], np.float32),
+    }
+    found = Neighbours(columns, np.zeros((1, 1, 2)), np.ones((1, 1, 2), bool), np.array([[[7, 9]]]))
+    left = without_itself(found, examples[None, :1], np.array([7]))
+    assert left.columns["embedding"][0, 0].tolist() == [[0, 1], [3, 3]]
+    assert left.examples[0, 0].tolist() == [1, 1] and left.mask.all()
+    alone = without_itself(found, examples[None, :1], np.array([9]))
+    assert alone.mask[0, 0].tolist() == [True, False]
