@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from milvus_server import LocalMilvus
 
-from experiments.bench.servers import LocalMilvus, NoServer, PostgresServer
+from experiments.bench.servers import NoServer, PostgresServer
 
 
 @pytest.fixture(scope="session")
