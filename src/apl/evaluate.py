@@ -15,7 +15,7 @@ from jaxtyping import Float, Int, Num
 from scipy.special import stdtrit
 from torch import Tensor
 
-from apl.config import WITHOUT_WEIGHTS, DecoderKind
+from apl.config import WITHOUT_WEIGHTS, DecoderConfig, DecoderKind
 from apl.controller import SurpriseController
 from apl.decoder import build_decoder
 from apl.encoder import embed_all
@@ -194,8 +194,7 @@ def variant(
     if decoder is not None:
         if decoder not in WITHOUT_WEIGHTS:
             raise ValueError(f"only {', '.join(WITHOUT_WEIGHTS)} need no weights; {decoder!r} must be trained")
-        bare = replace(config.decoder, kind=decoder, labels="neighbourhood", class_means=decoder == "class_mean")
-        config = replace(config, decoder=bare)
+        config = replace(config, decoder=DecoderConfig(decoder))
         learner.networks.decoder = build_decoder(config.decoder, learner.encoder.width)
     if k is not None:
         config = replace(config, k=k)
