@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from apl.checkpoint import find_model, is_named, read_json
-from apl.config import LearnerConfig
+from apl.config import WITHOUT_WEIGHTS, LearnerConfig
 from apl.data.source import DataSource, Mirrored
 from apl.encoder import embed_all, scale_bytes
 from apl.episode import EpisodeSampler, Step, run_episode
@@ -115,7 +115,9 @@ class Training:
     """A run of episodes: the learner, what it is shown, and what it is validated on."""
 
     def __init__(self, config: TrainConfig, options: RunOptions, learner: Learner) -> None:
-        check_trainable(config)
+        kind = config.learner.decoder.kind
+        if kind in WITHOUT_WEIGHTS:
+            raise ValueError(f"there is nothing to train: the {kind} decoder has no weights")
         self.config, self.learner = config, learner
         size = getattr(config.learner.encoder, "image_size", None)
         if size is None:
@@ -210,13 +212,6 @@ def mean_of_weights(networks: TorchNetworks, decay: float) -> AveragedModel:
     """An exponential moving average of all weights and buffers; better on new classes than the weights of the last step."""
     average = AveragedModel(networks, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
     return average.eval().requires_grad_(False)
-
-
-def check_trainable(config: TrainConfig) -> None:
-    kind = config.learner.decoder.kind
-    through_distance = config.learner.distance_gradient and not config.freeze_encoder
-    if kind == "nearest" or (kind == "kernel" and not through_distance):
-        raise ValueError(f"there is nothing to train: the {kind} decoder has no weights")
 
 
 def curve_before(config: TrainConfig) -> list[dict[str, int | float]]:

@@ -117,8 +117,7 @@ class Run:
     def descend(self, loss: Tensor, learning_rate: float, clip: float | None = None) -> None:
         """One step of the optimiser on this loss; `clip` is the largest norm of the gradient."""
         self.optimiser.zero_grad()
-        if loss.requires_grad:  # the kernel decoder has nothing to learn from an empty memory
-            loss.backward()
+        loss.backward()
         if clip is not None:
             torch.nn.utils.clip_grad_norm_(self.module.parameters(), clip)
         for group in self.optimiser.param_groups:
