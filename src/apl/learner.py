@@ -80,11 +80,11 @@ class Learner:
         widths: Mapping[str, int] = self.networks.key_widths
         return widths
 
-    def new_memory(self, episodes: int = 1, capacity: int | None = None) -> RamMemory:
+    def new_memory(self, episodes: int = 1) -> RamMemory:
         """An empty memory with the columns this learner reads and writes."""
         widths = self.key_widths
         columns = {**{name: Column((width,)) for name, width in widths.items()}, LABEL: Column((), np.int64)}
-        memory = RamMemory(columns, tuple(widths), episodes=episodes, capacity=capacity, metric=self.config.metric)
+        memory = RamMemory(columns, tuple(widths), episodes=episodes, metric=self.config.metric)
         memory.state = self.reading.new_state(episodes, self.networks.width)
         return memory
 
