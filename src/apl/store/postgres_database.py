@@ -13,7 +13,7 @@ from apl.config import Metric
 from apl.store.errors import MissingExtra, StoreBusy, StoreError, StoreUnavailable
 from apl.store.rows import MemoryInfo
 from apl.store.schema import POSTGRES_SCHEMA, SCHEMA_VERSION, new_identity, other_schema
-from apl.store.tables import Options, info_of
+from apl.store.tables import Options
 
 try:
     import psycopg
@@ -229,11 +229,11 @@ def create_memory(connection: Connection[Any], name: str, options: Options) -> N
 def list_all(connection: Connection[Any], name: str | None = None) -> list[tuple[MemoryInfo, int, Metric]]:
     """The memories, or the one of this name, with their number in the tables and the metric of their totals."""
     query = (
-        "SELECT name, fingerprint, width, created, identity, keep_sources, id, metric, COALESCE((SELECT sum(rows) FROM"
-        " classes WHERE memory = m.id), 0)::bigint FROM memories AS m WHERE name = COALESCE(%s, name) ORDER BY name"
+        "SELECT name, fingerprint, width, created, COALESCE((SELECT sum(rows) FROM classes WHERE memory = m.id), 0)::bigint,"
+        " identity, keep_sources = 1, id, metric FROM memories AS m WHERE name = COALESCE(%s, name) ORDER BY name"
     )
     found = connection.execute(query, (name,)).fetchall()
-    return [(info_of(head, rows), memory, metric) for *head, memory, metric, rows in found]
+    return [(MemoryInfo(*head), memory, metric) for *head, memory, metric in found]
 
 
 def lock_for_writing(connection: Connection[Any], url: str, name: str, memory: int, timeout: float) -> None:

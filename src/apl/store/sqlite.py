@@ -15,7 +15,6 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from apl.store.errors import StoreBusy, StoreDamaged, StoreError
 from apl.store.rows import MemoryInfo
 from apl.store.schema import TABLES, checksum, new_identity
 from apl.store.sqlite_file import SqliteFile, explained, plain_errors
-from apl.store.tables import GENERATIONS_FOLLOWED, Answer, Options, Query, Run, info_of
+from apl.store.tables import GENERATIONS_FOLLOWED, Answer, Options, Query, Run
 from apl.store.writing import Store
 
 RAM = ""
@@ -120,7 +119,7 @@ class SqliteStore(Store):
             records = run.execute(f"SELECT {RECORD}, checksum FROM memories ORDER BY name").fetchall()
             rows = dict(run.execute("SELECT memory, SUM(rows) FROM classes GROUP BY memory").fetchall())
             found = [_unsealed(record, place) for record in records]
-            return [replace(_info(record), rows=rows.get(record[0], 0)) for record in found]
+            return [_info(record, rows.get(record[0], 0)) for record in found]
 
         if place == RAM:
             return []
@@ -271,9 +270,9 @@ def _unsealed(found: Sequence[Any], place: str) -> Record:
     return tuple(cells)
 
 
-def _info(record: Record) -> MemoryInfo:
-    _, name, identity, fingerprint, width, _, kept, created, *_ = record
-    return info_of((name, fingerprint, width, created, identity, kept))
+def _info(record: Record, rows: int = 0) -> MemoryInfo:
+    _, name, identity, fingerprint, width, _, keep_sources, created, *_ = record
+    return MemoryInfo(name, fingerprint, width, created, rows, identity, bool(keep_sources))
 
 
 def _insert(run: Run, name: str, options: Options) -> Record:

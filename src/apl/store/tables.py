@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -108,21 +108,6 @@ class Tables(ABC):
         self._process = os.getpid()
         self._reserved: set[int] = set()
         """Ids that were reserved and not yet written."""
-
-    @contextmanager
-    def _using(self, writing: bool = False) -> Iterator[None]:
-        """Calls take turns. Errors of the database's driver become those of `apl.store.errors`."""
-        if os.getpid() != self._process:
-            raise StoreError(f"memory {self.name!r} was opened by the process that forked this one: open it anew here")
-        with self.turn:
-            if self._closed:
-                raise StoreError(f"memory {self.name!r} is closed")
-            if writing and self.read_only:
-                raise StoreError(f"memory {self.name!r} was opened for reading only")
-            try:
-                yield
-            except self.driver_errors as error:
-                raise self._explained(error) from error
 
     # --- what a database implements ---------------------------------------------------------------
 
@@ -243,9 +228,3 @@ class Tables(ABC):
         return StoreDamaged(
             f"memory {self.name!r} in {self._place()} is damaged ({what}): see `apl memory verify`, restore it from a copy"
         )
-
-
-def info_of(record: Sequence[Any], rows: int = 0) -> MemoryInfo:
-    """From the columns name, fingerprint, width, created, identity, keep_sources."""
-    name, fingerprint, width, created, identity, keep_sources = record
-    return MemoryInfo(name, fingerprint, width, created, rows, identity, bool(keep_sources))

@@ -20,7 +20,8 @@ from __future__ import annotations
 import json
 import os
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -109,6 +110,21 @@ class Store(Reading):
     def reindex(self) -> int:
         """Build the index anew from the rows; returns their number."""
         raise StoreError(f"memory {self.name!r} was opened without an index: give index=")
+
+    @contextmanager
+    def _using(self, writing: bool = False) -> Iterator[None]:
+        """Calls take turns. Errors of the database's driver become those of `apl.store.errors`."""
+        if os.getpid() != self._process:
+            raise StoreError(f"memory {self.name!r} was opened by the process that forked this one: open it anew here")
+        with self.turn:
+            if self._closed:
+                raise StoreError(f"memory {self.name!r} is closed")
+            if writing and self.read_only:
+                raise StoreError(f"memory {self.name!r} was opened for reading only")
+            try:
+                yield
+            except self.driver_errors as error:
+                raise self._explained(error) from error
 
     # --- writing ----------------------------------------------------------------------------------
 
