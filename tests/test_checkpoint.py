@@ -71,7 +71,7 @@ def test_a_description_that_is_not_json_is_named_as_such(saved: Path, text: str)
 @pytest.mark.parametrize("value", [[], "x", 3, None, {}, {"config": 3}, {"config": {"type": "Oracle"}}])
 def test_a_description_of_something_else_is_refused(saved: Path, value: object) -> None:
     (saved / "model.json").write_text(json.dumps(value))
-    with pytest.raises(CheckpointError, match="expected a LearnerConfig|does not describe a model"):
+    with pytest.raises(CheckpointError, match="expected LearnerConfig|does not describe a model"):
         Learner.load(saved)
 
 

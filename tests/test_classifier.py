@@ -361,7 +361,7 @@ def test_a_store_that_fails_in_the_middle_leaves_everything_as_it_was(classifier
     def fail(*_: object) -> None:
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr(classifier.store, "_write", fail)
+    monkeypatch.setattr(classifier.store, "_write_in", fail)
     with pytest.raises(StoreError, match="full"):
         classifier.learn_many(pictures["box"], ["box"] * 8, settings={"note": 1})
     monkeypatch.undo()

@@ -89,7 +89,7 @@ def test_forward_loss_and_backward_stay_on_the_networks_device(encoder: str, kin
         compare=True,
         class_means=labels == "neighbourhood",
     )
-    networks = TorchNetworks.of(LearnerConfig(ENCODERS[encoder], decoder)).train()
+    networks = TorchNetworks(LearnerConfig(ENCODERS[encoder], decoder)).train()
     width, mode = networks.width, FakeTensorMode()
     elsewhere(networks, mode)
     with mode:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from apl.config import DecoderConfig, IdentityConfig, LearnerConfig
-from apl.controller import Controller, WriteAll, WriteNothing
+from apl.controller import Controller, SurpriseController, WriteAll
 from apl.evaluate import Estimate, OnlineResult, fixed_context, online
 from apl.learner import Learner
 
@@ -105,7 +105,7 @@ def test_online_separable_classes_cost_one_mistake_or_guess_and_one_row_each() -
 def test_online_stored_counts_what_was_written_and_nothing_else() -> None:
     everything = online(learner_of(WriteAll()), *noise(), way=4, episodes=3, seed=0)
     assert torch.equal(everything.stored, torch.arange(1, 4 * EACH + 1).expand(3, -1))
-    nothing = online(learner_of(WriteNothing()), *noise(), way=4, episodes=3, seed=0)
+    nothing = online(learner_of(SurpriseController(sigma_nats=math.inf)), *noise(), way=4, episodes=3, seed=0)
     assert nothing.stored.eq(0).all()
     torch.testing.assert_close(nothing.probability, torch.full((3, 4 * EACH), 0.25))
 

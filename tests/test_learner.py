@@ -14,7 +14,7 @@ from torch import Tensor
 
 from apl.checkpoint import read_json
 from apl.config import ConvConfig, DecoderConfig, DecoderKind, Group, IdentityConfig, LabelForm, LearnerConfig
-from apl.controller import Action, Controller, SurpriseController, WriteAll, WriteNothing
+from apl.controller import Action, Controller, SurpriseController, WriteAll
 from apl.learner import Learner, check_labels
 from apl.memory import RamMemory
 
@@ -24,7 +24,7 @@ DECODERS: list[tuple[DecoderKind, LabelForm]] = [
     (kind, form) for kind in ("relational", "working_memory", "lstm") for form in ("fixed", "neighbourhood")
 ]
 DECODERS += [("kernel", "neighbourhood"), ("nearest", "neighbourhood")]
-CONTROLLERS: list[Controller] = [SurpriseController(), WriteAll(), WriteNothing()]
+CONTROLLERS: list[Controller] = [SurpriseController(), WriteAll(), SurpriseController(sigma_nats=math.inf)]
 
 every_decoder = pytest.mark.parametrize("kind,form", DECODERS)
 every_controller = pytest.mark.parametrize("controller", CONTROLLERS, ids=lambda c: type(c).__name__)

@@ -14,22 +14,16 @@ from apl.classifier.online import OnlineClassifier
 from apl.classifier.opened import Opened
 from apl.classifier.opening import vector_learner
 from apl.config import Metric
-from apl.memory.names import Budget
 from apl.memory.remote import RemoteMemory
-from apl.memory.staging import Details
+from apl.memory.staging import Budget, Details
 from apl.memory.stored import StoredMemory
 from apl.store import Store, StoreError, open_store
 
 pytest_plugins = ["store_servers"]
 
 WIDTH = 6
-EXAMPLES = 30
+EXAMPLES = 20
 names = count()
-
-
-@pytest.fixture(params=["ram", "postgres"])
-def url(request: pytest.FixtureRequest) -> str:
-    return "ram:" if request.param == "ram" else request.getfixturevalue(f"{request.param}_url")
 
 
 def opened(url: str, name: str, **options: object) -> Store:
@@ -57,13 +51,13 @@ def stream(seed: int = 0) -> list[tuple[np.ndarray, str | int]]:
 
 @pytest.mark.parametrize("metric", [None, "euclidean", "cosine"])
 def test_engine_and_ram_give_the_same_answers_on_a_stream(
-    url: str, metric: Metric | None, monkeypatch: pytest.MonkeyPatch
+    postgres_url: str, metric: Metric | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A server compares columns as they lie, and so must the copy in RAM.
     monkeypatch.setattr(StoredMemory, "local", False)
     name = f"same-{next(names)}"
     with (
-        opened(url, name, metric=metric or "euclidean") as store,
+        opened(postgres_url, name, metric=metric or "euclidean") as store,
         open_store(None, fingerprint="e", width=WIDTH) as copy,
     ):
         engine, ram = classifying(store, RemoteMemory, metric), classifying(copy, StoredMemory, metric)
@@ -128,7 +122,7 @@ def test_a_refused_lesson_leaves_nothing_behind(tmp_path: Path, monkeypatch: pyt
         taught(engine, key, label)
         engine.memory.commit()
         with monkeypatch.context() as broken:
-            broken.setattr(store, "_write", lambda write: (_ for _ in ()).throw(StoreError("away")))
+            broken.setattr(store, "_writing", lambda *_: (_ for _ in ()).throw(StoreError("away")))
             taught(engine, other, "refused")
             with pytest.raises(StoreError, match="away"):
                 engine.memory.commit()

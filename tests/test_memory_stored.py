@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from apl.memory.names import Budget
-from apl.memory.staging import Details
+from apl.memory.staging import Budget, Details
 from apl.memory.stored import StoredMemory
 from apl.store import NewRow, RowUpdate, Store, StoreUnavailable, open_store
 
@@ -19,7 +18,7 @@ WIDTH = 5
 def state(memory: StoredMemory) -> list[tuple]:
     labels = [memory.classes[number] for number in memory.column("label")[0].tolist()]
     ids = memory.column("id")[0].tolist()
-    return list(zip(ids, labels, memory.column("embedding")[0].tolist(), map(memory.sources.get, ids), strict=True))
+    return list(zip(ids, labels, memory.column("embedding")[0].tolist(), strict=True))
 
 
 def stage(memory: StoredMemory, label: str) -> None:
@@ -45,7 +44,7 @@ def test_following_ends_where_loading_everything_does(tmp_path: Path, monkeypatc
         reader = StoredMemory(store, "euclidean")
         loads = []
         monkeypatch.setattr(store, "load", lambda: loads.append(1))
-        for step in range(60):
+        for step in range(30):
             for _ in range(chance.randrange(4)):
                 random_write(writer, chance, step)
             if reader.is_stale():
@@ -78,7 +77,7 @@ def test_what_a_store_that_went_away_did_not_take_is_not_answered_with(
         stage(memory, "kept")
         memory.commit()
         with monkeypatch.context() as away:
-            for verb in ("_write", "load"):
+            for verb in ("_writing", "load"):
                 away.setattr(store, verb, lambda *_: (_ for _ in ()).throw(StoreUnavailable("away")))
             stage(memory, "refused")
             with pytest.raises(StoreUnavailable):
@@ -96,7 +95,7 @@ def test_a_store_that_is_written_when_it_is_asked_ends_as_one_written_at_every_c
     ]
     for memory in memories:
         chance = random.Random(1)
-        for step in range(120):
+        for step in range(80):
             for _ in range(chance.randrange(3)):
                 key = np.array([[[chance.gauss(0, 1) for _ in range(WIDTH)]]], np.float32)
                 detail = [Details(chance.choice("abc"), chance.choice([None, "x", "y", f"{step}"]))]
@@ -108,7 +107,7 @@ def test_a_store_that_is_written_when_it_is_asked_ends_as_one_written_at_every_c
                 memory.reload()
             else:
                 memory.commit()
-            if step == 60:
+            if step == 40:
                 memory.forget_source("x")
     one, other = (memory.store for memory in memories)
     kept = [[(r.id, r.label, r.source, r.count, r.has_shares) for r in store.rows()] for store in (one, other)]

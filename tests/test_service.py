@@ -435,7 +435,7 @@ def test_while_the_database_is_away_it_says_so_and_nothing_is_left_behind(
     with running(settings(None, model)) as client:
         teach(client, 0)
         with monkeypatch.context() as patched:
-            for verb in ("_write", "_state_query"):
+            for verb in ("_write_in", "_state_query"):
                 patched.setattr(SqliteStore, verb, away)
             assert client.get("/readyz").status_code == 503 and client.get("/healthz").status_code == 200
             refused = client.post(f"{HOME}/learn", json=lesson(1))

@@ -458,30 +458,12 @@ def test_a_memory_has_one_writer(lasting: Place) -> None:
     assert lasting.open(timeout=20.0).load().labels == ["a", "b"]
 
 
-def test_the_nearest_rows_are_the_true_ones_and_the_older_first_among_equals(place: Place) -> None:
-    store = place.open()
-    rng = np.random.default_rng(1)
-    keys = rng.standard_normal((60, WIDTH)).astype(np.float32)
-    keys[40:] = keys[:20]
-    ids = np.array(store.append([NewRow(number, key) for number, key in enumerate(keys)]))
-    removed = store.delete(ids[5:8].tolist())
-    kept = ~np.isin(ids, removed)
-    for query in rng.standard_normal((3, WIDTH)).astype(np.float32):
-        distance = np.linalg.norm(keys[kept].astype(np.float64) - query, axis=1)
-        expected = np.argsort(distance, kind="stable")[:57]
-        found = store.recall(query[None], 100)
-        assert found.ids == [ids[kept][expected].tolist()]
-        np.testing.assert_allclose(found.distances[0], distance[expected], rtol=1e-4)
-        np.testing.assert_allclose(store.recall(query[None], 6).distances[0], distance[expected[:6]], rtol=1e-4)
-    with pytest.raises(ValueError, match="at least 1"):
-        store.recall(keys[:1], 0)
-    with pytest.raises(ValueError, match="4 numbers"):
-        store.recall(keys[:1, :2], 1)
-
-
 def test_recalled_rows_are_the_nearest_and_totals_are_those_of_the_rows(place: Place) -> None:
     store = place.open()
     assert store.recall(np.zeros((2, WIDTH), np.float32), 3).ids == [[], []]
+    for k, width, message in ((0, WIDTH, "at least 1"), (1, 2, "4 numbers")):
+        with pytest.raises(ValueError, match=message):
+            store.recall(np.zeros((1, width), np.float32), k)
     assert store.totals().classes == []
     rng = np.random.default_rng(2)
     keys = rng.standard_normal((30, WIDTH)).astype(np.float32)

@@ -7,6 +7,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -156,6 +157,27 @@ def test_an_engine_that_began_anew_is_filled_from_the_beginning(postgres_url: st
             assert index.ids == set(store.ids())
 
 
+def test_an_engine_that_was_paused_takes_what_it_was_sent_when_it_goes_on(postgres_url: str, index: PlainIndex) -> None:
+    late: list[tuple[Callable[..., None], tuple[object, ...]]] = []
+
+    def paused(act: Callable[..., None], *values: object) -> None:
+        late.append((act, values))
+        raise IndexUnavailable("no answer in time")
+
+    with opened(postgres_url, "paused") as store:
+        write_at_random(store, 12)
+        put, remove, nearest = index.put, index.remove, index.nearest
+        index.put, index.remove = partial(paused, put), partial(paused, remove)  # type: ignore[method-assign]
+        index.nearest = partial(paused, lambda *_: None)  # type: ignore[method-assign]
+        write_at_random(store, 8, seed=1, after=lambda step: same_answers(store, postgres_url, "paused"))
+        index.put, index.remove, index.nearest = put, remove, nearest  # type: ignore[method-assign]
+        for act, values in late:
+            act(*values)
+        same_answers(store, postgres_url, "paused")
+        write_at_random(store, 4, seed=2, after=lambda step: same_answers(store, postgres_url, "paused"))
+        assert len(late) > 8 and set(store.ids()) <= index.ids
+
+
 def test_ids_that_are_gone_or_never_were_are_dropped(postgres_url: str, index: PlainIndex) -> None:
     with opened(postgres_url, "lies") as store:
         write_at_random(store, 20)
@@ -289,6 +311,10 @@ def test_milvus_killed_paused_and_restarted_changes_no_answer(postgres_url: str,
             check(store)
         finally:
             os.killpg(milvus_server._wrapper.pid, signal.SIGCONT)
+        # It goes on, with what it was sent before, and is filled with what it missed.
+        store._unavailable_index_until = 0.0
+        store.append([NewRow("continued", asked[1] + 1)])
+        check(store)
         milvus_server.stop()
         store.append([NewRow("killed", asked[1])])
         check(store)

@@ -28,8 +28,8 @@ from apl.store import (
 )
 from apl.store.transfer import read_exported, verify
 
-KILLS = int(os.environ.get("APL_KILLS", "100"))
-COPY_KILLS = KILLS // 5
+KILLS = int(os.environ.get("APL_KILLS", "20"))
+COPY_KILLS = KILLS // 3
 
 
 @pytest.fixture(scope="module")
@@ -79,9 +79,10 @@ def test_kill_9_during_copies_leaves_whole_copies_or_none(tmp_path: Path, victim
     acknowledged: dict[str, int] = {}
     for kill in range(COPY_KILLS):
         pid = victims.start("copy_forever", str(tmp_path), kill)
-        time.sleep(0.4 * chance.random())
+        said = [victims.read() for _ in range(chance.randrange(6))]
+        time.sleep(0.03 * chance.random())
         os.kill(pid, signal.SIGKILL)
-        acknowledged |= dict(victims.rest())
+        acknowledged |= dict(said + victims.rest())
         for path in tmp_path.glob("[!.]*.apl"):
             if find_memory(path, "default") is None:  # killed between making the file and the memory in it
                 assert path.name not in acknowledged
@@ -91,6 +92,8 @@ def test_kill_9_during_copies_leaves_whole_copies_or_none(tmp_path: Path, victim
                 assert store.count() >= acknowledged.get(path.name, 0), f"{path.name} has lost rows after kill {kill}"
         for path in tmp_path.glob("*.zip"):
             assert len(read_exported(path).rows) % 3 == 0
+        for checked in (*tmp_path.glob("*.zip"), *tmp_path.glob("backup-*")):
+            checked.unlink()
     assert len(acknowledged) > 3
 
 
@@ -186,7 +189,7 @@ def test_a_forked_child_can_neither_write_nor_let_a_second_writer_in(path: Path,
 
 
 def test_a_file_may_be_made_by_many_at_once(tmp_path: Path) -> None:
-    rounds = 20
+    rounds = 5
     crowd = [Victims() for _ in range(4)]
     for number, victims in enumerate(crowd):
         victims.start("make_many", str(tmp_path), number, rounds)
@@ -195,23 +198,6 @@ def test_a_file_may_be_made_by_many_at_once(tmp_path: Path) -> None:
         with victims.process:
             victims.process.stdin.close()
     assert {len(list_memories(tmp_path / f"{round}.apl")) for round in range(rounds)} == {4}
-
-
-def test_a_file_that_another_is_just_completing_is_not_taken_for_damaged(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make(path, rows=50)
-    whole = path.read_bytes()
-    with path.open("r+b") as file:
-        file.truncate(len(whole) // 2)
-
-    def completed(seconds: float) -> None:
-        with path.open("ab") as file:
-            file.write(whole[file.tell() :])
-
-    monkeypatch.setattr(sqlite_file.time, "sleep", completed)
-    with open_store(path, read_only=True) as store:
-        assert store.count() == 50
 
 
 class InterruptedAfterBegin(sqlite3.Connection):
@@ -306,7 +292,7 @@ def test_a_single_flipped_bit_is_noticed_or_changes_nothing(path: Path) -> None:
 
     original, expected = path.read_bytes(), content()
     silent = []
-    for number in rng.choice(8 * len(original), size=int(os.environ.get("APL_FLIPS", "100")), replace=False):
+    for number in rng.choice(8 * len(original), size=int(os.environ.get("APL_FLIPS", "30")), replace=False):
         damaged = bytearray(original)
         damaged[number // 8] ^= 1 << number % 8
         path.write_bytes(damaged)

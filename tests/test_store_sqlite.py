@@ -36,7 +36,7 @@ from apl.store.schema import row_checksum
 from apl.store.transfer import verify
 
 WIDTH = 8
-KILLS = 100
+KILLS = 20
 
 
 class Victims:
@@ -94,7 +94,7 @@ def test_whatever_was_acknowledged_survives_kill_9_and_no_batch_is_cut_in_two(tm
     gone: set[str] = set()
     killed_early = 0
     for kill in range(KILLS):
-        if kill % 20 == 0:
+        if kill % 5 == 0:
             # A new file now and then, so that making one is interrupted too.
             path = tmp_path / f"{kill}.apl"
             acknowledged, gone = {}, set()
@@ -415,8 +415,8 @@ def test_storage_does_not_grow_with_examples(path: Path) -> None:
                 store.replace([], [], update=[RowUpdate(old.id, key=key, count=old.count + 1, shares=shares)])
             return sum(table_sizes(store).values())
 
-        assert learn(20) == learn(300) == 5 + 5
-        assert store.load().counts.sum() == 325
+        assert learn(10) == learn(30) == 5 + 5
+        assert store.load().counts.sum() == 45
 
 
 def table_sizes(store: Store) -> dict[str, int]:

@@ -2,11 +2,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -15,14 +11,14 @@ from typing import Any
 import pytest
 import torch
 
-from apl.checkpoint import CheckpointError, read_json, to_json
+from apl.checkpoint import CheckpointError, read_json
 from apl.config import ConvConfig, DecoderConfig, Group, IdentityConfig, LearnerConfig
 from apl.data.source import DataSource
 from apl.evaluate import fixed_context
 from apl.learner import Learner
 from apl.training.episodic import TrainConfig, load_decoder, mean_of_weights, next_episode_cap, train, with_encoder_of
 from apl.training.pretrain import PretrainConfig, pretrain
-from apl.training.run import RunOptions, plateau
+from apl.training.run import Run, RunOptions, plateau
 from apl.training.saved_encoder import read_encoder
 from apl.weights_file import read_tensors
 
@@ -154,61 +150,38 @@ def test_a_damaged_run_is_a_clear_error_when_resumed(tmp_path: Path, damage: str
         pretrain(PRETRAIN, RunOptions(tmp_path, resume=True))
 
 
-CHILD = """
-import sys
-from pathlib import Path
-import torch
-import apl.training.run
-from apl.checkpoint import from_json, read_json
-from apl.training.pretrain import PretrainConfig, pretrain
-
-torch.set_num_threads(1)
-apl.training.run.LOG_EVERY_SECONDS = apl.training.run.SAVE_EVERY_SECONDS = 0
-config = from_json(PretrainConfig, read_json(Path(sys.argv[2])))
-pretrain(config, apl.training.run.RunOptions(Path(sys.argv[1])))
-"""
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every step is logged and saved."""
+    monkeypatch.setattr("apl.training.run.LOG_EVERY_SECONDS", 0)
+    monkeypatch.setattr("apl.training.run.SAVE_EVERY_SECONDS", 0)
 
 
-def child(tmp_path: Path, config: PretrainConfig) -> subprocess.Popen[str]:
-    (tmp_path / "asked.json").write_text(json.dumps(to_json(config)))
-    return subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(tmp_path / "run"), str(tmp_path / "asked.json")],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def test_ctrl_c_saves_and_ends_in_good_order(tmp_path: Path, always: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Run.log
+    monkeypatch.setattr(Run, "log", lambda run, **said: (log(run, **said), signal.raise_signal(signal.SIGINT)))
+    pretrain(replace(PRETRAIN, steps=10**6), RunOptions(tmp_path))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert read_json(tmp_path / "state.json")["state"]["step"] == 1
+    assert read_json(tmp_path / "encoder" / "model.json")["provenance"]["steps"] == 1
+    [logged] = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert {"step", "seconds", "loss", "accuracy", "images_per_second"} == set(logged)
 
 
-def wait_for(path: Path, process: subprocess.Popen[str], seconds: float = 300) -> None:
-    patience = time.monotonic() + seconds
-    while not path.exists():
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < patience, f"{path.name} never appeared"
-        time.sleep(0.02)
+def test_a_killed_run_goes_on_from_its_last_checkpoint(
+    tmp_path: Path, always: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def power_cut(run: Run, **said: float) -> None:
+        if run.state["step"] == 3:
+            raise SystemExit
 
-
-def test_ctrl_c_saves_and_ends_in_good_order(tmp_path: Path) -> None:
-    process = child(tmp_path, replace(PRETRAIN, steps=10**6))
-    wait_for(tmp_path / "run" / "log.jsonl", process)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(120) == 0, process.communicate()[1]
-    process.communicate()
-    state = read_json(tmp_path / "run" / "state.json")["state"]
-    assert 1 <= state["step"] < 10**6
-    assert read_json(tmp_path / "run" / "encoder" / "model.json")["provenance"]["steps"] == state["step"]
-    logged = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
-    assert {"step", "seconds", "loss", "accuracy", "images_per_second"} <= set(logged[0])
-
-
-def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
-    process = child(tmp_path, replace(PRETRAIN, steps=10**6))
-    wait_for(tmp_path / "run" / "state.json", process)
-    process.kill()
-    process.communicate()
-    before = read_json(tmp_path / "run" / "state.json")["state"]["step"]
-    pretrain(replace(PRETRAIN, steps=10**6), RunOptions(tmp_path / "run", resume=True, minutes=0.0))
-    assert read_json(tmp_path / "run" / "state.json")["state"]["step"] == before + 1 > 1
+    with monkeypatch.context() as patched, pytest.raises(SystemExit):
+        patched.setattr(Run, "log", power_cut)
+        pretrain(PRETRAIN, RunOptions(tmp_path / "killed"))
+    assert read_json(tmp_path / "killed" / "state.json")["state"]["step"] == 2
+    pretrain(PRETRAIN, RunOptions(tmp_path / "killed", resume=True))
+    pretrain(PRETRAIN, RunOptions(tmp_path / "whole"))
+    assert_same_state(tmp_path / "killed", tmp_path / "whole")
 
 
 def test_episodes_are_cut_to_three_times_what_mastery_took_and_lengthen_when_it_was_not_reached() -> None:
@@ -291,10 +264,7 @@ def test_another_encoder_than_the_configuration_s_is_refused(tmp_path: Path) -> 
         ({"ways": (1,)}, "way must lie between 2 and the 12 classes"),
         ({"ways": (13,)}, "way must lie between 2 and the 12 classes"),
         ({"learner": replace(TRAIN.learner, decoder=DecoderConfig("nearest"))}, "nothing to train"),
-        (
-            {"learner": replace(TRAIN.learner, decoder=DecoderConfig("kernel")), "freeze_encoder": True},
-            "nothing to train",
-        ),
+        ({"learner": replace(TRAIN.learner, decoder=DecoderConfig("kernel"))}, "nothing to train"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_before_anything_is_written(
@@ -305,17 +275,10 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(
     assert not (tmp_path / "run" / "model").exists()
 
 
-def test_an_encoder_can_be_trained_through_the_kernel_decoder(tmp_path: Path) -> None:
-    config = replace(TRAIN, learner=replace(TRAIN.learner, decoder=DecoderConfig("kernel"), distance_gradient=True))
-    torch.manual_seed(config.seed)
-    start = Learner(config.learner).encoder.stem.weight.clone()
-    assert not torch.equal(train(config, RunOptions(tmp_path)).encoder.stem.weight, start)
-
-
 def test_a_small_learner_learns_to_tell_apart_characters_it_has_never_seen(tmp_path: Path) -> None:
-    glyphs = DataSource("glyphs", rotations=False, glyph_classes=80)
+    glyphs = DataSource("glyphs", rotations=False, glyph_classes=40)
     encoder = ConvConfig(stem_channels=16, stem_kernel=5, stem_stride=2, groups=(Group(24, 2), Group(32, 1)))
-    first = PretrainConfig(encoder=encoder, data=glyphs, steps=150, batch=48, warmup_steps=20)
+    first = PretrainConfig(encoder=encoder, data=glyphs, steps=110, batch=32, warmup_steps=10)
     pretrain(first, RunOptions(tmp_path / "encoder"))
     config = TrainConfig(
         learner=LearnerConfig(encoder=encoder, decoder=replace(DECODER, hidden=32)),
@@ -323,7 +286,7 @@ def test_a_small_learner_learns_to_tell_apart_characters_it_has_never_seen(tmp_p
         freeze_encoder=True,
         ways=(5, 20),
         longest_episode=3,
-        steps=40,
+        steps=15,
         learning_rate=1e-3,
     )
     trained = train(with_encoder_of(config, tmp_path / "encoder" / "encoder"), RunOptions(tmp_path / "learner"))
@@ -336,7 +299,7 @@ def test_a_small_learner_learns_to_tell_apart_characters_it_has_never_seen(tmp_p
 
     before, after = accuracy(untrained), accuracy(trained)
     # Chance is 0.05.
-    assert after > 0.6 and after > before + 0.1, f"{before:.3f} untrained, {after:.3f} trained"
+    assert after > 0.5 and after > before + 0.1, f"{before:.3f} untrained, {after:.3f} trained"
 
 
 def test_a_linear_rate_stays_and_then_falls_to_the_lowest() -> None:

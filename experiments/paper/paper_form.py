@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from apl.checkpoint import find_model, is_named, read_description
-from apl.evaluate import variant
+from apl.controller import ConsolidatingController
 from apl.learner import Learner
+from apl.reading.ensemble import EnsembleReading
 from apl.training.episodic import load_decoder
 from experiments.paper import paper_measures as figures
 from experiments.paper.paper_figures import draw_online, draw_sigma
@@ -47,7 +48,10 @@ class Measurement:
 
     def learner(self, place: str) -> Learner:
         if self.models == (MODEL,):
-            return variant(place, consolidate=self.merging).on_embeddings()
+            learner = Learner.load(place)
+            if self.merging:
+                learner = Learner(learner.config, ConsolidatingController(), learner.networks, EnsembleReading)
+            return learner.on_embeddings()
         return with_first_labels(place, self.way).on_embeddings()
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from apl.config import LearnerConfig
-from apl.encoder import embed_all, unflatten
+from apl.encoder import embed_all
 from apl.episode import run_episode
 from apl.evaluate import watch
 from apl.learner import Learner
@@ -93,7 +93,8 @@ def embedded_sampler(
 ) -> AnalogySampler:
     """Episodes for `learner.on_embeddings()`: digits and symbols as the learner's encoder sees them."""
     encoder, digits = learner.encoder, digit_examples(part)
-    seen = embed_all(encoder.digit, unflatten(digits.inputs, encoder.config.digit))
+    side = encoder.config.digit.image_size
+    seen = embed_all(encoder.digit, digits.inputs.view(-1, 1, side, side))
     symbols = embed_all(encoder.symbol, torch.eye(SYMBOLS))
     return AnalogySampler(level, Examples(seen, digits.labels), symbols, generator)
 

@@ -156,7 +156,7 @@ def _student(
 ) -> ImageEncoder:
     """A saved encoder, or the teacher's first network with a map into the teacher's space."""
     if config.student_from is not None:
-        return read_encoder(config.student_from).build_for_images().to(options.device)
+        return read_encoder(config.student_from).build().to(options.device)
     encoder = JointEncoder(JointConfig(teacher.config.parts[:1], teacher.width)).to(options.device)
     encoder.parts[0].load_state_dict(teacher.parts[0].state_dict())
     fitted = torch.randperm(len(images), generator=torch.Generator().manual_seed(config.seed))[:FIT_ON]

@@ -25,16 +25,22 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from apl.classifier.answers import Explanation, LabelSet, Probabilities, Receipt
-    from apl.classifier.drift import DriftReport
-    from apl.classifier.online import OnlineClassifier
-    from apl.classifier.review import Suspect
-    from apl.classifier.suggest import Suggestion
-    from apl.client import AsyncClient, Client, ServiceError
-    from apl.config import LearnerConfig
-    from apl.learner import Learner
-    from apl.memory import Memory, Neighbours
-    from apl.store import open_store
+    from apl.classifier.answers import Explanation as Explanation
+    from apl.classifier.answers import LabelSet as LabelSet
+    from apl.classifier.answers import Probabilities as Probabilities
+    from apl.classifier.answers import Receipt as Receipt
+    from apl.classifier.drift import DriftReport as DriftReport
+    from apl.classifier.online import OnlineClassifier as OnlineClassifier
+    from apl.classifier.review import Suspect as Suspect
+    from apl.classifier.suggest import Suggestion as Suggestion
+    from apl.client import AsyncClient as AsyncClient
+    from apl.client import Client as Client
+    from apl.client import ServiceError as ServiceError
+    from apl.config import LearnerConfig as LearnerConfig
+    from apl.learner import Learner as Learner
+    from apl.memory import Memory as Memory
+    from apl.memory import Neighbours as Neighbours
+    from apl.store import open_store as open_store
 
 _HOME = {
     "OnlineClassifier": "apl.classifier.online",
@@ -55,24 +61,7 @@ _HOME = {
     "open_store": "apl.store",
 }
 
-__all__ = [
-    "AsyncClient",
-    "Client",
-    "DriftReport",
-    "Explanation",
-    "LabelSet",
-    "Learner",
-    "LearnerConfig",
-    "Memory",
-    "Neighbours",
-    "OnlineClassifier",
-    "Probabilities",
-    "Receipt",
-    "ServiceError",
-    "Suggestion",
-    "Suspect",
-    "open_store",
-]
+__all__ = sorted(_HOME)
 
 
 if not TYPE_CHECKING:  # a type checker would take it for a promise that every name exists

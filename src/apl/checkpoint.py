@@ -13,6 +13,7 @@ import math
 import subprocess
 import types
 import typing
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,61 +72,51 @@ def to_json(config: Any) -> Any:
 
 
 def from_json(kind: Any, value: Any) -> Any:
-    """The inverse of `to_json`, for the dataclass (or union of dataclasses) expected there."""
-    if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
-        options = typing.get_args(kind)
-        if value is None:
-            return None
-        named = [o for o in options if isinstance(value, dict) and o.__name__ == value.get("type")]
-        plain = [o for o in options if o is not type(None) and not dataclasses.is_dataclass(o)]
-        if not named and not plain:
-            raise CheckpointError(f"expected one of {', '.join(o.__name__ for o in options)}, found {value!r}")
-        return from_json((named or plain)[0], value)
-    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        return _dataclass_from_json(kind, value)
-    if typing.get_origin(kind) is tuple:
-        if not isinstance(value, list):
-            raise CheckpointError(f"expected a list, found {value!r}")
-        item = typing.get_args(kind)[0]
-        return tuple(from_json(item, v) for v in value)
-    if typing.get_origin(kind) is typing.Literal and value not in typing.get_args(kind):
-        raise CheckpointError(f"expected one of {', '.join(map(str, typing.get_args(kind)))}, found {value!r}")
-    accepted = {bool: (bool,), int: (int,), float: (int, float), str: (str,)}.get(kind)
-    if accepted is not None and type(value) not in accepted:
-        raise CheckpointError(f"expected a value of type {kind.__name__}, found {value!r}")
-    return value
+    """The inverse of `to_json`, for the type expected there: a dataclass, a union, a tuple, a literal or a plain value."""
+    origin, options = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        for option in options:
+            with suppress(CheckpointError):
+                return from_json(option, value)
+    elif dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        if isinstance(value, dict) and value.get("type") == kind.__name__:
+            return _fields_from_json(kind, {name: v for name, v in value.items() if name != "type"})
+    elif origin is tuple and isinstance(value, list):
+        return tuple(from_json(options[0], v) for v in value)
+    elif (origin is typing.Literal and value in options) or type(value) is kind or (kind, type(value)) == (float, int):
+        return value
+    names = ", ".join(getattr(option, "__name__", str(option)) for option in options or (kind,))
+    raise CheckpointError(f"expected {'one of ' if len(options) > 1 else ''}{names}, found {value!r}")
 
 
-def _dataclass_from_json(kind: type, value: Any) -> Any:
-    if not isinstance(value, dict) or value.get("type") != kind.__name__:
-        raise CheckpointError(f"expected a {kind.__name__}, found {value!r}")
-    hints, fields = typing.get_type_hints(kind), dataclasses.fields(kind)
+def _fields_from_json(kind: Any, value: dict[str, Any]) -> Any:
+    hints = typing.get_type_hints(kind)
     value = {name: v for name, v in value.items() if name in hints or GONE.get(name, ...) != v}
-    unknown = set(value) - set(hints) - {"type"}
-    if unknown:
+    if unknown := set(value) - set(hints):
         raise CheckpointError(f"{kind.__name__} has no field {min(unknown)!r}: the checkpoint is of another version")
-    needed = {f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING}
-    if needed - set(value):
-        raise CheckpointError(f"a {kind.__name__} needs the field {min(needed - set(value))!r}, which is missing")
-    return kind(**{name: from_json(hints[name], v) for name, v in value.items() if name != "type"})
+    try:
+        return kind(**{name: from_json(hints[name], v) for name, v in value.items()})
+    except TypeError as error:
+        raise CheckpointError(f"a field is missing ({error})") from None
 
 
 def find_model(name_or_dir: str | Path) -> Path:
-    """The directory of a bundled model by name, or of any model by path."""
+    """The directory of a model that comes with the project, by its name, or of any model by its path."""
     for candidate in (BUNDLED / str(name_or_dir), IN_CHECKOUT / str(name_or_dir), Path(name_or_dir)):
         if (candidate / "model.json").is_file():
             return candidate
     names = sorted(path.parent.name for path in BUNDLED.glob("*/model.json"))
     raise CheckpointError(
-        f"no model {str(name_or_dir)!r}: give the name of a bundled one ({', '.join(names) or 'none yet'}) or of an encoder "
+        f"no model {str(name_or_dir)!r}: give the name of a bundled one ({', '.join(names)}) or of an encoder "
         "(`apl models` lists them), or a directory with model.json and model.safetensors"
     )
 
 
 def is_named(name_or_dir: str | Path | None) -> bool:
     """True for the name of a model that comes with the project, False for a path."""
-    name = str(name_or_dir)
-    return Path(name).name == name and any((place / name / "model.json").is_file() for place in (BUNDLED, IN_CHECKOUT))
+    return any((place / str(name_or_dir) / "model.json").is_file() for place in (BUNDLED, IN_CHECKOUT)) and (
+        Path(str(name_or_dir)).name == str(name_or_dir)
+    )
 
 
 def read_description(directory: Path) -> dict[str, Any]:

@@ -75,7 +75,7 @@ class PairConfig:
     """A digit and a symbol, shown together (paper, section 4.5); each is a key column of the memory."""
 
     digit: ConvConfig
-    symbol: ConvConfig | IdentityConfig
+    symbol: IdentityConfig
 
 
 ImageConfig = ConvConfig | JointConfig

@@ -71,14 +71,3 @@ class WriteAll:
 
     def decide(self, surprise_nats: Float[np.ndarray, "episode query"], way: int) -> Int[np.ndarray, "episode query"]:
         return np.full(surprise_nats.shape, int(Action.WRITE))
-
-
-@dataclass(frozen=True)
-class WriteNothing:
-    """Ablation, and evaluation on a fixed context: ignore everything."""
-
-    def threshold_nats(self, way: int) -> float:
-        return math.inf
-
-    def decide(self, surprise_nats: Float[np.ndarray, "episode query"], way: int) -> Int[np.ndarray, "episode query"]:
-        return np.full(surprise_nats.shape, int(Action.IGNORE))

@@ -141,15 +141,14 @@ class IdentityEncoder(Encoder):
 
 
 class PairEncoder(Encoder):
-    """Two inputs in one flat vector, embedded separately; the embedding is their concatenation."""
+    """An image and a vector in one flat input, embedded separately; the embedding is their concatenation."""
 
     config: PairConfig
 
     def __init__(self, config: PairConfig) -> None:
         super().__init__()
         self.config = config
-        self.digit = build_encoder(config.digit)
-        self.symbol = build_encoder(config.symbol)
+        self.digit, self.symbol = ConvEncoder(config.digit), IdentityEncoder(config.symbol)
         self.width = self.digit.width + self.symbol.width
 
     @property
@@ -157,24 +156,12 @@ class PairEncoder(Encoder):
         return {"digit": self.digit.width, "symbol": self.symbol.width}
 
     def forward(self, pairs: Float[Tensor, "pair input"]) -> Float[Tensor, "pair embed"]:
-        widths = [flat_width(self.config.digit), flat_width(self.config.symbol)]
-        if pairs.ndim != 2 or pairs.shape[1] != sum(widths):
-            raise ValueError(f"expected pairs of shape [any, {sum(widths)}], got {list(pairs.shape)}")
-        digits, symbols = pairs.split(widths, 1)
-        digits, symbols = unflatten(digits, self.config.digit), unflatten(symbols, self.config.symbol)
-        return torch.cat([self.digit(digits), self.symbol(symbols)], 1)
-
-
-def flat_width(config: ConvConfig | IdentityConfig) -> int:
-    """Numbers in one input of this encoder."""
-    return config.channels * config.image_size**2 if isinstance(config, ConvConfig) else config.width
-
-
-def unflatten(inputs: Tensor, config: ConvConfig | IdentityConfig) -> Tensor:
-    """Flat vectors in the shape that the encoder takes: images get theirs back."""
-    if isinstance(config, IdentityConfig):
-        return inputs
-    return inputs.view(-1, config.channels, config.image_size, config.image_size)
+        image = (self.config.digit.channels, self.config.digit.image_size, self.config.digit.image_size)
+        expected = math.prod(image) + self.symbol.width
+        if pairs.ndim != 2 or pairs.shape[1] != expected:
+            raise ValueError(f"expected pairs of shape [any, {expected}], got {list(pairs.shape)}")
+        digits, symbols = pairs[:, : -self.symbol.width], pairs[:, -self.symbol.width :]
+        return torch.cat([self.digit(digits.unflatten(1, image)), self.symbol(symbols)], 1)
 
 
 def build_encoder(config: EncoderConfig) -> Encoder:

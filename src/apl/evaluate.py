@@ -15,13 +15,12 @@ from jaxtyping import Float, Int, Num
 from scipy.special import stdtrit
 from torch import Tensor
 
-from apl.config import WITHOUT_WEIGHTS, DecoderKind
-from apl.controller import ConsolidatingController, SurpriseController
+from apl.config import WITHOUT_WEIGHTS, DecoderConfig, DecoderKind
+from apl.controller import SurpriseController
 from apl.decoder import build_decoder
 from apl.encoder import embed_all
 from apl.episode import Episodes, EpisodeSampler, run_episode
 from apl.learner import Learner
-from apl.reading.ensemble import EnsembleReading
 
 QUERIES_AT_ONCE = 2048
 """Bounds the memory of a batch of parallel episodes."""
@@ -118,19 +117,13 @@ def fixed_context(
         parallel = min(at_once, episodes - len(accuracies))
         contexts = sampler.fixed_context(way, shot, queries, parallel)
         memory = twin.new_memory(parallel)
-        stored, classes = contexts.stored, contexts.stored.classes(labels)
+        stored, asked = contexts.stored, contexts.asked
         everything = torch.ones_like(stored.label, dtype=torch.bool)
         twin.write(memory, embeddings[stored.example], stored.label, everything)
-        right = []
-        for example, label in zip(
-            contexts.asked.example.split(QUERIES_AT_ONCE, 1),
-            contexts.asked.label.split(QUERIES_AT_ONCE, 1),
-            strict=True,
-        ):
-            answered = twin.predict(memory, embeddings[example], way).label.cpu()
-            right.append(answered == label)
-            tally(labels[example], classes.gather(1, answered))
-        accuracies.extend(torch.cat(right, 1).float().mean(1))
+        some = asked.example.split(QUERIES_AT_ONCE, 1)
+        answered = torch.cat([twin.predict(memory, embeddings[part], way).label.cpu() for part in some], 1)
+        tally(labels[asked.example], stored.classes(labels).gather(1, answered))
+        accuracies.extend((answered == asked.label).float().mean(1))
         progress(len(accuracies))
     return Estimate.of(torch.stack(accuracies))
 
@@ -194,23 +187,16 @@ def variant(
     k: int | None = None,
     decoder: DecoderKind | None = None,
     sigma_nats: float | None = None,
-    consolidate: bool = False,
 ) -> Learner:
-    """A saved learner, changed where asked. A decoder named here has no weights of its own. With `consolidate` what does
-    not surprise is merged; without, it is thrown away, as in the paper."""
+    """A saved learner, changed where asked. A decoder named here has no weights of its own."""
     learner = Learner.load(model)
     config = learner.config
     if decoder is not None:
         if decoder not in WITHOUT_WEIGHTS:
             raise ValueError(f"only {', '.join(WITHOUT_WEIGHTS)} need no weights; {decoder!r} must be trained")
-        bare = replace(config.decoder, kind=decoder, labels="neighbourhood", class_means=decoder == "class_mean")
-        config = replace(config, decoder=bare)
+        config = replace(config, decoder=DecoderConfig(decoder))
         learner.networks.decoder = build_decoder(config.decoder, learner.encoder.width)
     if k is not None:
-        if k < 1:
-            raise ValueError(f"k must be at least 1, got {k}")
         config = replace(config, k=k)
-    if consolidate:
-        return Learner(config, ConsolidatingController(sigma_nats=sigma_nats), learner.networks, EnsembleReading)
     controller = None if sigma_nats is None else SurpriseController(sigma_nats=sigma_nats)
     return Learner(config, controller, learner.networks)

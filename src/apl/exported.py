@@ -17,13 +17,10 @@ import numpy as np
 from jaxtyping import Float, Num
 
 from apl.checkpoint import CheckpointError, find_model, learner_config, read_description
-from apl.controller import Controller
 from apl.learner import Learner
 from apl.memory import Neighbours
 from apl.onnx_session import GraphError, onnx_session
 from apl.posterior import Posterior
-from apl.reading.decoder import DecoderReading
-from apl.reading.protocol import MakeReading
 
 ENCODER, DECODER, DESCRIPTION = "encoder.onnx", "decoder.onnx", "model.json"
 OUTSIDE = "model.safetensors/"
@@ -44,7 +41,7 @@ class ExportedNetworks:
         self.width: int = described["width"]
         self.key_widths: Mapping[str, int] = {"embedding": self.width}
         self._fingerprint: str = described["fingerprint"]
-        self._graphs: Mapping[str, str] = described.get("graphs", {})
+        self._graphs: Mapping[str, str] = described["graphs"]
 
     @cached_property
     def _weights(self) -> dict[str, np.ndarray]:
@@ -63,7 +60,7 @@ class ExportedNetworks:
         path = self.directory / name
         graph = path.read_bytes()
         # A graph holds weights too: those that the exporter has folded.
-        if self._graphs.get(name) not in (None, graph_hash(graph)):
+        if self._graphs[name] != graph_hash(graph):
             raise CheckpointError(
                 f"{path} is of another model, or damaged: make it anew with `apl export {self.directory.name}`"
             )
@@ -129,19 +126,15 @@ def graph_hash(graph: bytes) -> str:
     return hashlib.sha256(graph).hexdigest()[:16]
 
 
-def load_for_use(
-    name_or_dir: str | Path, controller: Controller | None = None, reading: MakeReading = DecoderReading
-) -> Learner:
+def load_for_use(name_or_dir: str | Path) -> Learner:
     """A model for inference: its graphs, or torch for one that is not exported yet."""
     directory = find_model(name_or_dir)
     if (directory / ENCODER).is_file() or importlib.util.find_spec("torch") is None:
-        return load_exported(directory, controller, reading)
-    return Learner.load(directory, controller, reading)
+        return load_exported(directory)
+    return Learner.load(directory)
 
 
-def load_exported(
-    name_or_dir: str | Path, controller: Controller | None = None, reading: MakeReading = DecoderReading
-) -> Learner:
+def load_exported(name_or_dir: str | Path) -> Learner:
     """A bundled model by name, or any exported one by its directory."""
     directory = find_model(name_or_dir)
-    return Learner(learner_config(directory), controller, ExportedNetworks(directory), reading)
+    return Learner(learner_config(directory), networks=ExportedNetworks(directory))

@@ -22,8 +22,6 @@ from apl.posterior import Array
 from apl.reading.decoder import DecoderReading
 from apl.reading.protocol import MakeReading, Networks, Prediction
 
-__all__ = ["Learner", "Networks", "Observation", "Prediction", "check_labels"]
-
 
 @dataclass(frozen=True)
 class Observation:
@@ -70,7 +68,7 @@ class Learner:
         if networks is None:
             from apl.networks import TorchNetworks
 
-            networks = TorchNetworks.of(config)
+            networks = TorchNetworks(config)
         self.config = config
         self.networks: Any = networks
         self.controller = controller or SurpriseController(config.sigma_ratio)
@@ -82,11 +80,11 @@ class Learner:
         widths: Mapping[str, int] = self.networks.key_widths
         return widths
 
-    def new_memory(self, episodes: int = 1, capacity: int | None = None) -> RamMemory:
+    def new_memory(self, episodes: int = 1) -> RamMemory:
         """An empty memory with the columns this learner reads and writes."""
         widths = self.key_widths
         columns = {**{name: Column((width,)) for name, width in widths.items()}, LABEL: Column((), np.int64)}
-        memory = RamMemory(columns, tuple(widths), episodes=episodes, capacity=capacity, metric=self.config.metric)
+        memory = RamMemory(columns, tuple(widths), episodes=episodes, metric=self.config.metric)
         memory.state = self.reading.new_state(episodes, self.networks.width)
         return memory
 
@@ -224,15 +222,13 @@ class Learner:
         save_model(Path(directory), self.networks, self.config, provenance, half, encoder)
 
     @staticmethod
-    def load(
-        name_or_dir: str | Path, controller: Controller | None = None, reading: MakeReading = DecoderReading
-    ) -> Learner:
+    def load(name_or_dir: str | Path) -> Learner:
         """A bundled model by name, or any saved one by its directory, to train or to look into: in evaluation mode."""
         from apl.checkpoint import find_model, learner_config
         from apl.weights_file import load_weights, read_weights
 
         directory = find_model(name_or_dir)
-        learner = Learner(learner_config(directory), controller, reading=reading)
+        learner = Learner(learner_config(directory))
         load_weights(learner.networks, read_weights(directory), str(directory))
         return learner.eval()
 

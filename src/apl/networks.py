@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from apl.config import DecoderConfig, DeviceName, EncoderConfig, IdentityConfig, LearnerConfig, Metric
+from apl.config import DeviceName, IdentityConfig, LearnerConfig
 from apl.decoder import build_decoder
 from apl.decoder.inputs import Neighbourhood
-from apl.encoder import IdentityEncoder, build_encoder, scale_bytes
+from apl.encoder import Encoder, IdentityEncoder, build_encoder, scale_bytes
 from apl.memory import Neighbours
 from apl.posterior import Posterior
 
@@ -42,18 +41,13 @@ def find_device(name: DeviceName = "auto") -> torch.device:
 
 
 class TorchNetworks(nn.Module):
-    """Encoder and decoder weights."""
+    """An encoder and a decoder; new weights unless these two are given."""
 
-    def __init__(self, encoder: EncoderConfig, decoder: DecoderConfig, metric: Metric, distance_gradient: bool) -> None:
+    def __init__(self, config: LearnerConfig, encoder: Encoder | None = None, decoder: nn.Module | None = None) -> None:
         super().__init__()
-        self.metric: Metric = metric
-        self.distance_gradient = distance_gradient
-        self.encoder = build_encoder(encoder)
-        self.decoder = build_decoder(decoder, self.encoder.width)
-
-    @staticmethod
-    def of(config: LearnerConfig) -> TorchNetworks:
-        return TorchNetworks(config.encoder, config.decoder, config.metric, config.distance_gradient)
+        self.config = config
+        self.encoder = encoder or build_encoder(config.encoder)
+        self.decoder = decoder or build_decoder(config.decoder, self.encoder.width)
 
     @property
     def width(self) -> int:
@@ -103,9 +97,9 @@ class TorchNetworks(nn.Module):
         columns = neighbours.columns
         rows = flat(columns["embedding"])
         distance, mask = flat(neighbours.distance), flat(neighbours.mask)
-        if self.distance_gradient and query.requires_grad and torch.is_grad_enabled():
+        if self.config.distance_gradient and query.requires_grad and torch.is_grad_enabled():
             apart = query[:, None] - rows
-            if self.metric == "cosine":
+            if self.config.metric == "cosine":
                 apart = nn.functional.normalize(query, dim=-1)[:, None] - nn.functional.normalize(rows, dim=-1)
             if neighbours.compared is not None:
                 apart = apart * self.tensor(neighbours.compared)
@@ -125,13 +119,5 @@ class TorchNetworks(nn.Module):
 
     def on_embeddings(self) -> TorchNetworks:
         """The same decoder, for inputs that are already embedded."""
-        return self.behind(IdentityConfig(self.width))
-
-    def behind(self, config: IdentityConfig) -> TorchNetworks:
-        """The same decoder behind vectors."""
-        twin = TorchNetworks.__new__(TorchNetworks)
-        nn.Module.__init__(twin)
-        twin.metric, twin.distance_gradient = self.metric, self.distance_gradient
-        twin.encoder = IdentityEncoder(replace(config, width=self.width), self.key_widths)
-        twin.decoder = self.decoder
-        return twin.train(self.training)
+        vectors = IdentityEncoder(IdentityConfig(self.width), self.key_widths)
+        return TorchNetworks(self.config, vectors, self.decoder).train(self.training)

@@ -55,6 +55,9 @@ class MemoryKeeping(Configuration):
         """Close the memory, so that others may write it. A memory in RAM ends here: `open` begins another."""
         if self._opened is not None:
             self._ended = self._in_ram() and len(self) > 0
+            with suppress(StoreError):  # what was learnt is written; the history of predictions may be behind
+                if not self._in_ram():
+                    self._opened.memory.save_state()
             self._opened.store.close()
             self._opened = None
 

@@ -23,9 +23,8 @@ from apl.controller import Action, ConsolidatingController, Controller, Surprise
 from apl.learner import Learner, Prediction
 from apl.memory import LABEL
 from apl.memory.history import MOST_NATS
-from apl.memory.names import Budget
 from apl.memory.remote import RemoteMemory
-from apl.memory.staging import LOST, Details
+from apl.memory.staging import LOST, Budget, Details
 from apl.memory.stored import StoredMemory
 from apl.store import Label
 
@@ -243,19 +242,21 @@ class Opened:
         memory, prediction = self.memory, self.predict(embedding[None])
         names, found = memory.classes, prediction.neighbours
         weight = self.learner.networks.array(prediction.weight)[0, 0].tolist()
+        rows = {row.id: row for row in self.store.some_rows(found.row[found.mask].tolist())}
+        sources = {id: row.source for id, row in rows.items()}
         recalled = [
             RecalledRow(
                 row=int(found.row[0, 0, at]),
                 label=names[int(found.columns[LABEL][0, 0, at])],
                 distance=float(found.distance[0, 0, at]),
                 weight=weight[at],
-                source=memory.sources.get(int(found.row[0, 0, at])),
+                source=sources.get(int(found.row[0, 0, at])),
                 examples=int(found.examples[0, 0, at]),
             )
             for at in found.mask[0, 0].nonzero()[0].tolist()
         ]
-        shown = {row.row for row in carried(recalled)}
-        recalled = [replace(row, payload=self.store.payload(row.row)) if row.row in shown else row for row in recalled]
+        shown = {row.row for row in carried(recalled)} & rows.keys()
+        recalled = [replace(row, payload=rows[row.row].payload) if row.row in shown else row for row in recalled]
         opinions = self.learner.reading.opinions(prediction, len(names))
         [probabilities] = self.probabilities(prediction)
         return Explanation(

@@ -17,7 +17,7 @@ from apl.classifier.opened import EXAMPLES_AT_ONCE, Opened
 from apl.memory import COUNT, LABEL, RamMemory
 from apl.reading.ensemble_state import EnsembleState
 from apl.store import Label, NewRow, Row, RowUpdate, Snapshot, SourceShare, Store, StoreError
-from apl.store.sources import kept_shares
+from apl.store.rows import kept_shares
 
 FOLDS = 10
 
@@ -141,7 +141,7 @@ def _parts_of(store: Store, snapshot: Snapshot) -> list[_Part]:
 
 def _memory_of(opened: Opened, keys: np.ndarray, number: np.ndarray, counts: np.ndarray) -> RamMemory:
     """A memory of some of the parts, each a row, read as the whole one is."""
-    memory = opened.learner.new_memory(capacity=len(keys))
+    memory = opened.learner.new_memory()
     cells = {opened.memory.keys[0]: keys[None], LABEL: number[None], COUNT: counts[None]}
     memory.write(cells, np.ones((1, len(keys)), bool))
     state = opened.memory.state

@@ -48,7 +48,7 @@ class Command:
     def _forget(self, store: Store) -> tuple[list[int], list[int]]:
         """Ids of the rows that went, and of those that were rebuilt."""
         from apl.cli.sources import place_of
-        from apl.memory.staging import STATE_SETTING
+        from apl.memory.staging import NOTHING_LEARNT
 
         if self.label is not None:
             gone = store.delete_label(unicodedata.normalize("NFC", self.label))
@@ -59,7 +59,7 @@ class Command:
             return store.delete([self.row]), []
         gone, rebuilt = [], set()
         for source in sorted({one for one, _ in store.sources() if self.source in (one, place_of(one))}):
-            forgotten = store.forget_source(source, settings={STATE_SETTING: None})
+            forgotten = store.forget_source(source, settings=NOTHING_LEARNT)
             gone += forgotten.gone
             rebuilt |= set(forgotten.rebuilt)
         return gone, sorted(rebuilt - set(gone))

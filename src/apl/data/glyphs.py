@@ -23,7 +23,8 @@ TOO_ALIKE = 0.85
 FINER = 4
 """Images are drawn this many times larger, then reduced."""
 
-Stroke = Float[np.ndarray, "25 2"]
+Program = Float[np.ndarray, "stroke 25 2"]
+"""The strokes of a character, in coordinates where the image reaches from -1 to 1."""
 
 
 @dataclass(frozen=True)
@@ -47,19 +48,18 @@ def draw_glyphs(classes: int, drawings: int, generator: np.random.Generator, siz
         raise ValueError(f"size must be at least 8 pixels to tell strokes apart, not {size}")
     programs = invent(classes, generator)
     labels = np.arange(classes).repeat(drawings)
-    images = np.empty((len(labels), 1, size, size), np.uint8)
-    for number, label in enumerate(labels):
-        width = PEN * float(generator.uniform(0.8, 1.2))
-        images[number, 0] = ink(by_hand(programs[label], generator), width, size)
+    pens = PEN * generator.uniform(0.8, 1.2, len(labels))
+    drawn = [strokes for program in programs for strokes in by_hand(program, drawings, generator)]
+    images = np.stack([ink(strokes, pen, size) for strokes, pen in zip(drawn, pens.tolist(), strict=True)])[:, None]
     # Another generator invents other characters, so their names must differ too.
     tag = int(generator.integers(16**6))
     names = tuple(f"invented-{tag:06x}/character{number + 1:02d}" for number in range(classes))
     return Glyphs(images, labels, names)
 
 
-def invent(classes: int, generator: np.random.Generator) -> list[list[Stroke]]:
+def invent(classes: int, generator: np.random.Generator) -> list[Program]:
     """Characters no two of which look alike."""
-    programs: list[list[Stroke]] = []
+    programs: list[Program] = []
     seen = np.zeros((classes, 14 * 14), np.float32)
     for _ in range(100 * classes):
         program = invent_one(generator)
@@ -73,10 +73,10 @@ def invent(classes: int, generator: np.random.Generator) -> list[list[Stroke]]:
     raise ValueError(f"could not invent {classes} characters that differ from one another: ask for fewer")
 
 
-def invent_one(generator: np.random.Generator) -> list[Stroke]:
+def invent_one(generator: np.random.Generator) -> Program:
     """Strokes over places on a lattice of three by three, most of them joined to an earlier one."""
     lattice = np.stack(np.meshgrid([-1.0, 0.0, 1.0], [-1.0, 0.0, 1.0]), -1).reshape(9, 2)
-    strokes: list[Stroke] = []
+    strokes: list[np.ndarray] = []
     for _ in range(generator.choice(4, p=[0.2, 0.4, 0.25, 0.15]) + 1):
         corners = generator.choice(lattice, generator.integers(2, 5), replace=False)
         corners += 0.12 * generator.standard_normal(corners.shape)
@@ -88,34 +88,34 @@ def invent_one(generator: np.random.Generator) -> list[Stroke]:
         strokes.append(ROUNDING @ straight if generator.random() < 0.6 else straight)
     # All of one size: a hand's scale varies, so classes must differ by more than that.
     low, high = np.min(strokes, (0, 1)), np.max(strokes, (0, 1))
-    return [(stroke - (low + high) / 2) / (high - low).max() * EXTENT for stroke in strokes]
+    fitted: np.ndarray = (np.stack(strokes) - (low + high) / 2) / (high - low).max() * EXTENT
+    return fitted
 
 
-def by_hand(program: list[Stroke], generator: np.random.Generator) -> list[Stroke]:
-    """The program as a hand carries it out."""
+def by_hand(
+    program: Program, drawings: int, generator: np.random.Generator
+) -> Float[np.ndarray, "drawing stroke 25 2"]:
+    """The program as a hand carries it out, several times."""
 
     def normal(*shape: int) -> np.ndarray:
-        return generator.standard_normal(shape)
+        return generator.standard_normal((drawings, *shape))
 
-    frequency, phase = 2.2 * normal(2, 2), np.pi * normal(2)
-    turn, slant = 0.09 * normal(1)[0], 0.12 * normal(1)[0]
+    # Each stroke strays as a whole and along its way; a slow wave through the whole sheet moves joined strokes together.
+    strokes = len(program)
+    drawn = program + 0.025 * normal(strokes, 1, 2) + 0.04 * INTERPOLATION[4] @ normal(strokes, 4, 2)
+    drawn = drawn + 0.05 * np.sin(drawn @ (2.2 * normal(1, 2, 2)) + np.pi * normal(1, 1, 2))
+    turn, slant = 0.09 * normal(), 0.12 * normal()
     stretch = np.exp(0.18 * normal(1) + 0.09 * normal(2))
-    affine = stretch[:, None] * np.array([[np.cos(turn), slant - np.sin(turn)], [np.sin(turn), np.cos(turn)]])
-    shift, drawn = 0.09 * normal(2), []
-    for stroke in program:
-        # Each stroke strays as a whole and along its way; a slow wave through the whole sheet moves joined strokes together.
-        stroke = stroke + 0.025 * normal(2) + 0.04 * INTERPOLATION[4] @ normal(4, 2)
-        stroke = stroke + 0.05 * np.sin(stroke @ frequency + phase)
-        drawn.append(stroke @ affine.T + shift)
-    return drawn
+    turned = np.stack([np.cos(turn), np.sin(turn), slant - np.sin(turn), np.cos(turn)], -1).reshape(-1, 1, 2, 2)
+    moved: np.ndarray = drawn @ turned * stretch[:, None, None] + 0.09 * normal(1, 1, 2)
+    return moved
 
 
-def ink(strokes: list[Stroke], width: float, size: int) -> UInt8[np.ndarray, "{size} {size}"]:
+def ink(strokes: Program, width: float, size: int) -> UInt8[np.ndarray, "{size} {size}"]:
     """The strokes of a round pen; `width` in pixels of an image of 28."""
     sheet = Image.new("L", (FINER * size, FINER * size))
     pen = ImageDraw.Draw(sheet)
-    for stroke in strokes:
-        points = ((stroke + 1) * (FINER * size / 2)).tolist()
+    for points in ((strokes + 1) * (FINER * size / 2)).tolist():
         pen.line([tuple(point) for point in points], 255, round(width * FINER * size / 28), joint="curve")
     return np.asarray(sheet.reduce(FINER))
 

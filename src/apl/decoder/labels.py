@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from apl.config import DecoderConfig
 from apl.decoder.inputs import Neighbourhood
 from apl.posterior import IMPOSSIBLE, Posterior
 
@@ -29,7 +30,6 @@ class FixedLabels(nn.Module):
 
     def __init__(self, way: int, width: int, hidden: int) -> None:
         super().__init__()
-        self.way = way
         self.embedding = nn.Embedding(way, width)
         self.logits = nn.Linear(hidden, way)
 
@@ -93,6 +93,12 @@ class NeighbourhoodLabels(nn.Module):
             nearness = nearness - self.class_sharpness * neighbours.class_distance(query) / unit
             none = none - self.class_sharpness * self.none_distance
         return share_out(scores[:, 1:] + nearness, none, neighbours)
+
+
+def build_labels(config: DecoderConfig) -> FixedLabels | NeighbourhoodLabels:
+    if config.labels == "fixed":
+        return FixedLabels(config.way or 0, config.label_width, config.hidden)
+    return NeighbourhoodLabels(config.label_width, config.hidden, config.class_means)
 
 
 def number_by_first_appearance(

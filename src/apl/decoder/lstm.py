@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from apl.config import DecoderConfig
 from apl.decoder.inputs import Neighbourhood, NeighbourInputs
-from apl.decoder.labels import FixedLabels, NeighbourhoodLabels
+from apl.decoder.labels import build_labels
 from apl.posterior import Posterior
 
 
@@ -22,13 +23,12 @@ class LSTMDecoder(nn.Module):
     Deviation: a LayerNorm in front of the logits.
     """
 
-    def __init__(self, inputs: NeighbourInputs, labels: FixedLabels | NeighbourhoodLabels, hidden: int) -> None:
+    def __init__(self, width: int, config: DecoderConfig) -> None:
         super().__init__()
-        self.inputs = inputs
-        self.labels = labels
-        self.start = nn.Linear(inputs.width, 2 * hidden)
-        self.cell = nn.LSTMCell(hidden, hidden)
-        self.norm = nn.LayerNorm(hidden)
+        self.inputs, self.labels = NeighbourInputs(width, config), build_labels(config)
+        self.start = nn.Linear(width, 2 * config.hidden)
+        self.cell = nn.LSTMCell(config.hidden, config.hidden)
+        self.norm = nn.LayerNorm(config.hidden)
         self.sharpness = nn.Parameter(torch.tensor(5.0))
 
     def forward(self, query: Float[Tensor, "query embed"], neighbours: Neighbourhood) -> Posterior:

@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from apl.config import DecoderConfig
 from apl.decoder.inputs import Neighbourhood, NeighbourInputs
-from apl.decoder.labels import FixedLabels, NeighbourhoodLabels
+from apl.decoder.labels import build_labels
 from apl.posterior import Posterior
 
 
@@ -54,19 +55,11 @@ class RelationalDecoder(nn.Module):
     Deviation: a LayerNorm behind the last block.
     """
 
-    def __init__(
-        self,
-        inputs: NeighbourInputs,
-        labels: FixedLabels | NeighbourhoodLabels,
-        hidden: int,
-        blocks: int,
-        heads: int,
-    ) -> None:
+    def __init__(self, width: int, config: DecoderConfig) -> None:
         super().__init__()
-        self.inputs = inputs
-        self.labels = labels
-        self.blocks = nn.ModuleList(RelationalBlock(hidden, heads) for _ in range(blocks))
-        self.norm = nn.LayerNorm(hidden)
+        self.inputs, self.labels = NeighbourInputs(width, config), build_labels(config)
+        self.blocks = nn.ModuleList(RelationalBlock(config.hidden, config.heads) for _ in range(config.blocks))
+        self.norm = nn.LayerNorm(config.hidden)
         self.sharpness = nn.Parameter(torch.tensor(5.0))
 
     def forward(self, query: Float[Tensor, "query embed"], neighbours: Neighbourhood) -> Posterior:

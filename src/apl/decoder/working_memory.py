@@ -12,8 +12,9 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from apl.config import DecoderConfig
 from apl.decoder.inputs import Neighbourhood, NeighbourInputs
-from apl.decoder.labels import FixedLabels, NeighbourhoodLabels
+from apl.decoder.labels import build_labels
 from apl.posterior import Posterior
 
 
@@ -51,27 +52,19 @@ class RelationalMemoryCore(nn.Module):
 
 
 class WorkingMemoryDecoder(nn.Module):
-    """A relational memory core whose slots start as the neighbours; the query is its input, `steps` times.
+    """A relational memory core whose slots start as the neighbours; the query is its input, `unroll` times.
 
     Deviation: the slots are pooled by distance behind a LayerNorm. In the paper a linear layer reads all of them, so that
     its weights depend on k.
     """
 
-    def __init__(
-        self,
-        inputs: NeighbourInputs,
-        labels: FixedLabels | NeighbourhoodLabels,
-        hidden: int,
-        steps: int,
-        heads: int,
-    ) -> None:
+    def __init__(self, width: int, config: DecoderConfig) -> None:
         super().__init__()
-        self.inputs = inputs
-        self.labels = labels
-        self.feed = nn.Linear(inputs.width, hidden)
-        self.core = RelationalMemoryCore(hidden, heads)
-        self.steps = steps
-        self.norm = nn.LayerNorm(hidden)
+        self.inputs, self.labels = NeighbourInputs(width, config), build_labels(config)
+        self.feed = nn.Linear(width, config.hidden)
+        self.core = RelationalMemoryCore(config.hidden, config.heads)
+        self.steps = config.unroll
+        self.norm = nn.LayerNorm(config.hidden)
         self.sharpness = nn.Parameter(torch.tensor(5.0))
 
     def forward(self, query: Float[Tensor, "query embed"], neighbours: Neighbourhood) -> Posterior:

@@ -31,7 +31,7 @@ class Eviction:
 
     def __init__(self, ram: RamMemory) -> None:
         self.ram = ram
-        self._redundancy: Redundancy | None = None
+        self.redundancy: Redundancy | None = None
         self._gone: tuple[np.ndarray, np.ndarray] | None = None
         self._turn = 0
 
@@ -39,35 +39,35 @@ class Eviction:
         """The position of the row to go, of those allowed."""
         labels, examples = self.ram.column(LABEL)[0], self.ram.column(COUNT)[0].astype(np.int64)
         if len(labels) > MOST_COMPARED:
-            self._redundancy = None
+            self.redundancy = None
             self._turn += 1
             return least_important_of_some(self._keys(), labels, examples, among, self._turn)
-        if self._redundancy is None:
-            self._redundancy = Redundancy(self._keys(), labels)
-        return self._redundancy.least_important(among, examples)
+        if self.redundancy is None:
+            self.redundancy = Redundancy(self._keys(), labels)
+        return self.redundancy.least_important(among, examples)
 
     def added(self) -> None:
         """A row was appended."""
-        if self._redundancy is not None:
-            self._redundancy.added(self._keys(), self.ram.column(LABEL)[0])
+        if self.redundancy is not None:
+            self.redundancy.added(self._keys(), self.ram.column(LABEL)[0])
 
     def before_removing(self, places: list[int]) -> None:
         """Rows are about to go."""
-        if self._redundancy is not None:
+        if self.redundancy is not None:
             gone = np.zeros(len(self.ram), bool)
             gone[places] = True
             self._gone = gone, self._keys()[gone]
 
     def removed(self) -> None:
         """They went."""
-        if self._redundancy is not None and self._gone is not None:
+        if self.redundancy is not None and self._gone is not None:
             gone, keys = self._gone
-            self._redundancy.removed(gone, self._keys(), self.ram.column(LABEL)[0], keys)
+            self.redundancy.removed(gone, self._keys(), self.ram.column(LABEL)[0], keys)
         self._gone = None
 
     def forget(self) -> None:
         """Compare anew: keys or their scale have changed."""
-        self._redundancy = None
+        self.redundancy = None
 
     def _keys(self) -> Float[np.ndarray, "row embed"]:
         """Keys as they are compared."""

@@ -29,8 +29,6 @@ MOST_NATS = 100.0
 """Larger surprises are recorded as this."""
 SLACK = 1e-9
 """Rounding must not turn a rank of 9 into one of 10."""
-HISTORY = "history"
-"""The entry of a memory's state that holds its history."""
 
 
 @dataclass(frozen=True)
@@ -121,14 +119,6 @@ class History:
 
 def checksum(label: Label) -> int:
     return zlib.crc32(label_text(label).encode())
-
-
-def without_history(kept: Any) -> tuple[Any, History]:
-    """The two parts of what a store keeps."""
-    if not isinstance(kept, dict) or HISTORY not in kept:
-        return kept, History()
-    rest = {name: value for name, value in kept.items() if name != HISTORY}
-    return rest or None, History.read(kept[HISTORY])
 
 
 def _array(text: str, dtype: str) -> np.ndarray:

@@ -25,10 +25,6 @@ Rows = Mapping[str, np.ndarray]
 """Cells by column, each `[episode, query, *cell]`."""
 
 
-class MemoryFull(RuntimeError):
-    """A write that does not fit into a memory of fixed capacity."""
-
-
 @dataclass(frozen=True)
 class Column:
     """The type of one column: the shape of a cell and its dtype."""

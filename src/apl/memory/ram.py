@@ -1,4 +1,5 @@
-"""A memory in RAM: the rows of several parallel episodes in preallocated arrays, searched exactly (`apl.memory.search`)."""
+"""A memory in RAM: the rows of several parallel episodes in preallocated arrays, searched exactly (`apl.memory.search`), and
+the totals of their classes."""
 
 from __future__ import annotations
 
@@ -14,24 +15,88 @@ from apl.memory.protocol import (
     LABEL,
     ClassTotals,
     Column,
-    MemoryFull,
     Neighbours,
     ReadingState,
     Rows,
     merged_mean,
 )
 from apl.memory.search import BLOCKS, SearchIndex
-from apl.memory.totals import RunningTotals
 from apl.metric import measured
 
 FIRST_CAPACITY = 64
+"""A multiple of `BLOCKS`."""
+
+
+class RunningTotals:
+    """Examples of each class and the sum of their keys, for several parallel episodes. Classes appear as they come.
+
+    Sums are in double precision, so that the order of merges does not matter.
+    """
+
+    def __init__(self, episodes: int, width: int) -> None:
+        self.total = np.zeros((episodes, 0, width))
+        self.everything = np.zeros((episodes, width))
+        self.examples = np.zeros((episodes, 0), np.float32)
+        self.square = np.zeros((episodes, 0))
+
+    def of(self, way: int | None = None) -> ClassTotals:
+        """Of the classes 0..way-1, by default of all."""
+        room = self.total.shape[1]
+        way = room if way is None else way
+        if way > room:
+            self._make_room(way)
+        return ClassTotals(self.total[:, :way], self.examples[:, :way], self.everything, self.square[:, :way])
+
+    def add(
+        self,
+        episode: Int[np.ndarray, " row"],
+        label: Int[np.ndarray, " row"],
+        key: Float[np.ndarray, "row embed"],
+        count: Float[np.ndarray, " row"],
+    ) -> None:
+        """Rows come, or go if their count is negative. Keys are as the metric sees them."""
+        self._make_room(int(label.max(initial=-1)) + 1)
+        weighed = key * count[:, None].astype(np.float64)
+        np.add.at(self.total, (episode, label), weighed)
+        np.add.at(self.everything, episode, weighed)
+        np.add.at(self.examples, (episode, label), count)
+        # A class without examples has no total, not even by rounding.
+        empty = self.examples[episode, label] == 0
+        self.total[episode[empty], label[empty]] = 0
+        total = self.total[episode, label]
+        self.square[episode, label] = np.vecdot(total, total)
+
+    def add_one(self, episode: int, label: int, key: Float[np.ndarray, " embed"], count: float) -> None:
+        """`add` of a single row."""
+        if label >= self.total.shape[1]:
+            self._make_room(label + 1)
+        weighed = key * np.float64(count)
+        total = self.total[episode, label]
+        total += weighed
+        self.everything[episode] += weighed
+        self.examples[episode, label] += count
+        if self.examples[episode, label] == 0:
+            total[:] = 0
+        self.square[episode, label] = total @ total
+
+    def set(self, label: int, total: Float[np.ndarray, " embed"], examples: float | int) -> None:
+        """The total of a class of a single memory, as a store keeps it."""
+        self._make_room(label + 1)
+        self.everything[0] += total - self.total[0, label]
+        self.total[0, label] = total
+        self.square[0, label] = total @ total
+        self.examples[0, label] = examples
+
+    def _make_room(self, classes: int) -> None:
+        room = self.total.shape[1]
+        if classes > room:
+            more = ((0, 0), (0, max(classes, 2 * room) - room))
+            self.total = np.pad(self.total, (*more, (0, 0)))
+            self.examples, self.square = np.pad(self.examples, more), np.pad(self.square, more)
 
 
 class RamMemory:
-    """Rows of named columns for several parallel episodes, searchable by any of the key columns. A handle is a position.
-
-    Without `capacity` the memory grows as needed; with it, a write that does not fit raises `MemoryFull` and writes nothing.
-    """
+    """Rows of named columns for several parallel episodes, searchable by any of the key columns. A handle is a position."""
 
     local = True
 
@@ -41,7 +106,6 @@ class RamMemory:
         keys: tuple[str, ...],
         *,
         episodes: int = 1,
-        capacity: int | None = None,
         metric: Metric = "euclidean",
     ) -> None:
         missing = [key for key in keys if key not in columns]
@@ -51,19 +115,18 @@ class RamMemory:
             )
         if any(len(columns[key].shape) != 1 for key in keys):
             raise ValueError("a key column holds one vector per row: its shape must have one axis")
-        if episodes < 1 or (capacity is not None and capacity < 1):
-            raise ValueError("episodes and capacity must be at least 1")
+        if episodes < 1:
+            raise ValueError("episodes must be at least 1")
         self.spec = {**columns, COUNT: Column()}
         self.keys = tuple(keys)
         self.episodes = episodes
-        self.capacity = capacity
         self.metric: Metric = metric
         self.state: ReadingState | None = None
         self.scale: Float[np.ndarray, "episode 1 embed"] | None = None
         self.version = 0
         self.counts: Int[np.ndarray, " episode"] = np.zeros(episodes, np.int64)
         self._longest = self._shortest = 0
-        self._slots = -(-(capacity or FIRST_CAPACITY) // BLOCKS) * BLOCKS
+        self._slots = FIRST_CAPACITY
         self._columns: dict[str, np.ndarray] = {
             name: np.zeros((episodes, self._slots, *column.shape), column.dtype) for name, column in self.spec.items()
         }
@@ -121,7 +184,8 @@ class RamMemory:
         self._check_cells(rows, chosen, chosen, "written")
         if self.episodes == 1 and chosen.all():
             start, end = self._longest, self._longest + chosen.shape[1]
-            self._make_room(end)
+            if end > self._slots:
+                self._make_room(end)
             self._put(rows, 0, slice(None), slice(start, end))
             self._count(np.array([end]))
             position = np.arange(start, end)[None]
@@ -243,10 +307,11 @@ class RamMemory:
 
     def _cells(self, row: Int[np.ndarray, "episode query neighbours"]) -> dict[str, np.ndarray]:
         """All columns of these rows."""
-        if self.episodes == 1:
-            return {name: cells[0].take(row[0], axis=0)[None] for name, cells in self._columns.items()}
+        found = {}
         episode = np.arange(self.episodes)[:, None, None]
-        return {name: cells[episode, row] for name, cells in self._columns.items()}
+        for name, cells in self._columns.items():
+            found[name] = cells[0].take(row[0], axis=0)[None] if self.episodes == 1 else cells[episode, row]
+        return found
 
     def _put(
         self,
@@ -268,7 +333,11 @@ class RamMemory:
             return
         label = self._columns[LABEL][episode, row]
         count = sign * self._columns[COUNT][episode, row]
-        self._totals.add(episode, label, measured(self._columns[self.keys[0]][episode, row], self.metric), count)
+        key = measured(self._columns[self.keys[0]][episode, row], self.metric)
+        if len(row) == 1:
+            self._totals.add_one(int(episode[0]), int(label[0]), key[0], float(count[0]))
+        else:
+            self._totals.add(episode, label, key, count)
 
     def _count(self, counts: Int[np.ndarray, " episode"]) -> None:
         self.counts, rows = counts, counts.tolist()
@@ -288,8 +357,6 @@ class RamMemory:
         }
 
     def _make_room(self, rows: int) -> None:
-        if self.capacity is not None and rows > self.capacity:
-            raise MemoryFull(f"the memory holds {self.capacity} rows and this write needs {rows}; nothing was written")
         if rows <= self._slots:
             return
         self._slots = -(-max(rows, 2 * self._slots) // BLOCKS) * BLOCKS

@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from apl.memory.names import ClassNames
+from apl.memory.history import History
 from apl.memory.protocol import COUNT, LABEL, ClassTotals, Neighbours, merged_mean
-from apl.memory.staging import KEY, LOST, Staged, StagedMemory
-from apl.memory.totals import RunningTotals
+from apl.memory.ram import RunningTotals
+from apl.memory.staging import HISTORY_SETTING, KEY, LOST, ClassNames, Staged, StagedMemory
 from apl.metric import measured
 from apl.store import Label, NewRow, Recalled, Row, RowChanged, RowUpdate, Snapshot
-from apl.store.sources import added_shares, kept_shares
+from apl.store.rows import added_shares, kept_shares
 
 MOST_SAMPLED = 2000
 """Rows that `column` returns at most."""
@@ -106,7 +106,7 @@ class RemoteMemory(StagedMemory):
         self._bases: dict[int, Row] = {}
         """The rows of staged updates, as they were recalled."""
         self._near: dict[int, Row] = {}
-        self._read_classes(None)
+        self._read_classes(None, History.read(self.store.setting(HISTORY_SETTING)))
 
     def follow(self) -> None:
         """Read the classes that have changed since they were last read."""
@@ -144,7 +144,7 @@ class RemoteMemory(StagedMemory):
 
     # --- inside -----------------------------------------------------------------------------------
 
-    def _read_classes(self, since: int | None) -> None:
+    def _read_classes(self, since: int | None, history: History | None = None) -> None:
         totals = self.store.totals(since)
         if not totals.complete and not all(total.rows for total in totals.classes):
             # The numbers of the other classes close up where one is gone.
@@ -160,7 +160,7 @@ class RemoteMemory(StagedMemory):
         self.generation = totals.generation
         self.version += 1
         self._sample = None
-        self._restore_state(totals.state)
+        self._restore_state(totals.state, history)
 
     def _number(self, label: Label) -> int:
         number = self.names.add(label)
@@ -172,7 +172,7 @@ class RemoteMemory(StagedMemory):
         number = self._number(label)
         self._rows[number] += rows
         key = measured(np.asarray(key, np.float32), self.metric)
-        self._totals.add(np.zeros(1, np.int64), np.array([number]), key[None], np.array([count], np.float32))
+        self._totals.add_one(0, number, key, float(count))
         self.version += 1
 
     def _recall(self, asked: Float[np.ndarray, "query embed"], k: int) -> Recalled:
@@ -188,7 +188,6 @@ class RemoteMemory(StagedMemory):
             rows = [[*(row for row in rows if row.id not in other), *shown] for rows in found.rows]
             found = Recalled.of(rows, asked, k, self.metric, found.generation)
         self._near = {row.id: row for rows in found.rows for row in rows}
-        self.sources = {row.id: row.source for row in self._near.values() if row.source is not None}
         return found
 
     def _added(self, row: NewRow) -> None:

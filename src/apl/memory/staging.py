@@ -7,6 +7,7 @@ store in one transaction. A handle is the id of a row in the store.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,19 +16,30 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from apl.config import Metric
-from apl.memory.history import HISTORY, History, without_history
-from apl.memory.names import Budget, ClassNames
+from apl.memory.history import History
 from apl.memory.protocol import COUNT, LABEL, ReadingState, Rows
 from apl.store import Forgotten, Label, NewRow, RowUpdate, SourceShare, Store
-from apl.store.sources import added_shares, by_source
+from apl.store.rows import added_shares, by_source
 
 STATE_SETTING = "readers"
-"""Under this name a store keeps what a reading has learnt about the memory, and the memory's history."""
+"""Under this name a store keeps what a reading has learnt about the memory."""
+HISTORY_SETTING = "history"
+NOTHING_LEARNT = {STATE_SETTING: None, HISTORY_SETTING: None}
+HISTORY_EVERY = 20
+"""The history is written after this number of examples, and when the memory is closed: it is larger than all the rest."""
 KEY = "embedding"
 LOST = -1
 """The generation of a memory whose copy of the store cannot be used."""
 MakeState = Callable[[Any], ReadingState | None]
 """Makes a reading's state of what was kept, or of None."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How many rows a memory may hold; None: any number."""
+
+    rows: int | None = None
+    rows_per_class: int | None = None
 
 
 @dataclass(frozen=True)
@@ -40,6 +52,60 @@ class Details:
     """Made only if the example is written."""
 
 
+class ClassNames:
+    """The classes of one memory: stores know them by name, learners by number, in the order of their first appearance.
+
+    With `numbered`, labels are the numbers themselves, as in an episode of announced classes.
+    """
+
+    def __init__(self, labels: Iterable[Label] = (), numbered: bool = False) -> None:
+        self.numbered = numbered
+        self.names: list[Label] = []
+        self._number: dict[Label, int] = {}
+        self._sorted: list[tuple[bool, Label, int]] = []
+        """Integers before text."""
+        self._order: Int[np.ndarray, " class"] | None = None
+        for label in labels:
+            self.add(label)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def number(self, label: Label) -> int | None:
+        """None if there is no such class."""
+        return self._number.get(label)
+
+    def add(self, label: Label) -> int:
+        """The number of a class, which is new if it has none."""
+        found = self._number.get(label)
+        if found is not None:
+            return found
+        for name in range(len(self.names), int(label) + 1) if self.numbered else (label,):
+            number = self._number[name] = len(self.names)
+            self.names.append(name)
+            insort(self._sorted, (isinstance(name, str), name, number))
+        self._order = None
+        return self._number[label]
+
+    @property
+    def order(self) -> Int[np.ndarray, " class"]:
+        """The numbers of all classes, sorted by name."""
+        if self._order is None:
+            self._order = np.array([number for _, _, number in self._sorted], np.int64)
+        return self._order
+
+    def keep(self, present: Bool[np.ndarray, " class"]) -> Int[np.ndarray, " class"] | None:
+        """Forget the other classes; the numbers close up. Returns the new number of each class; None if nothing changes."""
+        if self.numbered or present.all():
+            return None
+        kept = [name for name, here in zip(self.names, present.tolist(), strict=True) if here]
+        self.names, self._sorted, self._number, self._order = [], [], {}, None
+        for name in kept:
+            self.add(name)
+        numbers: np.ndarray = present.cumsum() - 1
+        return numbers
+
+
 @dataclass
 class Staged:
     """What a transaction will write."""
@@ -48,9 +114,6 @@ class Staged:
     updates: dict[int, RowUpdate] = field(default_factory=dict)
     evicted: list[int] = field(default_factory=list)
     """Stored rows that will be removed, to make room."""
-
-    def __bool__(self) -> bool:
-        return bool(self.rows or self.updates or self.evicted)
 
     def update(self, change: RowUpdate) -> None:
         """A row has gained examples; those without a source are not among the update's shares."""
@@ -87,8 +150,6 @@ class StagedMemory(ABC):
     keys: tuple[str, ...] = (KEY,)
     names: ClassNames
     generation: int
-    sources: dict[int, str]
-    """Of the rows that are held, or were recalled last."""
 
     def __init__(
         self,
@@ -111,7 +172,6 @@ class StagedMemory(ABC):
         self._kept: tuple[ReadingState | None, History] = (None, self.history)
         self._new_state = new_state
         self._staged = Staged()
-        self.sources = {}
         self.reload()
 
     # --- what differs -----------------------------------------------------------------------------
@@ -163,7 +223,8 @@ class StagedMemory(ABC):
             surprise = 0.0 if surprise_nats is None else float(surprise_nats[0, query])
             key = np.array(rows[KEY][0, query], np.float32)
             count = int(rows[COUNT][0, query]) if COUNT in rows else 1
-            self._make_room(key, detail.label)
+            if self.budget != Budget():
+                self._make_room(key, detail.label)
             [id] = self.store.reserve()
             payload = detail.payload() if detail.payload is not None else None
             source = detail.source if self.store.keep_sources else None
@@ -203,30 +264,32 @@ class StagedMemory(ABC):
 
     def commit(self, settings: Mapping[str, Any] | None = None, receipts: Mapping[str, Any] | None = None) -> None:
         """Write what was staged, settings and receipts with it: all of it or nothing."""
-        # A history alone waits for the next write.
-        learnt = self.lasts and self.state is not None and self.state is not self._kept[0]
-        if not (self._staged or settings or receipts or learnt):
+        staged, kept = self._staged, dict(settings or {})
+        if self.lasts and self.state is not None and self.state is not self._kept[0]:
+            kept[STATE_SETTING] = self.state.to_dict()
+        if not (staged.rows or staged.updates or staged.evicted or kept or receipts):
             return
-        kept = {STATE_SETTING: self._state_to_keep()} if self.lasts else {}
-        self._write(self._staged, {**(settings or {}), **kept}, receipts)
-        self._staged = Staged()
-        if self.lasts:
-            self._kept = (self.state, self.history)
+        state, history = self.state if self.lasts else self._kept[0], self._kept[1]
+        if self.lasts and self.history.seen >= history.seen + HISTORY_EVERY:
+            history = self.history
+            kept[HISTORY_SETTING] = history.to_dict()
+        self._write(staged, kept, receipts)
+        self._staged, self._kept = Staged(), (state, history)
 
     def save_state(self) -> None:
         """Write what the reading has learnt and the history, if that has not been done."""
         changed = self.state is not self._kept[0] or self.history is not self._kept[1]
         if changed and not self.store.read_only:
-            self.store.update_settings({STATE_SETTING: self._state_to_keep()})
+            state = None if self.state is None else self.state.to_dict()
+            self.store.update_settings({STATE_SETTING: state, HISTORY_SETTING: self.history.to_dict()})
             self._kept = (self.state, self.history)
 
-    def _state_to_keep(self) -> dict[str, Any]:
-        return {**({} if self.state is None else self.state.to_dict()), HISTORY: self.history.to_dict()}
-
-    def _restore_state(self, stored: Any) -> None:
-        kept, self.history = without_history(stored)
-        self.state = self._new_state(kept)
-        self._kept = (self.state, self.history)
+    def _restore_state(self, kept: Any, history: History | None = None) -> None:
+        """As the store has them. Without a history, the one at hand stays."""
+        self.state, written = self._new_state(kept), self._kept[1]
+        if history is not None:
+            self.history = written = history
+        self._kept = (self.state, written)
 
     # --- forgetting -------------------------------------------------------------------------------
 
@@ -239,6 +302,7 @@ class StagedMemory(ABC):
     def forget_source(self, source: str) -> Forgotten:
         """Leave no trace of a source: its rows go, and rows that others share with it become the mean of theirs. What the
         reading has learnt with its help starts over."""
-        forgotten = self.store.forget_source(source, settings={STATE_SETTING: None})
+        forgotten = self.store.forget_source(source, settings=NOTHING_LEARNT)
+        self.history = History()
         self.follow()
         return forgotten

@@ -5,6 +5,7 @@ If a commit fails, the copy is filled anew from the store.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,12 +13,12 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from apl.memory.eviction import Eviction
-from apl.memory.names import ClassNames, position
+from apl.memory.history import History
 from apl.memory.protocol import COUNT, LABEL, ClassTotals, Column, Neighbours
 from apl.memory.ram import RamMemory
-from apl.memory.staging import KEY, LOST, STATE_SETTING, Staged, StagedMemory
+from apl.memory.staging import HISTORY_SETTING, KEY, LOST, STATE_SETTING, ClassNames, Staged, StagedMemory
 from apl.store import Label, NewRow, RowUpdate
-from apl.store.validation import checked_rows, checked_updates
+from apl.store.checks import checked_rows, checked_updates
 
 ID = "id"
 
@@ -26,6 +27,8 @@ class StoredMemory(StagedMemory):
     """The rows of one store, searched in RAM. One writer, or any number of readers."""
 
     local = True
+    newest = -1
+    """The id of the newest row that was ever here."""
     _loads = 0
     _behind: Staged | None = None
     """What a memory that does not last has committed, and not yet written to its store."""
@@ -39,11 +42,6 @@ class StoredMemory(StagedMemory):
     @property
     def scale(self) -> Float[np.ndarray, "episode 1 embed"] | None:
         return self.ram.scale
-
-    @property
-    def newest(self) -> int:
-        """The id of the newest row; -1 if there is none."""
-        return int(self.ram.column(ID)[0, -1]) if len(self.ram) else -1
 
     def __len__(self) -> int:
         return len(self.ram)
@@ -91,11 +89,10 @@ class StoredMemory(StagedMemory):
         self.ram = RamMemory(columns, (KEY,), metric=self.metric)
         self.names = ClassNames(snapshot.labels, self.numbered)
         self.eviction = Eviction(self.ram)
-        self.sources = {id: s for id, s in zip(snapshot.ids.tolist(), snapshot.sources, strict=True) if s is not None}
         self._staged = Staged()
         if len(snapshot):
             self._append(snapshot.ids, snapshot.keys, snapshot.labels, snapshot.counts)
-        self._restore_state(self.store.setting(STATE_SETTING))
+        self._read_state()
         self.generation = snapshot.generation
 
     def follow(self) -> None:
@@ -111,10 +108,6 @@ class StoredMemory(StagedMemory):
             # One of several writers may have reserved its ids first and written last: the order is that of the ids.
             return self.reload()
         self.generation = changes.generation
-        for id, source in zip(rows.ids.tolist(), rows.sources, strict=True):
-            self.sources.pop(id, None)
-            if source is not None:
-                self.sources[id] = source
         known = ~new
         if known.any():
             labels = np.array([self.names.add(rows.labels[n]) for n in known.nonzero()[0].tolist()], np.int64)
@@ -130,8 +123,12 @@ class StoredMemory(StagedMemory):
         self._drop(changes.removed)
         self._renumber()
         self.eviction.forget()
-        self._restore_state(self.store.setting(STATE_SETTING))
+        self._read_state()
         return None
+
+    def _read_state(self) -> None:
+        settings = self.store.settings()
+        self._restore_state(settings.get(STATE_SETTING), History.read(settings.get(HISTORY_SETTING)))
 
     def is_stale(self) -> bool:
         """A reader's copy goes stale when a writer commits; a writer's cannot, unless it was lost."""
@@ -173,8 +170,6 @@ class StoredMemory(StagedMemory):
     # --- inside -----------------------------------------------------------------------------------
 
     def _make_room(self, key: Float[np.ndarray, " embed"], label: Label) -> None:
-        if self.budget.rows is None and self.budget.rows_per_class is None:
-            return
         number = self.names.add(label)
         while (among := self._over_budget(number)) is not None:
             self._evict([int(self.ram.column(ID)[0, self.eviction.victim(among)])])
@@ -201,9 +196,9 @@ class StoredMemory(StagedMemory):
     def _added(self, row: NewRow) -> None:
         cells = {KEY: row.key[None, None], LABEL: np.array([[self.names.add(row.label)]]), ID: np.array([[row.id]])}
         self.ram.write({**cells, COUNT: np.array([[row.count]], np.float32)}, np.ones((1, 1), bool))
-        self.eviction.added()
-        if row.source is not None:
-            self.sources[row.id or 0] = row.source
+        self.newest = row.id or 0
+        if self.eviction.redundancy is not None:
+            self.eviction.added()
 
     def _merged(self, id: int, example: Float[np.ndarray, " embed"]) -> RowUpdate:
         place = position(self.ram.column(ID)[0], id)
@@ -213,6 +208,7 @@ class StoredMemory(StagedMemory):
         return RowUpdate(id, key=self.ram.column(KEY)[0, place].copy(), count=int(self.ram.column(COUNT)[0, place]))
 
     def _append(self, ids: np.ndarray, keys: np.ndarray, labels: Sequence[Label], counts: np.ndarray) -> None:
+        self.newest = int(ids[-1])
         numbers = np.array([self.names.add(label) for label in labels], np.int64)
         cells = {KEY: keys, LABEL: numbers, ID: ids, COUNT: counts.astype(np.float32)}
         self.ram.write({name: values[None] for name, values in cells.items()}, np.ones((1, len(ids)), bool))
@@ -221,8 +217,6 @@ class StoredMemory(StagedMemory):
         """Take rows out of the copy in RAM."""
         there = self.ram.column(ID)[0]
         places = [place for id in ids if (place := position(there, id)) is not None]
-        for id in ids:
-            self.sources.pop(id, None)
         if places:
             self.eviction.before_removing(places)
             self.ram.remove(np.array([places]))
@@ -237,3 +231,9 @@ class StoredMemory(StagedMemory):
         if numbers is not None:
             self.ram.relabel(numbers)
         return numbers
+
+
+def position(ids: Int[np.ndarray, " row"], id: int) -> int | None:
+    """Where an id is in a sorted array."""
+    place = bisect_left(ids, id)
+    return place if place < len(ids) and int(ids[place]) == id else None

@@ -17,7 +17,7 @@ from apl.service.served_memory import ServedMemory
 from apl.service.settings import Settings
 from apl.service.telemetry import Metrics
 from apl.store import MemoryInfo, StoreError, StoreUnavailable, delete_memory, find_memory, list_memories
-from apl.store.validation import checked_name
+from apl.store.checks import checked_name
 
 THREADS = 4
 """Memories that work at the same time; others wait for a thread, none for another memory."""

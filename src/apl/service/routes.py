@@ -41,7 +41,7 @@ from apl.service.settings import Limits, is_loopback
 from apl.service.sharing import invite
 from apl.service.tokens import Client
 from apl.store import FingerprintMismatch, Row, StoreError
-from apl.store.archive import TooLarge
+from apl.store.exported import TooLarge
 from apl.store.transfer import Copied, export_memory, read_exported
 
 ZIP = "application/zip"

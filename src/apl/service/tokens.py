@@ -26,7 +26,7 @@ from filelock import FileLock
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from apl.durable_file import replace_durably
-from apl.store.validation import checked_name
+from apl.store.checks import checked_name
 
 Scope = Literal["read", "learn", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)

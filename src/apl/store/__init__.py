@@ -17,7 +17,7 @@ import os
 from pathlib import Path
 
 from apl.config import Metric
-from apl.store.contract import Store
+from apl.store.checks import checked_name, require_usable
 from apl.store.errors import (
     AlreadyAnswered,
     FingerprintMismatch,
@@ -44,9 +44,8 @@ from apl.store.rows import (
     SourceShare,
     Totals,
 )
-from apl.store.settings import require_usable
 from apl.store.tables import Options
-from apl.store.validation import checked_name
+from apl.store.writing import Store
 
 __all__ = [
     "AlreadyAnswered",

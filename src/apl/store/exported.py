@@ -10,8 +10,8 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import shutil
 import tempfile
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,14 +22,11 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from apl.durable_file import replace_durably
-from apl.store.archive import pack, unpack
-from apl.store.contract import Store
+from apl.store.checks import checked_rows, encoded, require_usable
 from apl.store.errors import OtherSchema, StoreDamaged, StoreError
-from apl.store.rows import NewRow, SourceShare
+from apl.store.rows import NewRow, SourceShare, by_source
 from apl.store.schema import total_of
-from apl.store.settings import require_usable
-from apl.store.sources import by_source
-from apl.store.validation import checked_rows, encoded
+from apl.store.writing import Store
 
 FORMAT = "apl-memory"
 FORMAT_VERSION, OLDEST_READ = 3, 2
@@ -54,36 +51,37 @@ def settings_that_travel(store: Store) -> dict[str, Any]:
     return {name: value for name, value in store.settings().items() if name != MERGED_SETTING}
 
 
-def export_memory(store: Store, directory: str | os.PathLike[str]) -> int:
+class TooLarge(StoreError):
+    """More than the reader is willing to unpack."""
+
+
+def export_memory(store: Store, path: str | os.PathLike[str]) -> int:
     """Write a memory to a new directory, or to one file if its name ends in `.zip`; returns the number of rows.
 
     It appears whole or not at all.
     """
-    target = Path(directory)
+    target = Path(path)
     if target.exists():
         raise StoreError(f"{target} is there already: export to a new directory")
     rows = list(store.new_rows())
+    text = json.dumps(_description(store, rows), ensure_ascii=False, indent=1)
+    content = {DESCRIPTION: text.encode(), ROWS: safetensors.numpy.save(_arrays(rows, store.width))}
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
+            whole = Path(scratch) / "whole"
+            if target.suffix == ".zip":
+                with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as packed:
+                    for name, part in content.items():
+                        packed.writestr(name, part)
+                replace_durably(whole, target)
+            else:
+                whole.mkdir()
+                for name, part in content.items():
+                    (whole / name).write_bytes(part)
+                whole.rename(target)
     except OSError as error:
         raise StoreError(f"{target} cannot be written: {error.strerror}") from error
-    packed = partial.with_name(partial.name + ".part")
-    try:
-        text = json.dumps(_description(store, rows), ensure_ascii=False, indent=1)
-        (partial / DESCRIPTION).write_text(text, encoding="utf-8")
-        safetensors.numpy.save_file(_arrays(rows, store.width), partial / ROWS)
-        if target.suffix == ".zip":
-            pack(partial, packed)
-            replace_durably(packed, target)
-        else:
-            partial.chmod(0o755)
-            partial.rename(target)
-    except (OSError, SafetensorError) as error:
-        raise StoreError(f"{target} could not be written: {error}") from error
-    finally:
-        packed.unlink(missing_ok=True)
-        shutil.rmtree(partial, ignore_errors=True)
     return len(rows)
 
 
@@ -123,16 +121,12 @@ def _arrays(rows: Sequence[NewRow], width: int) -> dict[str, np.ndarray]:
 def read_exported(path: str | os.PathLike[str], most_bytes: int | None = None) -> Exported:
     """An exported memory, directory or archive, checked to the last row: what comes back can be written as it is."""
     source = Path(path)
-    if not source.is_file():
-        return _read_directory(source, source)
-    with tempfile.TemporaryDirectory() as scratch:
-        unpack(source, Path(scratch), (DESCRIPTION, ROWS), most_bytes)
-        return _read_directory(Path(scratch), source)
-
-
-def _read_directory(directory: Path, source: Path) -> Exported:
     try:
-        description = json.loads((directory / DESCRIPTION).read_text(encoding="utf-8"))
+        if source.is_file():
+            content = _unpacked(source, most_bytes)
+        else:
+            content = {name: (source / name).read_bytes() for name in (DESCRIPTION, ROWS)}
+        description = json.loads(content[DESCRIPTION].decode())
         if description.get("format") != FORMAT:
             raise StoreDamaged(f"{source} is no exported memory")
         if description["format_version"] > FORMAT_VERSION:
@@ -140,13 +134,36 @@ def _read_directory(directory: Path, source: Path) -> Exported:
         if description["format_version"] < OLDEST_READ:
             raise OtherSchema(f"{source} was exported by a version of apl that is too old: it is not read any more")
         with np.errstate(all="ignore"):  # numbers that do not fit become infinite, and are refused as such
-            exported = _read(description, safetensors.numpy.load_file(directory / ROWS))
+            exported = _read(description, safetensors.numpy.load(content[ROWS]))
     except OSError as error:
         raise StoreError(f"{error.filename or source}: {error.strerror}") from error
     except WRONG as error:
         raise StoreDamaged(f"{source} is no exported memory, or a damaged one ({error})") from error
     require_usable(exported.settings, str(source))
     return exported
+
+
+def _unpacked(archive: Path, most_bytes: int | None) -> dict[str, bytes]:
+    """Only the files we know, by their exact names, and never more than was announced and allowed."""
+    content = {}
+    try:
+        with zipfile.ZipFile(archive) as packed:
+            entries = packed.infolist()
+            if sorted(entry.filename for entry in entries) != [DESCRIPTION, ROWS]:
+                raise StoreDamaged(f"the archive must hold {DESCRIPTION} and {ROWS}, and nothing else")
+            if most_bytes is not None and sum(entry.file_size for entry in entries) > most_bytes:
+                raise TooLarge(f"the unpacked archive must not exceed {most_bytes:,} bytes")
+            for entry in entries:
+                with packed.open(entry) as file:
+                    content[entry.filename] = file.read(entry.file_size + 1)
+                if len(content[entry.filename]) > entry.file_size:
+                    raise StoreDamaged("the archive is damaged: a file is larger than announced")
+    except StoreError:
+        raise
+    except Exception:
+        # zipfile and zlib meet damaged archives with errors of many kinds.
+        raise StoreDamaged(f"{archive.name} is not a zip archive that can be read") from None
+    return content
 
 
 def _read(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> Exported:

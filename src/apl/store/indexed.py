@@ -14,17 +14,20 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from apl.config import Metric
 from apl.metric import measured
 from apl.store.errors import StoreError
 from apl.store.index import Index, IndexGone, IndexUnavailable, open_index
 from apl.store.postgres import PostgresStore
-from apl.store.rows import Row, Write
+from apl.store.postgres_database import Connection
+from apl.store.rows import MemoryInfo, Row
 from apl.store.tables import Options, Run
 
 FILLED_AT_ONCE = 1000
@@ -50,25 +53,26 @@ class Mark:
 class IndexedStore(PostgresStore):
     """One memory on PostgreSQL with an index beside it."""
 
-    _index: Index
     _unavailable_index_until = 0.0
 
+    def __init__(
+        self, url: str, connection: Connection[Any], found: tuple[MemoryInfo, int, Metric], options: Options
+    ) -> None:
+        super().__init__(url, connection, found, options)
+        self._index: Index = open_index(options.index or "", options.approximate)
+
     @classmethod
-    def open(cls, place: str, name: str, options: Options) -> IndexedStore:
-        index = open_index(options.index or "", options.approximate)
-        store = super().open(place, name, options)
-        assert isinstance(store, IndexedStore)
-        store._index = index
-        return store
+    def open(cls, place: str, name: str, options: Options) -> PostgresStore:
+        # A wrong URL is refused before a memory is made.
+        open_index(options.index or "", options.approximate)
+        return super().open(place, name, options)
 
     # --- filling ----------------------------------------------------------------------------------
 
-    def _write(self, write: Write) -> None:
-        super()._write(write)
-        if write.add or write.remove or write.update:
-            self._fill_if_possible()
-
-    def _erased(self) -> None:
+    @contextmanager
+    def _writing(self, reads_first: bool = False) -> Iterator[Run]:
+        with super()._writing(reads_first) as run:
+            yield run
         self._fill_if_possible()
 
     def _fill_if_possible(self) -> None:
@@ -119,7 +123,7 @@ class IndexedStore(PostgresStore):
         with suppress(IndexUnavailable):  # another process may be making it
             self._index.create(self._collection(mark), self.width, self.metric)
         while ids := self.ids(last, FILLED_AT_ONCE):
-            rows = self._whole_rows(ids)
+            rows = self.some_rows(ids)
             self._put(mark, [row.id for row in rows], np.array([row.key for row in rows], np.float32))
             last = ids[-1]
         self._move(mark, generation)

@@ -17,7 +17,7 @@ first opened so for writing: faster on a large memory, and it misses neighbours 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
@@ -25,37 +25,35 @@ import numpy as np
 
 from apl.config import Metric
 from apl.store import postgres_database as database
-from apl.store.contract import Store
 from apl.store.errors import StoreBusy, StoreError, StoreUnavailable
 from apl.store.postgres_database import psycopg, sql
 from apl.store.rows import MemoryInfo, Row
 from apl.store.schema import TABLES
-from apl.store.tables import ROW_CELLS, Answer, Options, Query, Result, Run
-from apl.store.writing import GENERATIONS_FOLLOWED
+from apl.store.tables import GENERATIONS_FOLLOWED, Answer, Options, Query, Result, Run
+from apl.store.writing import Store
 
 RETRY_AFTER_SECONDS = 0.5
 """A server that did not answer is not asked again for this time."""
-COPY_ROWS = 50
-"""From this number of rows on, COPY is faster than INSERT."""
-ROW_TYPES = ["int8", "int8", "text", "float8", "float8", "text", "vector", "int8", "int8", "int8", "int8"]
+
+
+MANY = 50
 
 
 class PostgresRun:
-    """A connection within a transaction; in a pipeline, answers are waited for when they are fetched."""
+    """A connection within a transaction. Answers are waited for when they are fetched."""
 
-    def __init__(self, connection: psycopg.Connection[Any], pipeline: psycopg.Pipeline | None = None) -> None:
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.connection = connection
-        self.pipeline = pipeline
 
     def execute(self, statement: str, values: Sequence[object] = (), /) -> Result:
         return self.connection.execute(statement.replace("?", "%s"), values, binary=True)
 
     def executemany(self, statement: str, records: Sequence[Sequence[object]], /) -> None:
         statement = statement.replace("?", "%s")
-        if len(records) >= COPY_ROWS:
-            with self.connection.cursor() as cursor:
-                cursor.executemany(statement, records)
+        if len(records) >= MANY:
+            self.connection.cursor().executemany(statement, records)
             return
+        # Without the round trips at the beginning and the end of psycopg's own.
         for record in records:
             self.connection.execute(statement, record)
 
@@ -64,9 +62,9 @@ class PostgresRun:
 def pipelined(connection: psycopg.Connection[Any], begin: str = "BEGIN") -> Iterator[PostgresRun]:
     """A transaction whose statements are sent without waiting. psycopg's own would wait at its beginning and end."""
     try:
-        with connection.pipeline() as pipeline:
+        with connection.pipeline():
             connection.execute(begin)
-            yield PostgresRun(connection, pipeline)
+            yield PostgresRun(connection)
             connection.execute("COMMIT")
     except BaseException:
         with suppress(psycopg.Error):
@@ -80,6 +78,7 @@ class PostgresStore(Store):
     one_of = "= ANY(?)"
     # The binary forms as they are: much faster than turning every number into text and back.
     key_cell, sum_cell = "vector_send(key)", "array_send(total)"
+    takes_bytes = False
     driver_errors = (psycopg.Error,)
 
     def __init__(
@@ -97,7 +96,6 @@ class PostgresStore(Store):
         """The generation that the exclusive writer last wrote."""
         self._next_id: int | None = None
         self._unavailable_until = 0.0
-        self._admitted: Result | None = None
         self._pool = database.pool_for(url) if self.shared else None
         if self.shared:
             connection.close()
@@ -177,44 +175,37 @@ class PostgresStore(Store):
             return [answer.fetchall() for answer in answers]
 
     @contextmanager
-    def _writing(self, rows: int | None = None) -> Iterator[Run]:
-        with self._session(writing=True) as connection:
-            # COPY cannot be part of a pipeline.
-            bulk = rows is not None and rows >= COPY_ROWS
-            with connection.transaction() if bulk else pipelined(connection) as begun:
-                run = begun if isinstance(begun, PostgresRun) else PostgresRun(connection)
-                self._admitted = None
-                if self.shared:
-                    # Another process may have the memory exclusively.
-                    query = "SELECT pg_try_advisory_xact_lock_shared(?, ?::integer)"
-                    self._admitted = run.execute(query, (database.LOCK_CLASS, self._memory))
-                if rows is None:
-                    # What follows reads first: other writers wait from here on.
-                    run.execute("SELECT id FROM memories WHERE id = ? FOR UPDATE", (self._memory,))
-                yield run
+    def _writing(self, reads_first: bool = False) -> Iterator[Run]:
+        with self._session(writing=True) as connection, pipelined(connection) as run:
+            if reads_first:
+                run.execute("SELECT id FROM memories WHERE id = ? FOR UPDATE", (self._memory,))
+            yield run
 
-    def _advance(self, run: Run, state: str | None, metric: Metric | None = None) -> Result:
-        return run.execute(
+    def _advance(
+        self, run: Run, state: str | None, queries: Mapping[str, Query], metric: Metric | None = None
+    ) -> tuple[int, dict[str, list[Any]]]:
+        admitted = None
+        if self.shared:
+            # Another process may have the memory exclusively.
+            query = "SELECT pg_try_advisory_xact_lock_shared(?, ?::integer)"
+            admitted = run.execute(query, (database.LOCK_CLASS, self._memory))
+        moved = run.execute(
             "UPDATE memories SET next_id = GREATEST(next_id, ?), generation = generation + 1, known_since ="
             " GREATEST(known_since, generation + 1 - ?), state = COALESCE(?, state), metric = COALESCE(?, metric)"
             " WHERE id = ? RETURNING generation, metric",
             (self._next_id or 1, GENERATIONS_FOLLOWED, state, metric, self._memory),
         )
-
-    def _settle(self, run: Run) -> None:
-        if isinstance(run, PostgresRun) and run.pipeline is not None:
-            run.pipeline.sync()
-
-    def _advanced(self, moved: Result) -> int:
-        if self._admitted is not None and not self._admitted.fetchone()[0]:
+        # Everything is asked before anything is fetched.
+        asked = {name: run.execute(*query) for name, query in queries.items()}
+        if admitted is not None and not admitted.fetchone()[0]:
             raise StoreBusy(f"memory {self.name!r} in {self._place()} is held exclusively by another process")
         found = moved.fetchone()
         if found is None:
             raise self._deleted()
-        if found[1] != self._kept_metric:
+        if found[1] != (metric or self.metric):
             raise StoreBusy("the memory was opened with another metric meanwhile: open it anew; nothing was written")
         self._written = int(found[0])
-        return self._written
+        return self._written, {name: answer.fetchall() for name, answer in asked.items()}
 
     def _state_query(self) -> Query:
         return "SELECT generation, known_since, state FROM memories WHERE id = ?", (self._memory,)
@@ -236,19 +227,6 @@ class PostgresStore(Store):
                 raise self._deleted()
             self._next_id = int(found[0])
         return self._next_id - count
-
-    def _put_rows(self, run: Run, rows: Sequence[Row], fresh: bool) -> None:
-        if len(rows) < COPY_ROWS or not fresh:
-            super()._put_rows(run, rows, fresh)
-            return
-        assert isinstance(run, PostgresRun)
-        statement = f"COPY rows (memory, {ROW_CELLS}) FROM STDIN WITH (FORMAT BINARY)"
-        with run.connection.cursor() as cursor, cursor.copy(statement) as copy:
-            copy.set_types(ROW_TYPES)
-            for row in rows:
-                copy.write_row(self._record(row))
-
-    # --- searching --------------------------------------------------------------------------------
 
     def _recall_query(self, k: int) -> str:
         # The index is over key::vector(width), so a question about the bare column never goes through it.
@@ -274,12 +252,6 @@ class PostgresStore(Store):
 
     def _list(self, values: Sequence[int] | Sequence[str]) -> object:
         return list(values)
-
-    def _key_value(self, key: np.ndarray) -> object:
-        return key
-
-    def _sum_value(self, total: np.ndarray) -> object:
-        return total.tolist()
 
     def _keys(self, cells: Sequence[bytes]) -> np.ndarray:
         # As pgvector sends them: two 16-bit numbers (length, unused), then big-endian floats.

@@ -13,12 +13,12 @@ from apl.config import Metric
 from apl.store.errors import MissingExtra, StoreBusy, StoreError, StoreUnavailable
 from apl.store.rows import MemoryInfo
 from apl.store.schema import POSTGRES_SCHEMA, SCHEMA_VERSION, new_identity, other_schema
-from apl.store.tables import Options, info_of
+from apl.store.tables import Options
 
 try:
     import psycopg
     from pgvector.psycopg import register_vector
-    from psycopg import errors, sql
+    from psycopg import Connection, errors, sql
     from psycopg.conninfo import conninfo_to_dict
     from psycopg_pool import ConnectionPool
 except ModuleNotFoundError as missing:
@@ -86,7 +86,7 @@ def _sentence(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
 
 
-def connect(url: str, read_only: bool) -> psycopg.Connection[Any]:
+def connect(url: str, read_only: bool) -> Connection[Any]:
     try:
         connection = psycopg.connect(url, **_options(url))
     except psycopg.Error as error:
@@ -104,14 +104,14 @@ def _options(url: str) -> dict[str, Any]:
     return {"autocommit": True, "application_name": "apl", **patience}
 
 
-def one(connection: psycopg.Connection[Any], query: str, values: tuple[object, ...] = ()) -> tuple[Any, ...]:
+def one(connection: Connection[Any], query: str, values: tuple[object, ...] = ()) -> tuple[Any, ...]:
     """The one record of an answer that has one."""
     record = connection.execute(query, values or None).fetchone()
     assert record is not None
     return tuple(record)
 
 
-def _configure(connection: psycopg.Connection[Any]) -> None:
+def _configure(connection: Connection[Any]) -> None:
     connection.execute("SET synchronous_commit = on")
     # A process that hangs in the middle of a write must not hold up all others for good.
     connection.execute(f"SET lock_timeout = '{UNAVAILABLE_SECONDS:g}s'")
@@ -122,10 +122,10 @@ def _configure(connection: psycopg.Connection[Any]) -> None:
         register_vector(connection)
 
 
-_used: WeakKeyDictionary[psycopg.Connection[Any], float] = WeakKeyDictionary()
+_used: WeakKeyDictionary[Connection[Any], float] = WeakKeyDictionary()
 
 
-def _check_if_idle(connection: psycopg.Connection[Any]) -> None:
+def _check_if_idle(connection: Connection[Any]) -> None:
     """A round trip, saved where the connection has just been used."""
     now = time.monotonic()
     if now - _used.get(connection, 0.0) > CHECKED_AFTER_SECONDS:
@@ -170,7 +170,7 @@ def leave_pool(url: str) -> None:
     pool.close()
 
 
-def has_tables(connection: psycopg.Connection[Any], url: str) -> bool:
+def has_tables(connection: Connection[Any], url: str) -> bool:
     """Whether the tables exist; those of another version are refused."""
     if one(connection, "SELECT to_regclass('apl.schema_version')")[0] is None:
         return False
@@ -180,7 +180,7 @@ def has_tables(connection: psycopg.Connection[Any], url: str) -> bool:
     return True
 
 
-def make_tables(connection: psycopg.Connection[Any], url: str) -> None:
+def make_tables(connection: Connection[Any], url: str) -> None:
     # Two processes may be making the tables at once. A transaction that waited for the lock would not see what the other
     # has made: the lock comes first.
     connection.execute("SELECT pg_advisory_lock(%s, 0)", (LOCK_CLASS,))
@@ -205,7 +205,7 @@ def make_tables(connection: psycopg.Connection[Any], url: str) -> None:
     register_vector(connection)
 
 
-def _make_extension(connection: psycopg.Connection[Any], url: str) -> None:
+def _make_extension(connection: Connection[Any], url: str) -> None:
     try:
         connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
     except (errors.FeatureNotSupported, errors.UndefinedFile) as error:
@@ -217,7 +217,7 @@ def _make_extension(connection: psycopg.Connection[Any], url: str) -> None:
         ) from error
 
 
-def create_memory(connection: psycopg.Connection[Any], name: str, options: Options) -> None:
+def create_memory(connection: Connection[Any], name: str, options: Options) -> None:
     head = (name, options.identity or new_identity(), options.fingerprint, options.width)
     connection.execute(
         "INSERT INTO memories (name, identity, fingerprint, width, metric, keep_sources, created, next_id, generation,"
@@ -226,17 +226,17 @@ def create_memory(connection: psycopg.Connection[Any], name: str, options: Optio
     )
 
 
-def list_all(connection: psycopg.Connection[Any], name: str | None = None) -> list[tuple[MemoryInfo, int, Metric]]:
+def list_all(connection: Connection[Any], name: str | None = None) -> list[tuple[MemoryInfo, int, Metric]]:
     """The memories, or the one of this name, with their number in the tables and the metric of their totals."""
     query = (
-        "SELECT name, fingerprint, width, created, identity, keep_sources, id, metric, COALESCE((SELECT sum(rows) FROM"
-        " classes WHERE memory = m.id), 0)::bigint FROM memories AS m WHERE name = COALESCE(%s, name) ORDER BY name"
+        "SELECT name, fingerprint, width, created, COALESCE((SELECT sum(rows) FROM classes WHERE memory = m.id), 0)::bigint,"
+        " identity, keep_sources = 1, id, metric FROM memories AS m WHERE name = COALESCE(%s, name) ORDER BY name"
     )
     found = connection.execute(query, (name,)).fetchall()
-    return [(info_of(head, rows), memory, metric) for *head, memory, metric, rows in found]
+    return [(MemoryInfo(*head), memory, metric) for *head, memory, metric in found]
 
 
-def lock_for_writing(connection: psycopg.Connection[Any], url: str, name: str, memory: int, timeout: float) -> None:
+def lock_for_writing(connection: Connection[Any], url: str, name: str, memory: int, timeout: float) -> None:
     deadline = time.monotonic() + timeout
     while not one(connection, "SELECT pg_try_advisory_lock(%s, %s::integer)", (LOCK_CLASS, memory))[0]:
         if time.monotonic() >= deadline:
@@ -251,7 +251,7 @@ def index_name(memory: int, metric: Metric) -> str:
     return f"rows_hnsw_{memory}" if metric == "euclidean" else f"rows_hnsw_{metric}_{memory}"
 
 
-def make_index(connection: psycopg.Connection[Any], memory: int, width: int, metric: Metric) -> None:
+def make_index(connection: Connection[Any], memory: int, width: int, metric: Metric) -> None:
     statement = sql.SQL(
         "CREATE INDEX IF NOT EXISTS {name} ON rows USING hnsw ((key::vector({width})) {operators})"
         " WHERE memory = {memory}"

@@ -10,63 +10,64 @@ A memory in RAM is the same without a file.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from apl.config import Metric
-from apl.store.contract import Store
 from apl.store.errors import StoreBusy, StoreDamaged, StoreError
 from apl.store.rows import MemoryInfo
 from apl.store.schema import TABLES, checksum, new_identity
-from apl.store.sqlite_file import SqliteFile, SqliteRam
-from apl.store.sqlite_guard import WriterLock, explained, plain_errors
-from apl.store.tables import Answer, Options, Query, Result, Run, info_of
-from apl.store.writing import GENERATIONS_FOLLOWED
+from apl.store.sqlite_file import SqliteFile, explained, plain_errors
+from apl.store.tables import GENERATIONS_FOLLOWED, Answer, Options, Query, Run
+from apl.store.writing import Store
 
 RAM = ""
 """The place of memories that end with the process."""
+LOCK_RETRY_SECONDS = 0.02
 RECORD = (
     "id, name, identity, fingerprint, width, metric, keep_sources, created, next_id, generation, known_since, state"
 )
+Record = tuple[Any, ...]
+"""The cells of a memory's record, as `RECORD` names them."""
 
 
-@dataclass(frozen=True)
-class Record:
-    """The record of a memory."""
+class WriterLock:
+    """One writer per memory of a file: a lock that dies with its process. Held from construction until `release`.
 
-    fixed: tuple[Any, ...]
-    """From `id` to `created`."""
-    next_id: int
-    generation: int
-    known_since: int
-    state: str | None
+    SQLite's own locks cover a whole file and one transaction; this one covers a single memory for as long as it is open. It
+    locks a file beside the memory's, never the memory's own file: closing any handle of that would drop SQLite's locks.
+    `file` is the memory's file without symbolic links in its path.
+    """
 
-    @staticmethod
-    def read(record: Sequence[Any], place: str) -> Record:
-        """Compared with its checksum."""
-        *cells, seal = record
-        if checksum(*cells) != seal:
-            raise StoreDamaged(
-                f"memory {cells[1]!r} in {place} is damaged (its own record is not as it was written): see "
-                "`apl memory verify`, restore it from a copy"
-            )
-        return Record(tuple(cells[:8]), *cells[8:])
+    def __init__(self, file: Path, name: str, timeout: float) -> None:
+        self._path = file.with_name(f"{file.name}-{name}.lock")
+        # Not shared between threads: each store that is opened is a writer of its own.
+        self._lock = FileLock(self._path, mode=0o600, thread_local=False)
+        try:
+            self._lock.acquire(timeout=max(timeout, 0.0), poll_interval=LOCK_RETRY_SECONDS)
+        except Timeout:
+            holder = "another process"
+            with suppress(OSError, ValueError):
+                holder = f"process {int(self._path.read_text())}"
+            raise StoreBusy(
+                f"memory {name!r} in {file} is open for writing elsewhere ({holder}): "
+                "close it there, or open it here for reading only"
+            ) from None
+        with suppress(OSError):  # a full disk: the lock holds, its holder is not named
+            self._path.write_text(str(os.getpid()))
 
-    @property
-    def cells(self) -> tuple[Any, ...]:
-        return (*self.fixed, self.next_id, self.generation, self.known_since, self.state)
-
-    @property
-    def info(self) -> MemoryInfo:
-        _, name, identity, fingerprint, width, _, kept, created = self.fixed
-        return info_of((name, fingerprint, width, created, identity, kept))
+    def release(self) -> None:
+        # Unlinked while still locked: a process that waits for it sees that its name is gone, and begins anew.
+        self._path.unlink(missing_ok=True)
+        self._lock.release()
 
 
 class SqliteStore(Store):
@@ -75,34 +76,35 @@ class SqliteStore(Store):
     one_of = "IN (SELECT value FROM json_each(?))"
     driver_errors = (sqlite3.Error, OSError)
 
-    def __init__(self, file: SqliteRam, path: Path | None, lock: WriterLock | None, record: Record, read_only: bool):
-        super().__init__(record.info, record.fixed[0], record.fixed[5], read_only)
-        self.path = path
+    def __init__(self, file: SqliteFile, lock: WriterLock | None, record: Record, read_only: bool) -> None:
+        super().__init__(_info(record), record[0], record[5], read_only)
+        self.path = file.path
         self._file = file
         self._writer_lock = lock
-        self._known = record
-        """The record as this store last wrote it. Only its one writer may rely on that."""
-        self._next: Record | None = None
-        self._next_id = record.next_id
+        self._record_now = self._record_next = record
+        """As this store last wrote it: only the one writer may rely on that. And as the transaction under way writes it."""
+        self._next_id: int = record[8]
 
     @classmethod
     def open(cls, place: str, name: str, options: Options) -> SqliteStore:
         creating = not options.read_only and options.fingerprint is not None and options.width is not None
-        path = Path(place) if place != RAM else None
-        file = SqliteRam() if path is None else SqliteFile(path, create=creating, read_only=options.read_only)
-        lock = None
+        path = None if place == RAM else Path(place)
+        file, lock = SqliteFile(path, create=creating, read_only=options.read_only), None
         try:
             with plain_errors(path):
-                if isinstance(file, SqliteFile) and not options.read_only:
+                if path is not None and not options.read_only:
                     lock = WriterLock(file.real, name, options.timeout)
-                record = file.read(lambda run: _find(run, place, name))
-                if record is None:
+                query = f"SELECT {RECORD}, checksum FROM memories WHERE name = ?"
+                found = file.read(lambda run: run.execute(query, (name,)).fetchone())
+                if found is None:
                     options.require_creatable(place or "RAM", name)
                     with file.transaction() as run:
                         record = _insert(run, name, options)
                     file.checkpoint()
-                store = cls(file, path, lock, record, options.read_only)
-                options.require_same(record.info)
+                else:
+                    record = _unsealed(found, place)
+                store = cls(file, lock, record, options.read_only)
+                options.require_same(_info(record))
                 store._use_metric(options.metric)
             return store
         except BaseException:
@@ -116,8 +118,8 @@ class SqliteStore(Store):
         def ask(run: Run) -> list[MemoryInfo]:
             records = run.execute(f"SELECT {RECORD}, checksum FROM memories ORDER BY name").fetchall()
             rows = dict(run.execute("SELECT memory, SUM(rows) FROM classes GROUP BY memory").fetchall())
-            found = [Record.read(record, place) for record in records]
-            return [replace(record.info, rows=rows.get(record.fixed[0], 0)) for record in found]
+            found = [_unsealed(record, place) for record in records]
+            return [_info(record, rows.get(record[0], 0)) for record in found]
 
         if place == RAM:
             return []
@@ -136,42 +138,39 @@ class SqliteStore(Store):
         return self._read(lambda run: [run.execute(*query).fetchall() for query in queries])
 
     @contextmanager
-    def _writing(self, rows: int | None = None) -> Iterator[Run]:
+    def _writing(self, reads_first: bool = False) -> Iterator[Run]:
         with self._using(writing=True):
             if self.write_behind is not None:
                 self.write_behind()
-            self._next = None
+            self._record_next = self._record_now
             with self._file.transaction() as run:
                 yield run
-            self._known = self._next or self._known
+            self._record_now = self._record_next
 
-    def _advance(self, run: Run, state: str | None, metric: Metric | None = None) -> Result:
-        known = self._known
-        generation = known.generation + 1
-        self._next = Record(
-            known.fixed if metric is None else (*known.fixed[:5], metric, *known.fixed[6:]),
-            self._next_id,
-            generation,
-            max(known.known_since, generation - GENERATIONS_FOLLOWED),
-            known.state if state is None else state,
-        )
-        cells = self._next.cells
-        return run.execute(
+    def _advance(
+        self, run: Run, state: str | None, queries: Mapping[str, Query], metric: Metric | None = None
+    ) -> tuple[int, dict[str, list[Any]]]:
+        *head, metric_now, keep_sources, created, _, generation, known_since, state_now = self._record_now
+        known_since = max(known_since, generation + 1 - GENERATIONS_FOLLOWED)
+        cells = (self._next_id, generation + 1, known_since, state_now if state is None else state)
+        self._record_next = (*head, metric or metric_now, keep_sources, created, *cells)
+        seal = checksum(*self._record_next)
+        moved = run.execute(
             "UPDATE memories SET metric = ?, next_id = ?, generation = ?, known_since = ?, state = ?, checksum = ?"
             " WHERE id = ? AND generation = ? RETURNING generation",
-            (cells[5], *cells[8:], checksum(*cells), self._memory, known.generation),
-        )
-
-    def _advanced(self, moved: Result) -> int:
-        changed = moved.fetchone()
-        if changed is None:
+            (metric or metric_now, *cells, seal, self._memory, generation),
+        ).fetchone()
+        if moved is None:
             # Deleted, or written around the lock.
-            self._as_state(self._file.connection.execute(*self._state_query()).fetchall())
+            self._state(run)
             raise StoreBusy(
                 f"memory {self.name!r} in {self.path} was written by another process meanwhile; nothing was written: "
                 "open it anew"
             )
-        return int(changed[0])
+        answers = {}
+        for name, query in queries.items():
+            answers[name] = run.execute(*query).fetchall()
+        return generation + 1, answers
 
     def _reserve(self, count: int) -> int:
         self._next_id += count
@@ -181,22 +180,17 @@ class SqliteStore(Store):
         return f"SELECT {RECORD}, checksum FROM memories WHERE id = ?", (self._memory,)
 
     def _as_state(self, records: Sequence[Any]) -> tuple[int, int, str | None]:
-        found = Record.read(records[0], self._place()) if records else None
+        found = _unsealed(records[0], self._place()) if records else None
         # A memory made anew may have the number of one that was deleted.
-        if found is None or found.info.identity != self.identity:
+        if found is None or found[2] != self.identity:
             raise self._deleted()
-        return found.generation, found.known_since, found.state
+        _, generation, known_since, state = found[8:]
+        return generation, known_since, state
 
     # --- how values travel ------------------------------------------------------------------------
 
     def _list(self, values: Sequence[int] | Sequence[str]) -> object:
         return json.dumps(values)
-
-    def _key_value(self, key: np.ndarray) -> object:
-        return key.astype("<f4").tobytes()
-
-    def _sum_value(self, total: np.ndarray) -> object:
-        return total.astype("<f8").tobytes()
 
     def _keys(self, cells: Sequence[bytes]) -> np.ndarray:
         size = self.width * 4
@@ -265,18 +259,27 @@ def _reading(path: Path) -> Iterator[SqliteFile]:
         file.close()
 
 
-def _find(run: Run, place: str, name: str) -> Record | None:
-    found = run.execute(f"SELECT {RECORD}, checksum FROM memories WHERE name = ?", (name,)).fetchone()
-    return None if found is None else Record.read(found, place)
+def _unsealed(found: Sequence[Any], place: str) -> Record:
+    """A memory's record, compared with its checksum."""
+    *cells, seal = found
+    if checksum(*cells) != seal:
+        raise StoreDamaged(
+            f"memory {cells[1]!r} in {place} is damaged (its own record is not as it was written): see "
+            "`apl memory verify`, restore it from a copy"
+        )
+    return tuple(cells)
+
+
+def _info(record: Record, rows: int = 0) -> MemoryInfo:
+    _, name, identity, fingerprint, width, _, keep_sources, created, *_ = record
+    return MemoryInfo(name, fingerprint, width, created, rows, identity, bool(keep_sources))
 
 
 def _insert(run: Run, name: str, options: Options) -> Record:
     (last,) = run.execute("SELECT COALESCE(MAX(id), 0) FROM memories").fetchone()
     head = (last + 1, name, options.identity or new_identity(), options.fingerprint, options.width)
-    tail = (options.metric or "euclidean", int(options.keep_sources is not False), time.time())
-    record = Record((*head, *tail), 1, 0, 0, None)
-    places = ", ".join(["?"] * (len(record.cells) + 1))
-    run.execute(
-        f"INSERT INTO memories ({RECORD}, checksum) VALUES ({places})", (*record.cells, checksum(*record.cells))
-    )
+    tail = (options.metric or "euclidean", int(options.keep_sources is not False), time.time(), 1, 0, 0, None)
+    record = (*head, *tail)
+    places = ", ".join(["?"] * (len(record) + 1))
+    run.execute(f"INSERT INTO memories ({RECORD}, checksum) VALUES ({places})", (*record, checksum(*record)))
     return record

@@ -1,4 +1,4 @@
-"""A SQLite file of memories: opening it, its transactions, and its errors in plain words.
+"""A SQLite file of memories: opening it, its transactions, its write-ahead log, and its errors in plain words.
 
 Only SQLite itself opens the file: closing any other handle of it would drop the locks that SQLite holds for all
 connections of this process. The schema must be exactly ours: a file from elsewhere can hold views and triggers.
@@ -15,29 +15,24 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 
 from apl.durable_file import replace_durably
-from apl.store.errors import NoSuchMemory, StoreDamaged, StoreError
-from apl.store.schema import SCHEMA_VERSION, SQLITE_SCHEMA
-from apl.store.sqlite_guard import (
-    APPLICATION_ID,
-    TRANSACTION_WAIT_SECONDS,
-    beside,
-    check_version,
-    may_write,
-    open_uri,
-    plain_errors,
-    pragma,
-    refuse_foreign,
-)
+from apl.store.errors import NoSuchMemory, StoreBusy, StoreDamaged, StoreError
+from apl.store.schema import SCHEMA_VERSION, SQLITE_SCHEMA, other_schema
 from apl.store.tables import Answer
 
+APPLICATION_ID = 0x41504C6D
+"""Written into the file's header: "APLm"."""
+TRANSACTION_WAIT_SECONDS = 10.0
+"""How long a write waits while another memory of the same file is being written."""
 PAGE_BYTES = 8192
 """Keys of some hundred numbers fill such pages better than SQLite's default of 4096."""
+SMALLEST_PAGE = 512
+"""SQLite takes a file of a few bytes for an empty one, and would write over it."""
 CHECKPOINT_SECONDS = 1.0
 """How soon after a write the write-ahead log is brought into the file."""
 ROLES_CHANGE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
@@ -51,19 +46,128 @@ def add_sums(one: bytes, other: bytes) -> bytes:
     return total.tobytes()
 
 
-class SqliteRam:
-    """Memories in RAM, in the same tables."""
+class SqliteFile:
+    """A connection to a file that is ours, of a version we know, and still where it was. Without a path, memories in RAM."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path | None, *, create: bool = True, read_only: bool = False) -> None:
         if sqlite3.sqlite_version_info < (3, 38):
             raise StoreError(f"memories need SQLite 3.38, this Python has {sqlite3.sqlite_version}")
+        self.path = path
+        # Writers that come by a symbolic link must meet at the same lock.
+        self.real = path.resolve() if path is not None else Path(os.devnull)
+        self.read_only = read_only
         self.turn = threading.RLock()
-        self._connect()
+        self._may_write = True
+        self._identity: tuple[int, int] | None = None
+        self._timer: threading.Timer | None = None
+        self._erase = False
+        with plain_errors(path):
+            if path is not None:
+                self._require_usable(path, create)
+            if self._may_write:
+                self._connect()
+            else:
+                self._read_as_guest(lambda run: None)
+
+    # --- opening ----------------------------------------------------------------------------------
+
+    def _require_usable(self, path: Path, create: bool) -> None:
+        """Refuse a path that cannot hold a memory, before SQLite puts as much as a lock beside it."""
+        real, exists = self.real, self.real.exists()
+        if real.is_dir():
+            raise StoreError(f"{path} is a directory, not a memory's file")
+        if not exists and not create:
+            raise NoSuchMemory(f"{path} does not exist")
+        if not exists and not real.parent.is_dir():
+            raise StoreError(f"{path} cannot be made: the directory {path.absolute().parent} does not exist")
+        if exists and 0 < real.stat().st_size < SMALLEST_PAGE:
+            raise StoreDamaged(f"{path} is not a memory: it is no SQLite file, or its beginning is damaged")
+        file_is_closed = exists and not os.access(real, os.W_OK)
+        self._may_write = os.access(real.parent, os.W_OK) and not file_is_closed
+        if not self.read_only and not self._may_write:
+            what = path if file_is_closed else path.absolute().parent
+            raise StoreError(f"{what} is read-only: open the memory for reading only, or give the right to write")
+        if create:
+            with suppress(FileExistsError):
+                os.close(os.open(real, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
     def _connect(self) -> None:
-        self.connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        self.connection.create_function("add_sums", 2, add_sums, deterministic=True)
-        self._create_tables()
+        if self.path is None:
+            self.connection = _connected(":memory:")
+            self._create_tables()
+            return
+        mode = "mode=rw"
+        self._immutable = False
+        if not self._may_write:
+            # Without a write-ahead log beside it the file is complete, and nothing has to be written to read it.
+            self._immutable = not self._log_bytes()
+            mode = "mode=ro&immutable=1" if self._immutable else "mode=ro"
+        self.connection = _connected(f"{self.real.as_uri()}?{mode}")
+        try:
+            self._prepare_patiently()
+            stat = os.stat(self.real)
+            self._identity = (stat.st_dev, stat.st_ino)
+        except BaseException:
+            self.connection.close()
+            raise
+
+    def _prepare_patiently(self) -> None:
+        """SQLite does not wait by itself for a process that switches the file to its write-ahead log at this moment."""
+        until = time.monotonic() + TRANSACTION_WAIT_SECONDS
+        while True:
+            try:
+                return self._prepare()
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                    raise
+            time.sleep(0.01)
+
+    def _prepare(self) -> None:
+        run = self.connection
+        # A file from elsewhere must not be able to run functions through its schema.
+        run.execute("PRAGMA trusted_schema=OFF")
+        # Within a transaction, because another process may be making the tables at this moment.
+        with self.transaction("BEGIN"):
+            empty = self._is_empty()
+        if self.read_only:
+            run.execute("PRAGMA query_only=ON")
+            if empty:
+                raise NoSuchMemory(f"{self.path} holds no memories")
+            return
+        if empty:
+            run.execute(f"PRAGMA page_size={PAGE_BYTES}")
+        # What is forgotten is overwritten.
+        for setting in ("journal_mode=WAL", "synchronous=FULL", "fullfsync=ON", "secure_delete=ON"):
+            run.execute(f"PRAGMA {setting}")
+        if empty:
+            with self.transaction():
+                if self._is_empty():
+                    self._create_tables()
+
+    def _is_empty(self) -> bool:
+        """Whether the file has no tables yet; a file that is not ours, not of this version or not whole is refused."""
+        version, application, pages, page_size = (
+            int(self.connection.execute(f"PRAGMA {name}").fetchone()[0])
+            for name in ("user_version", "application_id", "page_count", "page_size")
+        )
+        query = "SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
+        found = sorted(str(sql) for (sql,) in self.connection.execute(query))
+        if application != APPLICATION_ID:
+            if application or found:
+                raise StoreDamaged(f"{self.path} is not a memory: it is the SQLite file of another program")
+            return True
+        if version < 1:
+            raise StoreDamaged(f"{self.path} has lost its version: its beginning is damaged, restore it from a copy")
+        if version != SCHEMA_VERSION:
+            raise other_schema(str(self.path), version)
+        if found != sorted(STATEMENTS):
+            raise StoreDamaged(f"{self.path} is not a memory as apl makes it: its tables are others; it was not opened")
+        # SQLite itself does not notice when the last page has lost its end. With a log, the file alone need not be whole.
+        if not self._log_bytes() and (size := self.real.stat().st_size) < pages * page_size:
+            raise StoreDamaged(
+                f"{self.path} was cut short ({size} of {pages * page_size} bytes): restore it from a copy"
+            )
+        return False
 
     def _create_tables(self) -> None:
         for statement in STATEMENTS:
@@ -71,10 +175,18 @@ class SqliteRam:
         self.connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
         self.connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
+    def _log_bytes(self) -> int:
+        with suppress(FileNotFoundError):
+            return beside(self.real, "-wal").stat().st_size
+        return 0
+
+    # --- transactions -----------------------------------------------------------------------------
+
     @contextmanager
     def transaction(self, begin: str = "BEGIN IMMEDIATE") -> Iterator[sqlite3.Connection]:
-        """All that is written within happens, or nothing."""
+        """All that is written within happens, or nothing; it is on the disk afterwards."""
         with self.turn:
+            self._require_still_there()
             run = self.connection
             if run.in_transaction:
                 # Left over from a call that was interrupted: calls take turns.
@@ -88,152 +200,37 @@ class SqliteRam:
                 if run.in_transaction:
                     run.execute("ROLLBACK")
                 raise
-
-    def read(self, ask: Callable[[sqlite3.Connection], Answer]) -> Answer:
-        """The answer to questions about one and the same state."""
-        with self.transaction("BEGIN") as run:
-            return ask(run)
-
-    def checkpoint(self) -> None:
-        """Bring what was written from the log into the file."""
-
-    def truncate_log(self) -> None:
-        """Remove what was deleted from the log."""
-
-    def vacuum(self) -> None:
-        """Make it as small as its content."""
-        self.connection.execute("VACUUM")
-
-    def close(self) -> None:
-        self.connection.close()
-
-
-class SqliteFile(SqliteRam):
-    """A connection to a file that is ours, of a version we know, and still where it was."""
-
-    def __init__(self, path: Path, *, create: bool, read_only: bool) -> None:
-        self.path = path
-        # Writers that come by a symbolic link must meet at the same lock.
-        self.real = path.resolve()
-        self.read_only = read_only
-        self._timer: threading.Timer | None = None
-        self._erase = False
-        with plain_errors(path):
-            refuse_foreign(path, self.real, create)
-            self._may_write = may_write(path, self.real, read_only)
-            if create:
-                with suppress(FileExistsError):
-                    os.close(os.open(self.real, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            super().__init__()
-
-    def _connect(self) -> None:
-        self._open()
-        try:
-            self._prepare_patiently()
-            stat = os.stat(self.real)
-            self._identity = (stat.st_dev, stat.st_ino)
-        except BaseException:
-            self.connection.close()
-            raise
-
-    def _open(self) -> None:
-        mode = "mode=rw"
-        self._immutable = False
-        if not self._may_write:
-            # Without a write-ahead log beside it the file is complete, and nothing has to be written to read it.
-            wal = beside(self.real, "-wal")
-            self._immutable = not (wal.exists() and wal.stat().st_size)
-            mode = "mode=ro&immutable=1" if self._immutable else "mode=ro"
-        self._seen = self._files()
-        self.connection = open_uri(self.real, mode)
-
-    def _prepare_patiently(self) -> None:
-        """SQLite does not wait by itself for a process that switches the file to its write-ahead log at this moment."""
-        until = time.monotonic() + TRANSACTION_WAIT_SECONDS
-        while True:
-            try:
-                return self._prepare()
-            except sqlite3.OperationalError as error:
-                code = error.sqlite_errorcode & 0xFF
-                passing = code == sqlite3.SQLITE_BUSY or (code in ROLES_CHANGE and not self._may_write)
-                if not passing or time.monotonic() > until:
-                    raise
-            time.sleep(0.01)
-            if not self._may_write:
-                self.connection.close()
-                self._open()
-
-    def _prepare(self) -> None:
-        run = self.connection
-        # A file from elsewhere must not be able to run functions through its schema.
-        run.execute("PRAGMA trusted_schema=OFF")
-        # Within a transaction, because another process may be making the tables at this moment.
-        with super().transaction("BEGIN"):
-            empty = self._is_empty()
-        if self.read_only:
-            run.execute("PRAGMA query_only=ON")
-            if empty:
-                raise NoSuchMemory(f"{self.path} holds no memories")
-            return
-        run.create_function("add_sums", 2, add_sums, deterministic=True)
-        if empty:
-            run.execute(f"PRAGMA page_size={PAGE_BYTES}")
-        # What is forgotten is overwritten.
-        for setting in ("journal_mode=WAL", "synchronous=FULL", "fullfsync=ON", "secure_delete=ON"):
-            run.execute(f"PRAGMA {setting}")
-        if empty:
-            with super().transaction():
-                if self._is_empty():
-                    self._create_tables()
-
-    def _is_empty(self) -> bool:
-        """Whether the file has no tables yet; any file with other tables than ours is refused."""
-        version, application = (pragma(self.connection, name) for name in ("user_version", "application_id"))
-        check_version(self.path, version, application)
-        query = "SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
-        found = sorted(str(sql) for (sql,) in self.connection.execute(query))
-        if application != APPLICATION_ID and not found:
-            return True
-        if application != APPLICATION_ID:
-            raise StoreDamaged(f"{self.path} is not a memory: it is the SQLite file of another program")
-        if found != sorted(STATEMENTS):
-            raise StoreDamaged(f"{self.path} is not a memory as apl makes it: its tables are others; it was not opened")
-        return False
-
-    # --- transactions -----------------------------------------------------------------------------
-
-    @contextmanager
-    def transaction(self, begin: str = "BEGIN IMMEDIATE") -> Iterator[sqlite3.Connection]:
-        """All that is written within happens, or nothing; it is on the disk afterwards."""
-        with self.turn:
             self._require_still_there()
-            with super().transaction(begin) as run:
-                yield run
-            self._require_still_there()
-            if begin == "BEGIN IMMEDIATE" and self._timer is None:
+            if begin == "BEGIN IMMEDIATE" and self._timer is None and self.path is not None:
                 self._checkpoint_soon()
 
     def read(self, ask: Callable[[sqlite3.Connection], Answer]) -> Answer:
+        """The answer to questions about one and the same state."""
+        if not self._may_write:
+            return self._read_as_guest(ask)
+        with self.transaction("BEGIN") as run:
+            return ask(run)
+
+    def _read_as_guest(self, ask: Callable[[sqlite3.Connection], Answer]) -> Answer:
+        """Without the right to write there are no locks, and a connection does not see that a log comes or goes. So each
+        question has a connection of its own, and an answer counts if the files are the same afterwards."""
+        until = time.monotonic() + TRANSACTION_WAIT_SECONDS
         with self.turn:
             while True:
-                if self._immutable and self._files() != self._seen:
-                    self._reconnect()
+                before = self._files()
+                self._require_still_there()
                 try:
-                    answer = super().read(ask)
-                except (sqlite3.Error, StoreError):
-                    if self._may_write or self._files() == self._seen:
+                    self._connect()
+                    with closing(self.connection), self.transaction("BEGIN") as run:
+                        answer = ask(run)
+                except (sqlite3.Error, StoreError) as error:
+                    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+                    if (before == self._files() and code not in ROLES_CHANGE) or time.monotonic() > until:
                         raise
-                    # The writer has closed the file, or opened it, in the meantime.
-                    self._reconnect()
+                    time.sleep(0.01)
                     continue
-                # Without locks, another process may have written in the meantime.
-                if not self._immutable or self._files() == self._seen:
+                if not self._immutable or before == self._files():
                     return answer
-
-    def _reconnect(self) -> None:
-        self._require_still_there()
-        self.connection.close()
-        self._connect()
 
     def _files(self) -> tuple[object, ...]:
         """Changes with every write."""
@@ -247,6 +244,8 @@ class SqliteFile(SqliteRam):
         return tuple(found)
 
     def _require_still_there(self) -> None:
+        if self._identity is None:
+            return
         try:
             stat = os.stat(self.real)
         except FileNotFoundError:
@@ -264,6 +263,7 @@ class SqliteFile(SqliteRam):
         self._timer.start()
 
     def checkpoint(self) -> None:
+        """Bring what was written from the log into the file."""
         with self.turn:
             self._timer, mode = None, "TRUNCATE" if self._erase else "PASSIVE"
             # What was written is safe in the log; SQLite tries again when the log is long, and at the end.
@@ -274,19 +274,18 @@ class SqliteFile(SqliteRam):
     def truncate_log(self) -> None:
         """Empty the write-ahead log, which still holds what was deleted; as soon as no reader needs it."""
         with self.turn:
-            self._erase = True
+            self._erase = self.path is not None
             self.connection.execute("PRAGMA busy_timeout=100")
-            try:
-                self.checkpoint()
-            finally:
-                self.connection.execute(f"PRAGMA busy_timeout={int(TRANSACTION_WAIT_SECONDS * 1000)}")
+            self.checkpoint()
+            self.connection.execute(f"PRAGMA busy_timeout={int(TRANSACTION_WAIT_SECONDS * 1000)}")
             if self._erase:
                 self._checkpoint_soon()
 
     def vacuum(self) -> None:
+        """Make the file as small as its content."""
         with self.turn:
             self._require_still_there()
-            super().vacuum()
+            self.connection.execute("VACUUM")
             self.truncate_log()
 
     def backup(self, target: Path) -> None:
@@ -312,4 +311,44 @@ class SqliteFile(SqliteRam):
             if self._timer is not None:
                 self._timer.cancel()
                 self.checkpoint()
-            super().close()
+            self.connection.close()
+
+
+def _connected(uri: str) -> sqlite3.Connection:
+    run = sqlite3.connect(uri, TRANSACTION_WAIT_SECONDS, isolation_level=None, check_same_thread=False, uri=True)
+    run.create_function("add_sums", 2, add_sums, deterministic=True)
+    return run
+
+
+def beside(real: Path, ending: str) -> Path:
+    return real.with_name(real.name + ending)
+
+
+@contextmanager
+def plain_errors(path: Path | None) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise explained(path, error) from error
+
+
+def explained(path: Path | None, error: Exception) -> StoreError:
+    """An error of SQLite or of the system in plain words."""
+    if isinstance(error, PermissionError):
+        return StoreError(f"{error.filename or path} must not be written by this user; nothing was written")
+    if isinstance(error, OSError):
+        return StoreError(f"{error.filename or path}: {error.strerror}")
+    code = getattr(error, "sqlite_errorname", "") or ""
+    if code.startswith("SQLITE_FULL") or code in ("SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE"):
+        return StoreError(f"{path} could not grow, the disk is full; nothing of this write was kept, all before it was")
+    if code.startswith("SQLITE_NOTADB"):
+        return StoreDamaged(f"{path} is not a memory: it is no SQLite file, or its beginning is damaged")
+    if code.startswith("SQLITE_CORRUPT") or code == "SQLITE_IOERR_SHORT_READ":
+        return StoreDamaged(f"{path} is damaged, was cut short or its beginning is damaged: restore it from a copy")
+    if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return StoreBusy(f"{path} is being written by another process; nothing was written, try again")
+    if code.startswith(("SQLITE_READONLY", "SQLITE_PERM")):
+        return StoreError(f"{path} is read-only; nothing was written")
+    if code.startswith("SQLITE_CANTOPEN"):
+        return StoreError(f"{path} or the lock files beside it cannot be opened by this user")
+    return StoreError(f"{path}: {error}")

@@ -1,4 +1,4 @@
-"""The tables of one memory: reading them, by statements that SQLite and PostgreSQL share.
+"""The tables of one memory: how its records become values, by statements that SQLite and PostgreSQL share.
 
 Statements have `?` for their values. What differs between the databases is a few attributes and methods of `Tables` (how a
 list is passed, how keys and sums travel, how the memory's record is moved on), and how to connect.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -24,12 +24,12 @@ from apl.store.schema import checksum, row_checksum, share_checksum, source_of, 
 STATE_SETTING = "readers"
 """The setting that changes with every example: it is kept in the memory's own record, which changes with every write."""
 ROW_CELLS = "id, label, surprise_nats, written_at, source, key, count, has_shares, generation, checksum"
-ROWS_PER_BLOCK = 512
-"""Rows fetched at a time, so that payloads of a large memory need not fit into RAM."""
-CLASS_GONE = 0
-"""Stands in `removed` for a class that lost its last row; no row has this id."""
+GENERATIONS_FOLLOWED = 10_000
+"""A copy that is further behind has to be loaded anew."""
 Answer = TypeVar("Answer")
 Query = tuple[str, Sequence[object]]
+Shares = dict[int, list[SourceShare]]
+"""By row."""
 
 
 @runtime_checkable
@@ -87,10 +87,10 @@ class Tables(ABC):
     """The condition that a column's value is in a list, which `_list` passes as one value."""
     key_cell, sum_cell = "key", "total"
     """How a key and a class's sum are selected, so that they come as bytes."""
+    takes_bytes = True
+    """Keys and sums are written as their bytes. Otherwise as an array and as a list."""
     driver_errors: tuple[type[Exception], ...] = ()
     """Errors that `_explained` turns into those of `apl.store.errors`."""
-    metric: Metric
-    """The metric of `recall` and `totals`."""
     shared = False
     """Other processes may write at the same time."""
     write_behind: Callable[[], None] | None = None
@@ -100,28 +100,14 @@ class Tables(ABC):
         self.name, self.fingerprint, self.width = info.name, info.fingerprint, info.width
         self.created, self.identity, self.keep_sources = info.created, info.identity, info.keep_sources
         self.read_only = read_only
-        self.metric = self._kept_metric = metric
+        self.metric = metric
+        """The metric of `recall` and `totals`."""
         self._memory = memory
         self.turn = threading.RLock()
         self._closed = False
         self._process = os.getpid()
         self._reserved: set[int] = set()
         """Ids that were reserved and not yet written."""
-
-    @contextmanager
-    def _using(self, writing: bool = False) -> Iterator[None]:
-        """Calls take turns. Errors of the database's driver become those of `apl.store.errors`."""
-        if os.getpid() != self._process:
-            raise StoreError(f"memory {self.name!r} was opened by the process that forked this one: open it anew here")
-        with self.turn:
-            if self._closed:
-                raise StoreError(f"memory {self.name!r} is closed")
-            if writing and self.read_only:
-                raise StoreError(f"memory {self.name!r} was opened for reading only")
-            try:
-                yield
-            except self.driver_errors as error:
-                raise self._explained(error) from error
 
     # --- what a database implements ---------------------------------------------------------------
 
@@ -134,16 +120,15 @@ class Tables(ABC):
         """The answers to queries, asked together in this order; each may be about a later state than the one before."""
 
     @abstractmethod
-    def _writing(self, rows: int | None = None) -> AbstractContextManager[Run]:
-        """A transaction that waits for other writers of this memory. `rows`: how many it adds; None if it reads first."""
+    def _writing(self, reads_first: bool = False) -> AbstractContextManager[Run]:
+        """A transaction. `reads_first`: other writers of this memory wait from its beginning, not from `_advance` on."""
 
     @abstractmethod
-    def _advance(self, run: Run, state: str | None, metric: Metric | None = None) -> Result:
-        """Move the memory's record on: a new generation, no reserved id given again. None: as it was."""
-
-    @abstractmethod
-    def _advanced(self, moved: Result) -> int:
-        """The new generation. Raises `StoreBusy` if another process has the memory."""
+    def _advance(
+        self, run: Run, state: str | None, queries: Mapping[str, Query], metric: Metric | None = None
+    ) -> tuple[int, dict[str, list[Any]]]:
+        """Move the memory's record on: a new generation, no reserved id given again, perhaps another state or metric. Returns
+        the generation, and the answers to queries about the memory before anything else changes."""
 
     @abstractmethod
     def _reserve(self, count: int) -> int:
@@ -151,12 +136,6 @@ class Tables(ABC):
 
     @abstractmethod
     def _list(self, values: Sequence[int] | Sequence[str]) -> object: ...
-
-    @abstractmethod
-    def _key_value(self, key: np.ndarray) -> object: ...
-
-    @abstractmethod
-    def _sum_value(self, total: np.ndarray) -> object: ...
 
     @abstractmethod
     def _keys(self, cells: Sequence[bytes]) -> np.ndarray: ...
@@ -180,10 +159,6 @@ class Tables(ABC):
 
     @abstractmethod
     def _close(self) -> None: ...
-
-    def _settle(self, run: Run) -> None:
-        """Wait for the answers to everything asked so far."""
-        return
 
     def _erased(self) -> None:
         """Something was forgotten: remove what the database still holds of it in logs."""
@@ -218,22 +193,6 @@ class Tables(ABC):
             rows.append(Row(id, name, key, surprise, written_at, source, None, count, bool(shares), generation))
         return rows
 
-    def _whole_rows(self, ids: Sequence[int]) -> list[Row]:
-        """Those of these rows that exist, with payloads, in the order of their ids."""
-
-        def ask(run: Run) -> list[Row]:
-            which, values = f"AND id {self.one_of}", (self._list(ids),)
-            rows = self._rows_in(run, which, values)
-            query = f"SELECT id, payload, checksum FROM payloads WHERE memory = ? {which}"
-            payloads: dict[int, bytes] = {}
-            for id, payload, seal in run.execute(query, (self._memory, *values)).fetchall():
-                if checksum(id, payload) != seal:
-                    raise self._damaged(f"the payload of row {id} is not as it was written")
-                payloads[id] = payload
-            return [replace(row, payload=payloads[row.id]) if row.id in payloads else row for row in rows]
-
-        return self._read(ask) if ids else []
-
     def _shares_query(self, ids: Sequence[int], sources: Sequence[str | None] | None = None) -> Query:
         query = f"SELECT id, source, total, count, checksum FROM shares WHERE memory = ? AND id {self.one_of}"
         values = (self._memory, self._list(ids))
@@ -241,8 +200,8 @@ class Tables(ABC):
             return f"{query} ORDER BY id, source", values
         return f"{query} AND source {self.one_of}", (*values, self._list([source_text(source) for source in sources]))
 
-    def _as_shares(self, records: Sequence[tuple[Any, ...]]) -> dict[int, list[SourceShare]]:
-        found: dict[int, list[SourceShare]] = {}
+    def _as_shares(self, records: Sequence[tuple[Any, ...]]) -> Shares:
+        found: Shares = {}
         for id, source, total, count, seal in records:
             if share_checksum(id, source, total, count) != seal:
                 raise self._damaged(f"what a source contributed to row {id} is not as it was written")
@@ -257,23 +216,6 @@ class Tables(ABC):
         )
         return query, (self._memory, source, self._memory, source_text(source))
 
-    def _column(self, query: str, *values: object) -> list[int]:
-        [found] = self._ask([(query, values)])
-        return [id for (id,) in found]
-
-    def _counted(self, run: Run) -> int:
-        query = "SELECT COALESCE(SUM(rows), 0) FROM classes WHERE memory = ?"
-        return int(run.execute(query, (self._memory,)).fetchone()[0])
-
-    def _settings(self, key: str | None = None) -> dict[str, str]:
-        """All of them, or at least this one, as JSON."""
-        query = "SELECT name, value, checksum FROM settings WHERE memory = ?"
-        named: Query = (query, (self._memory,)) if key is None else (f"{query} AND name = ?", (self._memory, key))
-        state, found = self._ask([self._state_query(), named])
-        kept = self._as_state(state)[2]
-        settings = {} if kept is None else {STATE_SETTING: kept}
-        return settings | {name: self._unsealed("setting", name, value, seal) for name, value, seal in found}
-
     def _unsealed(self, what: str, name: str, value: str, seal: int) -> str:
         if checksum(name, value) != seal:
             raise self._damaged(f"the {what} {name!r} is not as it was written")
@@ -286,9 +228,3 @@ class Tables(ABC):
         return StoreDamaged(
             f"memory {self.name!r} in {self._place()} is damaged ({what}): see `apl memory verify`, restore it from a copy"
         )
-
-
-def info_of(record: Sequence[Any], rows: int = 0) -> MemoryInfo:
-    """From the columns name, fingerprint, width, created, identity, keep_sources."""
-    name, fingerprint, width, created, identity, keep_sources = record
-    return MemoryInfo(name, fingerprint, width, created, rows, identity, bool(keep_sources))

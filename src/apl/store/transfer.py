@@ -11,11 +11,11 @@ import numpy as np
 
 from apl.durable_file import replace_durably
 from apl.store import list_memories, open_store
-from apl.store.contract import Store
+from apl.store.checks import settings_problems
 from apl.store.errors import FingerprintMismatch, StoreError
 from apl.store.exported import MERGED_SETTING, Exported, export_memory, read_exported, settings_that_travel
 from apl.store.rows import Label, NewRow, Row, RowUpdate, SourceShare, label_text
-from apl.store.settings import settings_problems
+from apl.store.writing import Store
 
 __all__ = [
     "Copied",

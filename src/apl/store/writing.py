@@ -1,30 +1,63 @@
-"""The one transaction that writes: rows come, go and change, and class totals, shares, settings and receipts with them.
+"""The contract of every stored memory, whatever its database, and the one transaction that writes.
 
-A write is: move the memory's record on to a new generation, read the rows that will change, write. The questions of a
-write come before its first change, so that a connection that pipelines needs two round trips.
+- A write is one transaction: all of it happens or none of it, and when the call returns it is durable and visible to the
+  next read. Ids count up from 1 and are never reused.
+- Rows may be added, removed and updated in the same transaction, settings with them. An id can be reserved before its
+  row is written, so that what is written beside it can name it.
+- A row may be the mean of several examples (`count`). What named sources contributed is kept as one sum and count per row
+  and source (`apl.store.rows`); nothing is kept of merged examples without a source.
+- A memory has one writer, except where it is opened `shared` on a server. Opening a memory that another process writes
+  raises `StoreBusy` (after `timeout` seconds). Any number may read; a reader compares `generation()` with that of its
+  `Snapshot`, and asks for the `changes` when they differ.
+- A store may be used from several threads; calls take turns.
+
+A transaction moves the memory's record on to a new generation, reads the rows that will change, and writes. Its questions come
+before its first change, so that a connection that pipelines needs two round trips.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from abc import abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from itertools import repeat
-from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
 from apl.config import Metric
-from apl.store.errors import AlreadyAnswered, RowChanged
-from apl.store.rows import KEEP, Forgotten, NewRow, Row, RowUpdate, SourceShare, Write, label_text, total_changes
-from apl.store.schema import checksum, row_checksum, share_checksum, source_of, source_text, total_bytes
-from apl.store.sources import added_shares, by_source, kept_shares
-from apl.store.tables import CLASS_GONE, ROW_CELLS, ROWS_PER_BLOCK, STATE_SETTING, Result, Run, Tables
+from apl.store.checks import checked_ids, checked_label, checked_rows, checked_source, checked_updates, encoded
+from apl.store.errors import AlreadyAnswered, RowChanged, StoreError
+from apl.store.reading import CLASS_GONE, ROWS_PER_BLOCK, Reading
+from apl.store.rows import (
+    Forgotten,
+    Label,
+    MemoryInfo,
+    NewRow,
+    Row,
+    RowUpdate,
+    Write,
+    added_shares,
+    by_source,
+    kept_shares,
+    label_text,
+    total_changes,
+)
+from apl.store.schema import (
+    checksum,
+    payload_checksum,
+    row_checksum,
+    share_checksum,
+    source_of,
+    source_text,
+    total_bytes,
+)
+from apl.store.tables import GENERATIONS_FOLLOWED, ROW_CELLS, STATE_SETTING, Options, Query, Run, Shares
 
 RECEIPTS_KEPT = 10_000
 """Each new receipt replaces the oldest."""
-GENERATIONS_FOLLOWED = 10_000
-"""A copy that is further behind has to be loaded anew."""
 PUT_ROWS = (
     f"INSERT INTO rows (memory, {ROW_CELLS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (memory, id) DO UPDATE SET"
     " label = excluded.label, source = excluded.source, key = excluded.key, count = excluded.count,"
@@ -48,159 +81,152 @@ PUT_SETTINGS = (
     "INSERT INTO settings (memory, name, value, checksum) VALUES (?, ?, ?, ?)"
     " ON CONFLICT (memory, name) DO UPDATE SET value = excluded.value, checksum = excluded.checksum"
 )
-Shares = dict[int, list[SourceShare]]
-"""By row."""
-_SHARES = attrgetter("shares")
+PUT_RECEIPTS = "INSERT INTO receipts (memory, name, value, generation, checksum) VALUES (?, ?, ?, ?, ?)"
+_inherited: list[Store] = []
+"""Stores of the parent process, kept so that Python does not close their connections in a forked child."""
 
 
-class Writing(Tables):
-    """Writes to the tables of one memory."""
+class Store(Reading):
+    """One named memory, open. Use it in a `with` statement, or close it."""
 
-    def _write(self, write: Write) -> None:
-        with self._writing(len(write.add)) as run:
-            self._write_in(run, write)
+    @classmethod
+    @abstractmethod
+    def open(cls, place: str, name: str, options: Options) -> Store:
+        """Open the memory of this name, or make it."""
 
-    def _write_in(self, run: Run, write: Write) -> None:
-        settings = dict(write.settings)
-        moved = self._advance(run, settings.pop(STATE_SETTING, None))
-        rows = shares = answered = None
-        if write.remove or write.update or write.receipts:
-            rows, shares, answered = self._questions(run, write)
-        now = self._advanced(moved)
-        if answered is not None and (found := answered.fetchone()):
-            raise AlreadyAnswered(found[0])
-        before = {} if rows is None else {row.id: row for row in self._as_rows(rows.fetchall())}
-        after = list(map(NewRow.written, write.add, repeat(now)))
-        if write.remove or write.update:
-            _require_unchanged(write, before)
-            known = self._as_shares(shares.fetchall()) if shares is not None else {}
-            changed = [change.applied(before[change.id], now) for change in write.update]
-            after += self._changed_shares(run, write, before, changed, known)
-        if write.remove:
-            self._remove(run, write.remove, now)
-        if after:
-            self._put_rows(run, after, fresh=not write.update)
-            self._put_payloads(run, write)
-        if any(map(_SHARES, write.add)):
-            self._put_shares(run, {row.id or 0: row.shares for row in write.add})
-        self._put_totals(run, before.values(), after, now)
-        if settings:
-            records = [(self._memory, name, value, checksum(name, value)) for name, value in settings.items()]
-            run.executemany(PUT_SETTINGS, records)
-        if write.receipts:
-            self._put_receipts(run, write.receipts, now)
-        if write.erase is not None:
-            self._erase_receipts(run, [*write.erase, *self._labels_gone(run, before.values())])
+    @classmethod
+    @abstractmethod
+    def listing(cls, place: str) -> list[MemoryInfo]:
+        """The memories that live there, by name."""
 
-    def _questions(self, run: Run, write: Write) -> tuple[Result | None, Result | None, Result | None]:
-        """What a write has to know of rows, shares and receipts. Everything is asked before anything is fetched, so that a
-        pipeline sends it at once."""
-        rows = shares = answered = None
-        if write.remove or write.update:
-            rows = run.execute(*self._rows_query(f"AND id {self.one_of}", (self._list(write.touched),)))
-            named = [change for change in write.update if _names_sources(change)]
-            if named:
-                sources = {share.source for change in named for share in change.shares} | {None}
-                shares = run.execute(*self._shares_query([change.id for change in named], list(sources)))
-        if write.receipts:
-            query = f"SELECT name FROM receipts WHERE memory = ? AND name {self.one_of}"
-            answered = run.execute(query, (self._memory, self._list(list(write.receipts))))
-        self._settle(run)
-        return rows, shares, answered
+    @abstractmethod
+    def drop(self) -> None:
+        """Delete the whole memory."""
 
-    # --- rows -------------------------------------------------------------------------------------
+    @abstractmethod
+    def compact(self) -> None:
+        """Give the space of deleted rows back to the system."""
 
-    def _remove(self, run: Run, ids: Sequence[int], generation: int) -> None:
-        for table in ("rows", "payloads", "shares"):
-            run.execute(f"DELETE FROM {table} WHERE memory = ? AND id {self.one_of}", (self._memory, self._list(ids)))
-        run.executemany("INSERT INTO removed VALUES (?, ?, ?)", [(self._memory, generation, id) for id in ids])
-        forgotten = generation - GENERATIONS_FOLLOWED
-        run.execute("DELETE FROM removed WHERE memory = ? AND generation <= ?", (self._memory, forgotten))
+    def reindex(self) -> int:
+        """Build the index anew from the rows; returns their number."""
+        raise StoreError(f"memory {self.name!r} was opened without an index: give index=")
 
-    def _put_rows(self, run: Run, rows: Sequence[Row], fresh: bool) -> None:
-        """`fresh`: none of them exists."""
-        run.executemany(PUT_ROWS, list(map(self._record, rows)))
+    @contextmanager
+    def _using(self, writing: bool = False) -> Iterator[None]:
+        """Calls take turns. Errors of the database's driver become those of `apl.store.errors`."""
+        if os.getpid() != self._process:
+            raise StoreError(f"memory {self.name!r} was opened by the process that forked this one: open it anew here")
+        with self.turn:
+            if self._closed:
+                raise StoreError(f"memory {self.name!r} is closed")
+            if writing and self.read_only:
+                raise StoreError(f"memory {self.name!r} was opened for reading only")
+            try:
+                yield
+            except self.driver_errors as error:
+                raise self._explained(error) from error
 
-    def _record(self, row: Row) -> tuple[object, ...]:
-        head = (row.id, label_text(row.label), row.surprise_nats, row.written_at, row.source)
-        tail = (row.count, int(row.has_shares), row.generation)
-        seal = row_checksum(*head, row.key.astype("<f4").tobytes(), *tail)
-        return (self._memory, *head, self._key_value(row.key), *tail, seal)
+    # --- writing ----------------------------------------------------------------------------------
 
-    def _put_payloads(self, run: Run, write: Write) -> None:
-        records, gone = [], []
-        rows: list[NewRow | RowUpdate] = [*write.add, *write.update]
-        for row in rows:
-            if row.payload is None and isinstance(row, RowUpdate):
-                gone.append(row.id)
-            elif row.payload is not None and row.payload is not KEEP:
-                records.append((self._memory, row.id, row.payload, checksum(row.id, row.payload)))
-        if gone:
-            query = f"DELETE FROM payloads WHERE memory = ? AND id {self.one_of}"
-            run.execute(query, (self._memory, self._list(gone)))
-        if records:
-            run.executemany(PUT_PAYLOADS, records)
+    def reserve(self, count: int = 1) -> list[int]:
+        """Ids for rows that are about to be written; no other writer gets them."""
+        with self._using(writing=True):
+            first = self._reserve(count)
+            ids = list(range(first, first + count))
+            self._reserved.update(ids)
+            return ids
 
-    # --- shares of sources ------------------------------------------------------------------------
+    def append(self, rows: Sequence[NewRow], *, settings: Mapping[str, Any] | None = None) -> list[int]:
+        """Write rows, and settings with them, in one transaction; returns the new ids in order."""
+        return self.replace((), rows, settings=settings)
 
-    def _changed_shares(
-        self, run: Run, write: Write, before: Mapping[int, Row], after: Sequence[Row], known: Shares
-    ) -> list[Row]:
-        """Write what sources contribute to updated rows. Returns the rows, which say whether they have shares."""
-        new: Shares = {}
-        stale, rows = [], []
-        for change, row in zip(write.update, after, strict=True):
-            old = before[change.id]
-            has_shares = old.has_shares
-            if write.left is not None:
-                has_shares = write.left[row.id] > 1
-                stale += [] if has_shares else [row.id]
-            elif change.rebuilt:
-                new[row.id] = kept_shares(change.shares, row.source)
-                has_shares = bool(new[row.id])
-                stale.append(row.id)
-            elif row.count != old.count and self.keep_sources:
-                new[row.id] = self._grown_shares(run, old, row, change, known)
-                has_shares = old.has_shares or bool(new[row.id])
-            rows.append(row if has_shares == row.has_shares else replace(row, has_shares=has_shares))
-        if stale:
-            query = f"DELETE FROM shares WHERE memory = ? AND id {self.one_of}"
-            run.execute(query, (self._memory, self._list(stale)))
-        self._put_shares(run, new)
-        return rows
+    def update_settings(self, values: Mapping[str, Any]) -> None:
+        """Set some of the memory's settings (anything JSON can hold), leaving the others as they are."""
+        self.replace((), (), settings=values)
 
-    def _grown_shares(self, run: Run, old: Row, row: Row, change: RowUpdate, known: Shares) -> list[SourceShare]:
-        """The shares of a row that gained examples, of the sources that these came from."""
-        added = added_shares(old, row, change)
-        stored = known.get(row.id, [])
-        if old.has_shares and not _names_sources(change):
-            found = run.execute(*self._shares_query([row.id], [None])).fetchall()
-            stored = self._as_shares(found).get(row.id, [])
-        touched = {share.source for share in added}
-        return [share for share in by_source([*stored, *added]).values() if share.source in touched]
+    def replace(
+        self,
+        remove: Collection[int],
+        add: Sequence[NewRow],
+        *,
+        update: Collection[RowUpdate] = (),
+        settings: Mapping[str, Any] | None = None,
+        receipts: Mapping[str, Any] | None = None,
+    ) -> list[int]:
+        """Remove some rows, write others and update yet others in one transaction; returns the new ids in order.
 
-    def _put_shares(self, run: Run, shares: Mapping[int, Sequence[SourceShare]]) -> None:
-        records = []
-        for id, some in shares.items():
-            for share in some:
-                cells = (id, source_text(share.source), total_bytes(share.total, share.count), share.count)
-                records.append((self._memory, *cells, share_checksum(*cells)))
-        if records:
-            run.executemany(PUT_SHARES, records)
+        Nothing at all happens if a row to be removed or updated does not exist or has another generation than the update
+        has seen (`RowChanged`), or if a receipt of this key exists (`AlreadyAnswered`): what a receipt stands for happens
+        once.
+        """
+        rows, changes = checked_rows(add, self.width), checked_updates(update, self.width) if update else []
+        gone = checked_ids(remove) if remove else []
+        if not self.keep_sources:
+            rows = [replace(row, source=None, shares=()) for row in rows]
+            changes = [replace(change, shares=()) for change in changes]
+        for change in changes:
+            if change.id in gone:
+                raise StoreError(f"row {change.id} is to be removed and updated at once; nothing was written")
+        with self._using(writing=True):
+            ids = self._give_ids(rows) if rows else []
+            write = Write(gone, rows, changes, encoded(settings), encoded(receipts))
+            if rows or changes or gone or write.settings or write.receipts:
+                with self._writing() as run:
+                    self._write_in(run, write)
+            self._reserved.difference_update(ids)
+            return ids
 
-    def _forget_source(self, run: Run, source: str, settings: dict[str, str]) -> Forgotten:
-        ids = [id for (id,) in run.execute(*self._source_ids(source)).fetchall()]
-        if not ids:
-            return Forgotten([], [])
-        gone, rebuilt, left = [], [], {}
-        for row in self._rows_in(run, f"AND id {self.one_of}", (self._list(ids),)):
-            change, left[row.id] = self._without_source(run, row, source)
-            if change is None:
-                gone.append(row.id)
-            else:
-                rebuilt.append(change)
-        run.execute("DELETE FROM shares WHERE memory = ? AND source = ?", (self._memory, source_text(source)))
-        self._write_in(run, Write(gone, [], rebuilt, settings, erase=(source,), left=left))
+    def _give_ids(self, rows: list[NewRow]) -> list[int]:
+        """Give each row that has no id one; returns them all."""
+        ids, without = list[int](), list[int]()
+        for at, row in enumerate(rows):
+            ids.append(row.id or 0)
+            if row.id is None:
+                without.append(at)
+        if without:
+            for at, id in zip(without, self.reserve(len(without)), strict=True):
+                rows[at], ids[at] = replace(rows[at], id=id), id
+        if len(set(ids)) < len(ids) or not self._reserved.issuperset(ids):
+            raise StoreError("rows must have ids of their own, from `reserve`; nothing was written")
+        return ids
+
+    def delete(self, ids: Iterable[int]) -> list[int]:
+        """Forget these rows, ignoring ids that do not exist. Returns the ids removed."""
+        return self._delete(f"id {self.one_of}", self._list(checked_ids(ids)))
+
+    def delete_label(self, label: Label) -> list[int]:
+        """Forget a class. Returns the ids removed."""
+        return self._delete("label = ?", label_text(checked_label(label)), (str(label),))
+
+    def _delete(self, which: str, value: object, names: tuple[str, ...] = ()) -> list[int]:
+        with self._writing(reads_first=True) as run:
+            query = f"SELECT id FROM rows WHERE memory = ? AND {which} ORDER BY id"
+            ids = [id for (id,) in run.execute(query, (self._memory, value)).fetchall()]
+            if ids:
+                self._write_in(run, Write(remove=ids, erase=names))
+        if ids:
+            self._erased()
+        return ids
+
+    def forget_source(self, source: str, *, settings: Mapping[str, Any] | None = None) -> Forgotten:
+        """Leave no trace of a source, in one transaction: rows of it alone go, others become the mean of the rest."""
+        if not self.keep_sources:
+            raise StoreError(f"memory {self.name!r} keeps no sources: nothing can be forgotten by source")
+        values, source = encoded(settings), checked_source(source)
+        gone, rebuilt, left = list[int](), list[RowUpdate](), dict[int, int]()
+        with self._writing(reads_first=True) as run:
+            ids = [id for (id,) in run.execute(*self._source_ids(source)).fetchall()]
+            for row in self._rows_in(run, f"AND id {self.one_of}", (self._list(ids),)) if ids else []:
+                change, left[row.id] = self._without_source(run, row, source)
+                if change is None:
+                    gone.append(row.id)
+                else:
+                    rebuilt.append(change)
+            if ids:
+                run.execute("DELETE FROM shares WHERE memory = ? AND source = ?", (self._memory, source_text(source)))
+                self._write_in(run, Write(gone, [], rebuilt, values, erase=(source,), left=left))
+        if ids:
+            self._erased()
         return Forgotten(gone, [change.id for change in rebuilt])
 
     def _without_source(self, run: Run, row: Row, source: str) -> tuple[RowUpdate | None, int]:
@@ -223,20 +249,130 @@ class Writing(Tables):
         # The payload is that of the row's first example.
         return RowUpdate(row.id, key=key, count=count, source=others[0], payload=None), len(others)
 
+    # --- the transaction --------------------------------------------------------------------------
+
+    def _write_in(self, run: Run, write: Write) -> None:
+        settings, queries = dict(write.settings), dict[str, Query]()
+        if write.remove or write.update:
+            queries["rows"] = self._rows_query(f"AND id {self.one_of}", (self._list(write.touched),))
+        if write.receipts:
+            query = f"SELECT name FROM receipts WHERE memory = ? AND name {self.one_of}"
+            queries["answered"] = query, (self._memory, self._list(list(write.receipts)))
+        now, found = self._advance(run, settings.pop(STATE_SETTING, None), queries)
+        if answered := found.get("answered"):
+            raise AlreadyAnswered(answered[0][0])
+        before, after, shares, payloads = dict[int, Row](), list[Row](), Shares(), bool(write.update)
+        for row in write.add:
+            after.append(row.written(now))
+            if row.shares:
+                shares[after[-1].id] = list(row.shares)
+            payloads = payloads or row.payload is not None
+        if write.remove or write.update:
+            before = {row.id: row for row in self._as_rows(found["rows"])}
+            _require_unchanged(write, before)
+            after += self._updated(run, write, before, now)
+        if write.remove:
+            self._remove(run, write.remove, now)
+        if after:
+            run.executemany(PUT_ROWS, list(map(self._record, after)))
+        if payloads:
+            self._put_payloads(run, write)
+        if shares:
+            self._put_shares(run, shares)
+        self._put_totals(run, before.values(), after, now)
+        if settings:
+            records = [(self._memory, name, value, checksum(name, value)) for name, value in settings.items()]
+            run.executemany(PUT_SETTINGS, records)
+        if write.receipts:
+            self._put_receipts(run, write.receipts, now)
+        if write.erase is not None:
+            self._erase_receipts(run, [*write.erase, *self._labels_gone(run, before.values())])
+
+    def _record(self, row: Row) -> tuple[object, ...]:
+        head = (row.id, label_text(row.label), row.surprise_nats, row.written_at, row.source)
+        tail = (row.count, int(row.has_shares), row.generation)
+        key = row.key.astype("<f4").tobytes()
+        return (self._memory, *head, key if self.takes_bytes else row.key, *tail, row_checksum(*head, key, *tail))
+
+    def _remove(self, run: Run, ids: Sequence[int], generation: int) -> None:
+        for table in ("rows", "payloads", "shares"):
+            self._delete_of(run, table, ids)
+        run.executemany("INSERT INTO removed VALUES (?, ?, ?)", [(self._memory, generation, id) for id in ids])
+        forgotten = generation - GENERATIONS_FOLLOWED
+        run.execute("DELETE FROM removed WHERE memory = ? AND generation <= ?", (self._memory, forgotten))
+
+    def _delete_of(self, run: Run, table: str, ids: Sequence[int]) -> None:
+        if ids:
+            run.execute(f"DELETE FROM {table} WHERE memory = ? AND id {self.one_of}", (self._memory, self._list(ids)))
+
+    def _put_payloads(self, run: Run, write: Write) -> None:
+        records, rows = [], list[NewRow | RowUpdate](write.add)
+        rows += write.update
+        for row in rows:
+            if isinstance(row.payload, bytes):
+                records.append((self._memory, row.id, row.payload, payload_checksum(row.id or 0, row.payload)))
+        if write.update:
+            self._delete_of(run, "payloads", [change.id for change in write.update if change.payload is None])
+        if records:
+            run.executemany(PUT_PAYLOADS, records)
+
+    # --- updated rows, and the shares of their sources --------------------------------------------
+
+    def _updated(self, run: Run, write: Write, before: Mapping[int, Row], now: int) -> list[Row]:
+        """The updated rows. What sources contribute to them is written."""
+        known = self._shares_to_add_to(run, write, before)
+        new: Shares = {}
+        stale, rows = [], []
+        for change in write.update:
+            old = before[change.id]
+            row, has_shares = change.applied(old, now), old.has_shares
+            if write.left is not None:
+                has_shares = write.left[row.id] > 1
+                stale += [] if has_shares else [row.id]
+            elif change.rebuilt:
+                new[row.id] = kept_shares(change.shares, row.source)
+                has_shares = bool(new[row.id])
+                stale.append(row.id)
+            elif row.count != old.count and self.keep_sources:
+                added = added_shares(old, row, change)
+                touched = {share.source for share in added}
+                joined = by_source([*known.get(row.id, []), *added]).values()
+                new[row.id] = [share for share in joined if share.source in touched]
+                has_shares = old.has_shares or bool(added)
+            rows.append(row if has_shares == row.has_shares else replace(row, has_shares=has_shares))
+        self._delete_of(run, "shares", stale)
+        self._put_shares(run, new)
+        return rows
+
+    def _shares_to_add_to(self, run: Run, write: Write, before: Mapping[int, Row]) -> Shares:
+        """Of the rows that gain examples, the stored shares of those sources that may be among these."""
+        if write.left is not None:
+            return {}
+        growing = [change for change in write.update if before[change.id].has_shares and not change.rebuilt]
+        sources = {share.source for change in growing for share in change.shares} | {None}
+        ids = [change.id for change in growing]
+        return self._as_shares(run.execute(*self._shares_query(ids, list(sources))).fetchall()) if ids else {}
+
+    def _put_shares(self, run: Run, shares: Shares) -> None:
+        records = []
+        for id, some in shares.items():
+            for share in some:
+                cells = (id, source_text(share.source), total_bytes(share.total, share.count), share.count)
+                records.append((self._memory, *cells, share_checksum(*cells)))
+        if records:
+            run.executemany(PUT_SHARES, records)
+
     # --- classes ----------------------------------------------------------------------------------
 
-    def _put_totals(
-        self, run: Run, before: Iterable[Row], after: Iterable[Row], generation: int, metric: Metric | None = None
-    ) -> None:
+    def _put_totals(self, run: Run, before: Iterable[Row], after: Iterable[Row], generation: int) -> None:
         """Keep the totals of the classes: what was is subtracted, what is is added."""
-        changes = total_changes(before, after, metric or self.metric)
-        if not changes:
-            return
         records, fewer = [], False
-        for label, (rows, examples, total, first) in changes.items():
-            records.append((self._memory, label, rows, examples, self._sum_value(total), first, generation))
+        for label, (rows, examples, total, first) in total_changes(before, after, self.metric).items():
+            value = total.astype("<f8").tobytes() if self.takes_bytes else total.tolist()
+            records.append((self._memory, label, rows, examples, value, first, generation))
             fewer = fewer or rows < 0
-        run.executemany(PUT_TOTALS, records)
+        if records:
+            run.executemany(PUT_TOTALS, records)
         if fewer:
             empty = "SELECT 1 FROM classes WHERE memory = ? AND rows = 0"
             values = (self._memory, generation, CLASS_GONE, self._memory)
@@ -244,27 +380,27 @@ class Writing(Tables):
             run.execute("DELETE FROM classes WHERE memory = ? AND rows = 0", (self._memory,))
 
     def _use_metric(self, metric: Metric | None) -> None:
-        """Recall and sum by this metric from now on. A writer computes the stored totals anew."""
+        """Recall and sum by this metric from now on: the stored totals are computed anew."""
         if metric is None or metric == self.metric:
             return
-        if not self.read_only:
-            self._kept_metric = metric
-            with self._writing() as run:
-                generation = self._advanced(self._advance(run, None, metric))
-                run.execute("DELETE FROM classes WHERE memory = ?", (self._memory,))
-                last = 0
-                while rows := self._rows_in(run, "AND id > ?", (last,), most=ROWS_PER_BLOCK):
-                    self._put_totals(run, [], rows, generation, metric)
-                    last = rows[-1].id
-        self.metric = metric
+        if self.read_only:
+            raise StoreError(
+                f"memory {self.name!r} is kept by the {self.metric} metric: open it once for writing with metric={metric!r}"
+            )
+        with self._writing(reads_first=True) as run:
+            generation, _ = self._advance(run, None, {}, metric)
+            self.metric = metric
+            run.execute("DELETE FROM classes WHERE memory = ?", (self._memory,))
+            last = 0
+            while rows := self._rows_in(run, "AND id > ?", (last,), most=ROWS_PER_BLOCK):
+                self._put_totals(run, [], rows, generation)
+                last = rows[-1].id
 
     # --- receipts ---------------------------------------------------------------------------------
 
     def _put_receipts(self, run: Run, receipts: Mapping[str, str], generation: int) -> None:
-        run.executemany(
-            "INSERT INTO receipts (memory, name, value, generation, checksum) VALUES (?, ?, ?, ?, ?)",
-            [(self._memory, name, value, generation, checksum(name, value)) for name, value in receipts.items()],
-        )
+        cells = [(self._memory, name, value, generation, checksum(name, value)) for name, value in receipts.items()]
+        run.executemany(PUT_RECEIPTS, cells)
         # Receipts beyond the limit are those of the generations before that of the oldest one kept.
         run.execute(
             "DELETE FROM receipts WHERE memory = ? AND generation < (SELECT generation FROM receipts"
@@ -287,9 +423,23 @@ class Writing(Tables):
             query = "DELETE FROM receipts WHERE memory = ? AND value LIKE ? ESCAPE '^'"
             run.execute(query, (self._memory, f"%{pattern}%"))
 
+    # --- closing ----------------------------------------------------------------------------------
 
-def _names_sources(change: RowUpdate) -> bool:
-    return not change.rebuilt and any(share.source is not None for share in change.shares)
+    def close(self) -> None:
+        if os.getpid() != self._process:
+            # What a forked child inherits belongs to its parent: closing it here would close it there.
+            _inherited.append(self)
+            return
+        with self.turn:
+            if not self._closed:
+                self._closed = True
+                self._close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def _require_unchanged(write: Write, found: Mapping[int, Row]) -> None:

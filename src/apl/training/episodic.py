@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from apl.checkpoint import find_model, is_named, read_json
-from apl.config import LearnerConfig
+from apl.config import WITHOUT_WEIGHTS, LearnerConfig
 from apl.data.source import DataSource, Mirrored
 from apl.encoder import embed_all, scale_bytes
 from apl.episode import EpisodeSampler, Step, run_episode
@@ -115,7 +115,9 @@ class Training:
     """A run of episodes: the learner, what it is shown, and what it is validated on."""
 
     def __init__(self, config: TrainConfig, options: RunOptions, learner: Learner) -> None:
-        check_trainable(config)
+        kind = config.learner.decoder.kind
+        if kind in WITHOUT_WEIGHTS:
+            raise ValueError(f"there is nothing to train: the {kind} decoder has no weights")
         self.config, self.learner = config, learner
         size = getattr(config.learner.encoder, "image_size", None)
         if size is None:
@@ -177,10 +179,17 @@ class Training:
 
     def validate(self) -> dict[str, float]:
         """Accuracy on the held-out classes, added to the curve; of the mean weights, where there are some."""
-        judged = self.trained
+        judged, labels, decoder = self.trained, self.validation_labels, self.config.learner.decoder
         if self.average:
             judged = Learner(self.config.learner, judged.controller, cast(Networks, self.average.module))
-        figures = _validate(judged, self.validation, self.validation_labels, self.config)
+        there, figures = int(labels.max()) + 1, {}
+        for way in (decoder.way or 0,) if decoder.labels == "fixed" else (min(20, there), 200):
+            count = 100 if way <= 20 else 4
+            for shot in (1, 5) if way <= there else ():
+                estimate = fixed_context(
+                    judged, self.validation, labels, way=way, shot=shot, episodes=count, seed=0, queries=5
+                )
+                figures[f"val_{way}way_{shot}shot"] = estimate.mean
         seen = self.run.state["step"] * self.config.parallel * self.config.batch
         self.run.state["curve"].append({"images": self.seen_before + seen, **figures})
         return figures
@@ -201,17 +210,8 @@ class Training:
 
 def mean_of_weights(networks: TorchNetworks, decay: float) -> AveragedModel:
     """An exponential moving average of all weights and buffers; better on new classes than the weights of the last step."""
-    if not 0 < decay < 1:
-        raise ValueError(f"averaging must lie between 0 and 1, got {decay}")
     average = AveragedModel(networks, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
     return average.eval().requires_grad_(False)
-
-
-def check_trainable(config: TrainConfig) -> None:
-    kind = config.learner.decoder.kind
-    through_distance = config.learner.distance_gradient and not config.freeze_encoder
-    if kind == "nearest" or (kind == "kernel" and not through_distance):
-        raise ValueError(f"there is nothing to train: the {kind} decoder has no weights")
 
 
 def curve_before(config: TrainConfig) -> list[dict[str, int | float]]:
@@ -250,22 +250,9 @@ def next_episode_cap(cap: float, mastered_after: int | None, shown: int) -> floa
 def with_encoder_of(config: TrainConfig, name_or_dir: str | Path) -> TrainConfig:
     """The same training, started from (and shaped like) a saved encoder."""
     encoder = read_encoder(name_or_dir).config
-    seen = {1: "grey", 3: "colours"}[getattr(encoder, "channels", 1)]
-    if (seen == "colours") != config.data.colour:
+    if (encoder.channels == 3) != config.data.colour:
+        seen = "colours" if encoder.channels == 3 else "grey"
         raise ValueError(
             f"the encoder {name_or_dir} sees {seen}: give --colour for one that sees colours, and only then"
         )
     return replace(config, learner=replace(config.learner, encoder=encoder), encoder_from=str(name_or_dir))
-
-
-def _validate(learner: Learner, inputs: Tensor, labels: Tensor, config: TrainConfig) -> dict[str, float]:
-    figures, there = {}, int(labels.max()) + 1
-    for way in (config.learner.decoder.way,) if config.learner.decoder.labels == "fixed" else (min(20, there), 200):
-        for shot in (1, 5):
-            if way is not None and way <= there:
-                episodes = 100 if way <= 20 else 4
-                estimate = fixed_context(
-                    learner, inputs, labels, way=way, shot=shot, episodes=episodes, seed=0, queries=5
-                )
-                figures[f"val_{way}way_{shot}shot"] = estimate.mean
-    return figures

@@ -80,7 +80,8 @@ class Run:
         self.stopped_early = False
         self._interrupted = False
         self._started = time.monotonic()
-        self._figures = Figures()
+        self._recent: list[tuple[int, dict[str, Tensor | float]]] = []
+        self._logged = time.monotonic()
         self._bar = progress_bar(MofNCompleteColumn(), TextColumn("{task.fields[figures]}"))
         self._task: TaskID | None = None
         if options.resume:
@@ -116,8 +117,7 @@ class Run:
     def descend(self, loss: Tensor, learning_rate: float, clip: float | None = None) -> None:
         """One step of the optimiser on this loss; `clip` is the largest norm of the gradient."""
         self.optimiser.zero_grad()
-        if loss.requires_grad:  # the kernel decoder has nothing to learn from an empty memory
-            loss.backward()
+        loss.backward()
         if clip is not None:
             torch.nn.utils.clip_grad_norm_(self.module.parameters(), clip)
         for group in self.optimiser.param_groups:
@@ -128,14 +128,19 @@ class Run:
         self.state["step"] += 1
 
     def record(self, images: int, **values: Tensor | float | int) -> None:
-        """Keep the figures of a step; every few seconds their means are shown and logged."""
-        self._figures.add(images, values)
-        if self._figures.seconds > LOG_EVERY_SECONDS:
-            means = self._figures.means()
-            if self._task is not None:
-                self._bar.update(self._task, figures="  ".join(f"{name} {mean:.3g}" for name, mean in means.items()))
-            self.log(**means)
-            self._figures = Figures()
+        """Keep the figures of a step; every few seconds their means over images are shown and logged."""
+        # Tensors stay where they are: to ask for a number now would make a GPU wait.
+        self._recent.append((images, {n: v.detach() if isinstance(v, Tensor) else v for n, v in values.items()}))
+        seconds = time.monotonic() - self._logged
+        if seconds < LOG_EVERY_SECONDS:
+            return
+        total = sum(count for count, _ in self._recent)
+        means = {n: sum(float(v[n]) * count for count, v in self._recent) / total for n in values}
+        means["images_per_second"] = total / seconds
+        if self._task is not None:
+            self._bar.update(self._task, figures="  ".join(f"{name} {mean:.3g}" for name, mean in means.items()))
+        self.log(**means)
+        self._recent, self._logged = [], time.monotonic()
 
     def log(self, **figures: Any) -> None:
         """One line in log.jsonl."""
@@ -222,30 +227,6 @@ def stop_signals(run: Run) -> Iterator[None]:
     finally:
         for s, handler in before.items():
             signal.signal(s, handler)
-
-
-class Figures:
-    """Figures since the last log line, each step counting as often as it had images."""
-
-    def __init__(self) -> None:
-        self._started = time.monotonic()
-        self._images = 0
-        self._sums: dict[str, Any] = {}
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._started
-
-    def add(self, images: int, values: Mapping[str, Tensor | float | int]) -> None:
-        self._images += images
-        for name, value in values.items():
-            # Tensors stay where they are: to ask for a number now would make a GPU wait.
-            value = value.detach() if isinstance(value, Tensor) else value
-            self._sums[name] = self._sums.get(name, 0.0) + value * images
-
-    def means(self) -> dict[str, float]:
-        means = {name: float(value) / self._images for name, value in self._sums.items()}
-        return {**means, "images_per_second": self._images / self.seconds}
 
 
 def plateau(step: int, steps: int, rate: float, decay_share: float, warmup_steps: int = 1) -> float:

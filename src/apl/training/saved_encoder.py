@@ -4,34 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
 from apl.checkpoint import CheckpointError, find_model, from_json, read_json
-from apl.config import EncoderConfig, LearnerConfig
+from apl.config import ImageConfig, LearnerConfig
 from apl.encoder import Encoder, ImageEncoder, build_encoder
 from apl.weights_file import below, load_weights, read_weights
 
 
 @dataclass(frozen=True)
 class SavedEncoder:
+    """An encoder of images on disk."""
+
     directory: Path
-    config: EncoderConfig
+    config: ImageConfig
     tensors: dict[str, Tensor]
     provenance: dict[str, Any]
 
-    def build(self) -> Encoder:
+    def build(self) -> ImageEncoder:
         """The encoder itself, in evaluation mode."""
-        encoder = build_encoder(self.config)
-        encoder.eval()
+        encoder = cast(ImageEncoder, build_encoder(self.config).eval())
         self.load_into(encoder)
-        return encoder
-
-    def build_for_images(self) -> ImageEncoder:
-        encoder = self.build()
-        if not isinstance(encoder, ImageEncoder):
-            raise CheckpointError(f"{self.directory} holds no encoder of images")
         return encoder
 
     def load_into(self, encoder: Encoder) -> None:
@@ -48,4 +43,4 @@ def read_encoder(name_or_dir: str | Path) -> SavedEncoder:
     if config["type"] == LearnerConfig.__name__:
         config, provenance = config["encoder"], provenance.get("encoder", provenance)
         tensors = below("encoder.", tensors)
-    return SavedEncoder(directory, from_json(EncoderConfig, config), tensors, provenance)
+    return SavedEncoder(directory, from_json(ImageConfig, config), tensors, provenance)

@@ -1,4 +1,8 @@
-"""Checks of everything that enters a store: plain types, finite numbers, bounded texts. Errors come before any write."""
+"""Checks of everything that enters a store: plain types, finite numbers, bounded texts. Errors come before any write.
+
+Settings are checked when a memory is opened for use, imported or verified, too: a file or an archive from elsewhere may hold
+anything. Settings that are not named here hold any JSON.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,14 @@ import math
 import operator
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from apl.store.rows import KEEP, Label, NewRow, RowUpdate, SourceShare
-from apl.store.sources import kept_shares
+from apl.store.errors import StoreDamaged
+from apl.store.rows import KEEP, Label, NewRow, RowUpdate, SourceShare, kept_shares
 
 TEXT_LIMIT_BYTES = 2000
 """Longest label, source or key of a receipt, in UTF-8: an entry of a database index is at most about 2,700 bytes."""
@@ -25,6 +29,10 @@ POSSIBLE_IDS = range(1, 2**63)
 YEAR_9999 = 253_370_764_800.0
 NESTED_AT_MOST = 50
 """How deep lists and dictionaries of a setting may be nested: JSON is read by recursion."""
+DICTIONARIES = ("classifier", "readers", "merged memories")
+AT_LEAST = {"sigma": 0, "max_rows": 1, "max_rows_per_class": 1, "k": 1, "width": 1}
+"""Numbers among the parameters of a classifier; all but sigma are whole."""
+TEXTS = ("model", "encoder", "metric", "ink")
 _JSON = json.JSONEncoder(allow_nan=False)
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 
@@ -184,3 +192,29 @@ def _depth(text: str) -> int:
     brackets = np.frombuffer(_STRING.sub("", text).encode(), np.uint8)
     opens, closes = np.isin(brackets, list(b"[{")), np.isin(brackets, list(b"]}"))
     return int((opens.astype(np.int64) - closes).cumsum().max(initial=0))
+
+
+def settings_problems(settings: Mapping[str, Any]) -> list[str]:
+    """What could not be used, a sentence each."""
+    found = [
+        f"setting {name!r}: it must be a dictionary, it is {settings[name]!r:.40}"
+        for name in DICTIONARIES
+        if not isinstance(settings.get(name), (dict, type(None)))
+    ]
+    return found or [f"setting 'classifier': {problem}" for problem in _wrong(settings.get("classifier") or {})]
+
+
+def require_usable(settings: Mapping[str, Any], where: str) -> None:
+    if found := settings_problems(settings):
+        raise StoreDamaged(f"{where} cannot be used ({found[0]}): see `apl memory verify`")
+
+
+def _wrong(parameters: Mapping[str, Any]) -> Iterator[str]:
+    for name, least in AT_LEAST.items():
+        value = parameters.get(name)
+        kinds = (int, float) if name == "sigma" else (int,)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= 1e9):
+            yield f"{name} must be a {'number' if name == 'sigma' else 'whole number'} from {least} on, it is {value!r}"
+    for name in TEXTS:
+        if not isinstance(parameters.get(name), (str, type(None))):
+            yield f"{name} must be text, it is {parameters[name]!r}"
