@@ -158,7 +158,7 @@ def short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AnalogyConfig:
 
     monkeypatch.setattr("experiments.training.analogy.embedded_sampler", sampler)
     monkeypatch.setattr("experiments.paper.analogy.embedded_sampler", sampler)
-    monkeypatch.setattr("experiments.training.analogy.VALIDATION_EPISODES", 2)
+    monkeypatch.setattr("experiments.training.analogy.validate", lambda learner, level: {})
     save_model(tmp_path / "digits", build_encoder(TINY), TINY, {"seconds": 7})
     learner = LearnerConfig(PAIR, RELATIONAL, k=2, sigma_ratio=0.1)
     digits = str(tmp_path / "digits")
@@ -166,9 +166,9 @@ def short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AnalogyConfig:
 
 
 def test_training_makes_answers_less_surprising(short: AnalogyConfig, tmp_path: Path) -> None:
-    config = replace(short, level="fixed", parallel=8, longest_episode=30, steps=120, learning_rate=5e-3)
+    config = replace(short, level="fixed", longest_episode=30, steps=60, learning_rate=1e-2)
     learner = train_analogy(config, RunOptions(tmp_path / "run"))
-    drawn = sampler_of("fixed", seed=3, width=learner.key_widths["digit"]).draw(16, 30)
+    drawn = sampler_of("fixed", seed=3, width=learner.key_widths["digit"]).draw(8, 30)
     surprise = [
         float(-watch(who.eval().on_embeddings(), drawn.inputs, drawn.episodes).probability[:, 10:].log().mean())
         for who in (learner, Learner(config.learner))
@@ -201,23 +201,22 @@ def test_cells_are_trained_once_measured_once_and_kept(
     short: AnalogyConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    some = [Cell("relational", 2), Cell("relational", 2, seed=1), Cell("relational", 2, "fixed")]
+    some = [Cell("relational", 2), Cell("relational", 2, "fixed")]
     monkeypatch.setattr(analogy, "cells", lambda seeds: iter(some))
     monkeypatch.setattr(analogy, "preset_of", lambda name: short)
     analogy.train(some[0], steps=4)
     assert some[0].trained and not some[1].trained
-    analogy.Command(train=True, seeds=2, quick=True).run()
+    analogy.Command(train=True, seeds=1, quick=True).run()
     rows = analogy.load_rows("analogy", quick=True)
     assert [(r["checkpoint"], r["rule"]) for r in rows] == [
         ("analogy-relational-k2", "surprise"),
         ("analogy-relational-k2", "everything"),
-        ("analogy-relational-k2-seed1", "surprise"),
-        ("analogy-relational-k2-seed1", "everything"),
         ("analogy-fixed-relational", "one of each symbol"),
     ]
     assert rows[1]["stored"] == 100 and len(rows[0]["curve"]) == len(analogy.SEEN)
     monkeypatch.setattr(analogy, "measured", lambda cell, episodes: pytest.fail("measured twice"))
     analogy.reproduce(quick=True)
-    together = over_seeds(rows)
-    assert [r["trained_seeds"] for r in together] == [2, 2, 1]
-    assert together[0]["accuracy"] == pytest.approx((rows[0]["accuracy"] + rows[2]["accuracy"]) / 2)
+    again = rows[0] | {"accuracy": rows[0]["accuracy"] + 0.1, "trained_seed": 1}
+    together = over_seeds([*rows, again])
+    assert [r["trained_seeds"] for r in together] == [2, 1, 1]
+    assert together[0]["accuracy"] == pytest.approx(rows[0]["accuracy"] + 0.05)

@@ -171,10 +171,10 @@ def test_a_stream_class_by_class_shows_each_example_once():
 
 def test_all_methods_answer_the_same_draws_and_differences_are_paired():
     data = Embedded(*clusters(6, seed=0), "made", "0")
-    drawn = streams(data.labels, 10, seeds=2)
+    drawn = streams(data.labels, 4, seeds=2)
     rows = list(baselines.on_streams({"stream": "made"}, data, drawn, 6, None, 25))
     by = {row["method"]: row for row in rows}
-    assert len(by) == 6 and by["apl"]["accuracy_seen"] > 0.8 and by["apl"]["accuracy_seen_difference"] == 0
+    assert len(by) == 6 and by["apl"]["accuracy_seen"] > 0.6 and by["apl"]["accuracy_seen_difference"] == 0
     for method, row in by.items():
         apart = by["apl"]["accuracy_seen"] - row["accuracy_seen"]
         assert row["accuracy_seen_difference"] == pytest.approx(apart), method
