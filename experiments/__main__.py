@@ -25,7 +25,7 @@ MEASURED = {
 """The function below `experiments` that measures each of them, given `--quick` or not."""
 COMMANDS = {
     "analogy": "paper.analogy",
-    "imagenet-plain": "paper.imagenet_plain",
+    "imagenet-plain": "paper.imagenet",
     "classifier-speed": "bench.classifier_speed",
     "training-step": "bench.training_step",
     "features": "bench.features",

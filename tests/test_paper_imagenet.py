@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.paper import imagenet, imagenet_plain
-from experiments.paper.imagenet import any_n_learner, row, watch_episodes
-from experiments.paper.imagenet_plain import DecoderTraining, train
+from experiments.paper import imagenet
+from experiments.paper.imagenet import DecoderTraining, any_n_learner, row, train, watch_episodes
 from experiments.paper.photo_features import PhotoFeatures
 
 
@@ -42,25 +41,25 @@ def test_labels_are_shuffled_so_that_nothing_can_be_known_at_the_start():
 def test_decoders_of_fixed_labels_are_trained_in_pieces_measured_once_and_kept(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data, config = _made(classes=1000), DecoderTraining(5, hidden=16, blocks=1, parallel=2, steps=8)
-    monkeypatch.setattr(imagenet_plain, "TRAININGS", (config,))
-    monkeypatch.setattr(imagenet_plain, "EPISODES", {5: 10})
-    monkeypatch.setattr(imagenet_plain, "photo_features", lambda encoder, part: data)
+    monkeypatch.setattr(imagenet, "TRAININGS", (config,))
+    monkeypatch.setattr(imagenet, "PLAIN_EPISODES", {5: 10})
+    monkeypatch.setattr(imagenet, "photo_features", lambda encoder, part: data)
     keys, labels = torch.from_numpy(data.features), torch.from_numpy(data.labels)
     assert not train(config, keys, labels, minutes=0.0) and not config.trained
-    imagenet_plain.Command(train=True, quick=True).run()
-    rows = imagenet_plain.load_rows("imagenet-plain", quick=True)
+    imagenet.Command(train=True, quick=True).run()
+    rows = imagenet.load_rows("imagenet-plain", quick=True)
     assert [(r["method"], r["way"], r["rule"]) for r in rows] == [
         ("the paper's form", 5, "plain"),
         ("nearest neighbour", 5, "plain"),
     ]
     assert rows[0]["trained"]["steps"] == 8 and 0 <= rows[0]["trained"]["validation"]["val_accuracy"] <= 1
     assert rows[1]["accuracy"] > 0.9, "classes far apart"
-    monkeypatch.setattr(imagenet_plain, "watch_episodes", lambda *given: pytest.fail("measured twice"))
-    imagenet_plain.reproduce(quick=True)
+    monkeypatch.setattr(imagenet, "watch_episodes", lambda *given: pytest.fail("measured twice"))
+    imagenet.reproduce_plain(quick=True)
 
 
 def test_classes_to_validate_on_are_not_trained_on_where_some_can_be_spared():
-    assert [imagenet_plain.shown_classes(way) for way in (20, 100, 1000)] == [900, 900, 1000]
+    assert [imagenet.shown_classes(way) for way in (20, 100, 1000)] == [900, 900, 1000]
 
 
 def test_both_keys_are_measured_at_every_number_of_classes(tmp_path, monkeypatch):
@@ -71,7 +70,7 @@ def test_both_keys_are_measured_at_every_number_of_classes(tmp_path, monkeypatch
     monkeypatch.setattr(imagenet, "EPISODES", {20: 1, 30: 1})
     monkeypatch.setattr(imagenet, "draw", lambda rows, quick: None)
     imagenet.reproduce(quick=True)
-    rows = imagenet_plain.load_rows("imagenet", quick=True)
+    rows = imagenet.load_rows("imagenet", quick=True)
     assert [(row["way"], row["method"]) for row in rows] == [
         (way, method) for method in (imagenet.NAMED, imagenet.ACTIVATIONS) for way in (20, 30)
     ]
