@@ -8,7 +8,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import threading
 import unicodedata
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from apl.classifier.configuration import check_parameters
 from apl.classifier.online import OnlineClassifier
 from apl.config import ConvConfig, DecoderConfig, Group, LearnerConfig
 from apl.learner import Learner
-from apl.store import FingerprintMismatch, StoreBusy, StoreError, open_store
+from apl.store import FingerprintMismatch, StoreBusy, StoreError
 
 
 @pytest.fixture(scope="module")
@@ -175,15 +174,6 @@ def test_a_saved_memory_answers_as_the_one_it_was_saved_from(classifier, learner
         assert "box" in again.counts()
     assert "box" not in classifier.counts()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["shapes.apl"]
-
-
-def test_features_saved_and_loaded_answer_the_same(tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    X, y = random.normal(size=(40, 5)) * 1000, random.integers(0, 3, 40)
-    classifier = OnlineClassifier.for_features(5).partial_fit(X, y)
-    classifier.save(tmp_path / "vectors.apl")
-    with OnlineClassifier.load(tmp_path / "vectors.apl") as loaded:
-        np.testing.assert_array_equal(loaded.predict_proba(X), classifier.predict_proba(X))
 
 
 def test_saving_replaces_nothing_but_a_copy_of_the_same_memory(classifier, learner, pictures, tmp_path: Path) -> None:
@@ -391,25 +381,6 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
         assert classifier.learn_one(np.ones(4), "new").row not in ids
 
 
-def test_threads_take_turns(learner, pictures) -> None:
-    classifier = OnlineClassifier.from_pretrained(learner, sigma=0.0)
-    errors = []
-
-    def work(name: str) -> None:
-        try:
-            for picture in pictures[name][:4]:
-                classifier.learn_one(picture, name)
-                classifier.predict_one(picture)
-        except Exception as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=work, args=(name,)) for name in pictures]
-    [thread.start() for thread in threads]
-    [thread.join() for thread in threads]
-    assert not errors
-    assert classifier.counts() == dict.fromkeys(classifier.counts(), 4) and len(classifier) == 16
-
-
 # --- budget --------------------------------------------------------------------------------------------------------
 
 
@@ -478,12 +449,6 @@ def test_a_decoder_of_fixed_labels_cannot_meet_new_classes(learner: Learner) -> 
         OnlineClassifier.from_pretrained(Learner(config))
 
 
-def test_the_store_can_be_read_beside_the_classifier(classifier, tmp_path: Path) -> None:
-    classifier.save(tmp_path / "m.apl", name="shapes")
-    with open_store(tmp_path / "m.apl", "shapes", read_only=True) as store:
-        assert store.count() == len(classifier)
-
-
 def test_the_bundled_model_learns_invented_characters_and_knows_strangers() -> None:
     from apl.data.glyphs import draw_glyphs
 
@@ -506,16 +471,6 @@ def test_vectors_of_short_floats_are_vectors() -> None:
     classifier.learn_many([torch.tensor([0.0, 1.0, 0.0], dtype=torch.bfloat16)], ["b"])
     assert classifier.predict_one(torch.tensor([0.1, 0.9, 0.0], dtype=torch.bfloat16)) == "b"
     assert classifier.predict(torch.eye(3, dtype=torch.bfloat16)[:1]).tolist() == ["a"]
-
-
-def test_of_equally_probable_classes_the_first_by_name_is_predicted() -> None:
-    classifier = OnlineClassifier.for_features(2, consolidate=False)
-    for label in ("b", "a", "c"):
-        classifier.learn_one([1.0, 0.0], label)
-    classifier.learn_one([0.0, 1.0], "d")
-    proba = classifier.predict_proba([[1.0, 0.0]])
-    assert proba[0, 0] == proba[0, 1] == proba[0, 2] > proba[0, 3]
-    assert classifier.predict([[1.0, 0.0], [0.0, 1.0]]).tolist() == ["a", "d"]
 
 
 def test_a_memory_in_ram_that_was_closed_is_gone_and_says_so(learner: Learner, pictures) -> None:

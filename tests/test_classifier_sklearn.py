@@ -50,15 +50,6 @@ def test_a_clone_has_the_parameters_and_none_of_the_memory(blobs) -> None:
     assert len(classifier) and not len(copy)
 
 
-def test_fit_refuses_to_erase_what_was_meant_to_last(blobs, tmp_path) -> None:
-    X, y = blobs
-    with apl.OnlineClassifier(memory=tmp_path / "rows.apl").fit(X, y) as classifier:
-        rows = len(classifier)
-        with pytest.raises(RuntimeError, match="partial_fit"):
-            classifier.fit(X, y)
-        assert len(classifier) == rows
-
-
 def test_partial_fit_may_meet_a_class_late_and_unannounced(blobs) -> None:
     X, y = blobs
     early = y != "c"

@@ -130,9 +130,9 @@ class Learner:
 
     def surprise(self, prediction: Prediction, y: Any, among: int | None = None) -> Array:
         """Step 4: -ln p(y). With `among`: given that it is one of the first `among` classes, and without gradient."""
-        check_labels(y, prediction.embedding.shape[:2], prediction.way if among is None else among)
         episode, query = np.indices(y.shape)
         if among is None:
+            check_labels(y, prediction.embedding.shape[:2], prediction.way)
             return -prediction.log_probs[episode, query, self.networks.tensor(y)]
         whole = among == prediction.way
         log_probs = self.networks.array(prediction.log_probs) if whole else prediction.among(np.arange(among))

@@ -20,6 +20,9 @@ class Probabilities(dict[Label, float]):
 
     `new_class` stands apart: the probability that it is none of them. With an empty memory there are no known
     classes, and it is 1.
+
+    >>> Probabilities({"a": 0.75, "b": 0.25}, new_class=0.1)["a"]
+    0.75
     """
 
     def __init__(self, known: dict[Label, float], new_class: float) -> None:
@@ -40,7 +43,13 @@ class Forgotten(list[int]):
 
 @dataclass(frozen=True)
 class Receipt:
-    """What became of one example."""
+    """What became of one example.
+
+    >>> from apl import OnlineClassifier
+    >>> receipt = OnlineClassifier().learn_one([0, 1], "a")
+    >>> receipt.written, receipt.new_label, receipt.predicted
+    (True, True, None)
+    """
 
     label: Label
     surprise_nats: float
@@ -141,7 +150,14 @@ def carried(rows: Iterable[RecalledRow]) -> tuple[RecalledRow, ...]:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why it answers so: the rows it recalled, and the readers that share the answer."""
+    """Why it answers so: the rows it recalled, and the readers that share the answer.
+
+    >>> from apl import OnlineClassifier
+    >>> clf = OnlineClassifier()
+    >>> _ = clf.learn_many([[0, 0], [0, 1], [5, 5]], ["low", "low", "high"])
+    >>> clf.explain([0, 0.4]).why
+    "1 of the 2 nearest rows is 'low', and the mean of 'low' is the closest; next comes 'high' with 0%."
+    """
 
     predicted: Label | None
     probabilities: Probabilities
@@ -173,19 +189,15 @@ class Explanation:
             return "Nothing is known yet."
         if not self.neighbours:
             return f"No row was recalled; {self.predicted!r} is the most probable class."
-        first, *others = self.neighbours[:NEAREST]
-        said = f"the nearest row is {first.label!r}" + (
-            f", the mean of {first.examples} examples" if first.examples > 1 else ""
-        )
-        if others:
-            same = sum(row.label == self.predicted for row in others)
-            said += f", and {same} of the next {len(others)} {'is' if same == 1 else 'are'} {self.predicted!r}"
+        nearest = self.neighbours[:NEAREST]
+        same = sum(row.label == self.predicted for row in nearest)
+        said = f"{same} of the {len(nearest)} nearest rows {'is' if same == 1 else 'are'} {self.predicted!r}"
+        if len(nearest) == 1:
+            said = f"the nearest row is {nearest[0].label!r}"
         mean = next((opinion.predicted for opinion in self.readers if opinion.reader == "class mean"), None)
         if mean is not None and len(self.probabilities) > 1:
-            other = mean == self.predicted
-            said += (
-                f", and the mean of {mean!r} is the closest" if other else f", although the mean of {mean!r} is closer"
-            )
+            closest = f"although the mean of {mean!r} is closer"
+            said += f", {f'and the mean of {mean!r} is the closest' if mean == self.predicted else closest}"
         if len(self.probabilities) > 1:
             label, probability = list(self.probabilities.items())[1]
             said += f"; next comes {label!r} with {probability:.0%}"

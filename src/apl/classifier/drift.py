@@ -37,7 +37,12 @@ LEAST_RISE = 0.1
 
 @dataclass(frozen=True)
 class DriftReport:
-    """Surprise over the latest examples of a memory."""
+    """Surprise over the latest examples of a memory.
+
+    >>> from apl import OnlineClassifier
+    >>> OnlineClassifier().drift().alarm
+    False
+    """
 
     alarm: bool
     """Surprise has risen, and has not fallen again."""

@@ -142,7 +142,7 @@ class Examples:
         return Examples(items, encoder, None if any(some is None for some in vectors) else np.concatenate(vectors))
 
 
-def asvectors(x: Any, one: bool) -> Float[np.ndarray, "example embed"]:
+def as_vectors(x: Any, one: bool) -> Float[np.ndarray, "example embed"]:
     """Vectors in single precision: a single one, or the rows of a table."""
     if isinstance(x, (list, tuple)):
         x = [as_array(one) if is_tensor(one) else one for one in x]
@@ -193,7 +193,7 @@ class InputReader:
                 raise ValueError(f"expected one example, got {len(x)}: for many use the verbs without _one")
             return self.many(x, ink)
         if self.encoder is None:
-            return Examples(asvectors(x, one=True))
+            return Examples(as_vectors(x, one=True))
         if self.encoder.kind != "drawing":
             return Examples([self.encoder.read(x)], self.encoder)
         x = opened(x)
@@ -211,7 +211,7 @@ class InputReader:
             return Examples.joined(x)
         x = list(x) if isinstance(x, Iterator) else x
         if self.encoder is None:
-            return Examples(asvectors(x, one=False))
+            return Examples(as_vectors(x, one=False))
         if self.encoder.kind != "drawing":
             return Examples(read_many(self.encoder, x), self.encoder)
         x = opened_many(x)

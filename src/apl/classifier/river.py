@@ -134,18 +134,14 @@ class RiverClassifier(base.Classifier):
 
 def _vector(x: dict, names: dict[Hashable, int], width: int) -> np.ndarray:
     vector = np.zeros(width, np.float32)
-    try:
-        vector[: len(names)] = [x.get(name, 0.0) for name in names]
-    except (TypeError, ValueError):
-        for name in names:
+    for name, value in x.items():
+        if name in names:
             try:
-                np.float32(x.get(name, 0.0))
+                vector[names[name]] = value
             except (TypeError, ValueError) as error:
                 raise ValueError(f"the feature {name!r} is no number: {error}") from None
-        raise
-    if not np.isfinite(vector).all():
-        wrong = next(name for name, value in zip(names, vector.tolist(), strict=False) if not math.isfinite(value))
-        raise ValueError(f"the feature {wrong!r} is NaN or infinite")
+            if not math.isfinite(vector[names[name]]):
+                raise ValueError(f"the feature {name!r} is NaN or infinite")
     return vector
 
 

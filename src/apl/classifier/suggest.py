@@ -33,7 +33,12 @@ NEW, UNLIKE, CLEAR = 0.5, 0.9, 0.5
 
 @dataclass(frozen=True)
 class Suggestion:
-    """An example worth a label."""
+    """An example worth a label.
+
+    >>> from apl import OnlineClassifier
+    >>> OnlineClassifier().suggest([[0, 0], [0, 1], [9, 9]], 1)[0].reason
+    'typical of the pool; no class is known yet'
+    """
 
     index: int
     """Its place in the pool."""

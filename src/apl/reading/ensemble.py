@@ -70,10 +70,10 @@ class EnsemblePrediction(Prediction):
         self.embedding, self.neighbours, self.way = embedding, neighbours, space.classes.examples.shape[1]
         self.without_decoder = read(given)
         self._memory = space.memory
-        self._shares: Float[np.ndarray, "episode query way"] | None = None
+        self.shares: Float[np.ndarray, "episode query way"] | None = None
         """Of the regression on all rows, in a memory that was learnt as a whole batch."""
         if reading.regresses and space.state.batch and space.regression is not None:
-            self._shares = space.regression.shares(given.query[0])[None]
+            self.shares = space.regression.shares(given.query[0])[None]
 
     @cached_property
     def readings(self) -> Readings:
@@ -85,16 +85,10 @@ class EnsemblePrediction(Prediction):
         return self.without_decoder.with_decoder(self.reading.networks.array(said.log_probs))
 
     @cached_property
-    def pooled(self) -> Float[np.ndarray, "episode query way"]:
-        """The readers' shared answer, given that the class is a known one; -inf for the others."""
-        return self.state.pool.log_probs(self.readings)
-
-    @cached_property
     def log_probs_of_known(self) -> Float[np.ndarray, "episode query way"]:
         """The answer, given that the class is a known one; -inf for the others."""
-        if self._shares is None:
-            return self.pooled
-        return sharpened(self.pooled, self._shares, self.without_decoder.classes.known[0])
+        pooled = self.state.pool.log_probs(self.readings)
+        return pooled if self.shares is None else sharpened(pooled, self.shares, self.without_decoder.classes.known[0])
 
     @cached_property
     def log_odds_of_new(self) -> Float[np.ndarray, "episode query"]:
@@ -195,8 +189,10 @@ class EnsembleReading(Reading):
         units, known = state.units, state.known
         if units is not None:
             units = units.learnt(self.networks.array(prediction.embedding), truth, memory.class_totals(prediction.way))
+        streamed = prediction.shares is None
+        pooled = prediction.log_probs_of_known if streamed else state.pool.log_probs(prediction.readings)
         # Examples sorted by class would teach that what is near is wrong: in few dimensions classes lie close together.
-        pool = state.pool.learnt(prediction.readings, prediction.pooled, truth, nonnegative=self.table)
+        pool = state.pool.learnt(prediction.readings, pooled, truth, nonnegative=self.table)
         novelty = state.novelty.learnt(readings, truth)
         if memory.episodes == 1:
             counted = readings.classes.examples[0, truth[0]] >= LEAST_EXAMPLES
@@ -251,7 +247,9 @@ class EnsembleReading(Reading):
 
     def _space(self, memory: Memory, way: int) -> _Space:
         """Computed once per version of the memory and state of the readers."""
-        latest, state = self._latest, self._state(memory)
+        latest, state = self._latest, memory.state
+        if not isinstance(state, EnsembleState):
+            state = self._state(memory)
         if (
             latest is not None
             and latest.memory is memory

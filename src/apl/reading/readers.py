@@ -232,7 +232,8 @@ class LocalRegression:
     def shares(self) -> Float[np.ndarray, "episode query class"]:
         """Of each class."""
         shape = (*self.label.shape[:2], self.way + 1)
-        shares = np.bincount(self.place.ravel(), self.weights().ravel(), minlength=math.prod(shape))
+        weights = np.linalg.solve(self.kernel, self.near[..., None])
+        shares = np.bincount(self.place.ravel(), weights.ravel(), minlength=math.prod(shape))
         return shares.reshape(shape)[..., : self.way]
 
     def only(self, some: Bool[np.ndarray, "episode query neighbours"]) -> LocalRegression:

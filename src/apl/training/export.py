@@ -10,6 +10,7 @@ import contextlib
 import io
 import logging
 import warnings
+from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -24,16 +25,6 @@ from apl.decoder.inputs import Neighbourhood
 from apl.exported import DECODER, DESCRIPTION, ENCODER, OUTSIDE, graph_hash
 from apl.learner import Learner
 from apl.networks import TorchNetworks
-
-
-class EncoderGraph(nn.Module):
-    def __init__(self, encoder: nn.Module) -> None:
-        super().__init__()
-        self.encoder = encoder
-
-    def forward(self, images: Tensor) -> Tensor:
-        embedding: Tensor = self.encoder(images)
-        return embedding
 
 
 class DecoderGraph(nn.Module):
@@ -76,13 +67,9 @@ def export_model(name_or_dir: str | Path, directory: Path | None = None) -> Path
     networks = cast(TorchNetworks, learner.networks)
     width, size = networks.width, config.encoder.image_size
     weights = networks.state_dict()
-    write_graph(
-        EncoderGraph(learner.encoder),
-        {"images": torch.rand(3, config.encoder.channels, size, size)},
-        ("embedding",),
-        target / ENCODER,
-        weights,
-    )
+    images = {"images": torch.rand(3, config.encoder.channels, size, size)}
+    encoder = nn.Sequential(OrderedDict(encoder=learner.encoder))
+    write_graph(encoder, images, ("embedding",), target / ENCODER, weights)
     fixed = config.decoder.labels == "fixed"
     queries, k = 3, 4
     example = {
@@ -114,16 +101,16 @@ def write_graph(
     import onnx
 
     query, neighbours = torch.export.Dim("queries"), torch.export.Dim("neighbours")
-    free = {
-        name: {0: query, **{axis: neighbours for axis in (1, 2) if tensor.shape[axis : axis + 1] == (4,)}}
-        for name, tensor in example.items()
-    }
+    free = [
+        {0: query, **{axis: neighbours for axis in (1, 2) if tensor.shape[axis : axis + 1] == (4,)}}
+        for tensor in example.values()
+    ]
     with quiet():
         program = torch.onnx.export(
             module.eval(),
-            kwargs=dict(example),
+            tuple(example.values()),
             dynamo=True,
-            dynamic_shapes=free,
+            dynamic_shapes=tuple(free),
             input_names=list(example),
             output_names=list(outputs),
             external_data=False,
