@@ -198,7 +198,7 @@ class Store(Reading):
         """Forget a class. Returns the ids removed."""
         return self._delete("label = ?", label_text(checked_label(label)), (str(label),))
 
-    def _delete(self, which: str, value: object, names: tuple[str, ...] = ()) -> list[int]:
+    def _delete(self, which: str, value: object, names: tuple[str, ...] | None = None) -> list[int]:
         with self._writing(reads_first=True) as run:
             query = f"SELECT id FROM rows WHERE memory = ? AND {which} ORDER BY id"
             ids = [id for (id,) in run.execute(query, (self._memory, value)).fetchall()]
