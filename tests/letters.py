@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -25,9 +26,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(directory)
 
 
-@pytest.fixture
-def pictures(tmp_path: Path) -> Path:
-    directory = tmp_path / "letters"
+def draw_letters(directory: Path) -> Path:
     for label, rows, columns in (("I", slice(3, 17), slice(9, 11)), ("dash", slice(9, 11), slice(3, 17))):
         (directory / label).mkdir(parents=True)
         for number in range(3):
@@ -38,11 +37,23 @@ def pictures(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def memory(pictures: Path, model: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> Path:
-    path = tmp_path / "letters.apl"
-    result = call(capsys, "learn", pictures, "--memory", path, "--model", model)
-    assert result["learnt"] == 6 and result["classes"] == 2 and result["rows"] == result["written"] >= 2
-    return path
+def pictures(tmp_path: Path) -> Path:
+    return draw_letters(tmp_path / "letters")
+
+
+@pytest.fixture(scope="module")
+def learnt(model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The memory of the letters, learnt once for all tests of a file."""
+    place = tmp_path_factory.mktemp("learnt")
+    assert (
+        main(["learn", str(draw_letters(place / "letters")), "--memory", str(place / "m.apl"), "--model", model]) == 0
+    )
+    return place / "m.apl"
+
+
+@pytest.fixture
+def memory(pictures: Path, learnt: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copy(learnt, tmp_path / "letters.apl"))
 
 
 @pytest.fixture

@@ -7,15 +7,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from letters import call, letters_as_text, memory, model, pictures, said, scribble  # noqa: F401
+from letters import call, learnt, letters_as_text, memory, model, pictures, said, scribble  # noqa: F401
 from PIL import Image
 from test_image_file import EPS, encoded, huge_png, no_other_program  # noqa: F401
 from test_images import clouds
 
 from apl.classifier.online import OnlineClassifier
-from apl.cli.batches import Batch, embed_batch
+from apl.cli.embedding import Batch, embed_batch
 from apl.cli.examples import FoundExample
 from apl.store import open_store
+
+
+def test_learning_again_learns_only_what_is_new_or_changed(pictures, memory, capsys) -> None:
+    again = call(capsys, "learn", pictures, "--memory", memory)
+    assert again["learnt"] == 0 and again["already_known"] == 6
+    Image.fromarray(255 * np.eye(20, dtype=np.uint8)).save(pictures / "I" / "0.png")
+    changed = call(capsys, "learn", pictures, "--memory", memory)
+    assert changed["learnt"] == 1 and changed["already_known"] == 5
 
 
 @pytest.mark.parametrize("wrong", [("--sigma", "-1"), ("--sigma", "nan"), ("--max-rows", "-3"), ("--max-rows", "0")])
@@ -64,7 +72,7 @@ def test_an_explanation_is_never_learnt(pictures, memory, capsys, monkeypatch) -
     # Put among the examples all the same, it is recognised.
     call(capsys, "explain", pictures / "I" / "0.png", "--memory", memory, "--out", pictures / "I" / "why.png")
     status, out, err = said(capsys, "learn", pictures, "--memory", memory, "--json")
-    assert status == 1 and "why.png: this is a picture that `apl explain` made" in err
+    assert status == 1 and "why.png: this is a picture that apl made" in err
     assert json.loads(out)["learnt"] == 0
 
 
@@ -93,8 +101,8 @@ def test_ctrl_c_keeps_what_is_learnt_and_the_next_run_goes_on(pictures, model, c
         return embed(classifier, examples)
 
     with monkeypatch.context() as patched:
-        patched.setattr("apl.cli.batches.AT_ONCE", 4)
-        patched.setattr("apl.cli.batches.embed_batch", interrupted)
+        patched.setattr("apl.cli.embedding.AT_ONCE", 4)
+        patched.setattr("apl.cli.embedding.embed_batch", interrupted)
         status, out, err = said(capsys, "learn", pictures, "--memory", memory, "--model", model)
     assert status == 130 and "interrupted: 2 examples are left" in err and out.startswith("Learnt 4 examples;")
     again = call(capsys, "learn", pictures, "--memory", memory)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from letters import memory, model, pictures, said, scribble  # noqa: F401
+from letters import learnt, memory, model, pictures, said, scribble  # noqa: F401
 
 from apl import OnlineClassifier
 

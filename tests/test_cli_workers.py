@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +13,8 @@ import pytest
 from letters import call, model, said, scribble  # noqa: F401
 
 from apl.classifier.online import OnlineClassifier
-from apl.cli.batches import Batch, embed_batch
+from apl.cli.embedding import Batch, batches, embed_batch, in_order
 from apl.cli.examples import FoundExample
-from apl.cli.workers import embed_in_processes, in_order
 from apl.store import open_store
 
 
@@ -28,8 +27,8 @@ class Deadly(FoundExample):
 
 @pytest.fixture
 def scribbles(tmp_path: Path) -> Path:
-    for label in range(5):
-        for number in range(4):
+    for label in range(3):
+        for number in range(3):
             scribble(tmp_path / "scribbles" / f"class {label}" / f"{number}.png", 10 * label + number // 2)
     (tmp_path / "scribbles" / "class 1" / "broken.png").write_text("not a picture")
     return tmp_path / "scribbles"
@@ -45,7 +44,7 @@ def rows(memory: Path) -> tuple[list[object], list[str | None], list[int], np.nd
 def test_two_workers_make_the_memory_of_one_process_row_for_row(
     scribbles: Path, model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apl.cli.batches.AT_ONCE", 3)
+    monkeypatch.setattr("apl.cli.embedding.AT_ONCE", 3)
     told = {}
     for workers in (1, 2):
         command = ("learn", scribbles, "--memory", tmp_path / f"{workers}.apl", "--model", model, "--workers", workers)
@@ -53,7 +52,7 @@ def test_two_workers_make_the_memory_of_one_process_row_for_row(
         assert status == 1 and "broken.png: not a picture" in err
     assert told[1] == told[2]
     one, two = rows(tmp_path / "1.apl"), rows(tmp_path / "2.apl")
-    assert one[:3] == two[:3] and one[4] == two[4] and len(one[0]) > 5
+    assert one[:3] == two[:3] and one[4] == two[4] and len(one[0]) > 3
     np.testing.assert_allclose(one[3], two[3], rtol=1e-5, atol=1e-6)
     assert said(capsys, "learn", scribbles, "--memory", tmp_path / "2.apl", "--workers", 0)[0] == 2
 
@@ -61,19 +60,19 @@ def test_two_workers_make_the_memory_of_one_process_row_for_row(
 def test_an_interrupted_run_that_goes_on_makes_the_same_memory(
     scribbles: Path, model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apl.cli.batches.AT_ONCE", 3)
+    monkeypatch.setattr("apl.cli.embedding.AT_ONCE", 3)
     command = ("learn", scribbles, "--model", model, "--memory")
     said(capsys, *command, tmp_path / "1.apl")
     embedded: list[Batch] = []
 
     def interrupted(classifier: OnlineClassifier, examples: list[FoundExample]) -> Batch:
-        if len(embedded) == 3:
+        if len(embedded) == 1:
             raise KeyboardInterrupt
         embedded.append(embed_batch(classifier, examples))
         return embedded[-1]
 
     with monkeypatch.context() as patched:
-        patched.setattr("apl.cli.batches.embed_batch", interrupted)
+        patched.setattr("apl.cli.embedding.embed_batch", interrupted)
         assert said(capsys, *command, tmp_path / "2.apl")[0] == 130
     assert len(rows(tmp_path / "2.apl")[0]) < len(rows(tmp_path / "1.apl")[0])
     said(capsys, *command, tmp_path / "2.apl")
@@ -86,26 +85,26 @@ def test_a_worker_that_dies_is_one_sentence(scribbles: Path, model: str) -> None
     picture = scribbles / "class 0" / "0.png"
     with OnlineClassifier.from_pretrained(model) as classifier:
         with pytest.raises(RuntimeError, match="a worker process ended unexpectedly.*goes on from there"):
-            list(embed_in_processes(classifier, [Deadly(str(picture), "x", "x", picture)], 1))
+            list(batches(classifier, [Deadly(str(picture), "x", "x", picture)], workers=2))
 
 
 def test_results_keep_their_order_and_few_are_on_their_way() -> None:
     waiting: set[str] = set()
     most = 0
 
-    class Slow:
-        def __init__(self, part: Sequence[FoundExample]) -> None:
-            nonlocal most
-            self.batch = Batch(list(part))
-            waiting.add(part[0].where)
-            most = max(most, len(waiting))
+    def submit(part: Sequence[FoundExample]) -> Callable[[], Batch]:
+        nonlocal most
+        waiting.add(part[0].where)
+        most = max(most, len(waiting))
 
-        def result(self) -> Batch:
-            waiting.remove(self.batch.examples[0].where)
-            return self.batch
+        def result() -> Batch:
+            waiting.remove(part[0].where)
+            return Batch(list(part))
+
+        return result
 
     parts = [[FoundExample(str(number), "", None, "")] for number in range(10)]
-    results = list(in_order(Slow, iter(parts), 3))
+    results = list(in_order(submit, parts, 3))
     assert [batch.examples for batch in results] == parts and most == 3
 
 

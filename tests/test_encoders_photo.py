@@ -1,6 +1,7 @@
 """Photographs as a person sees them, and the bundled photograph encoder."""
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -155,6 +156,15 @@ def test_a_missing_package_is_an_error_that_says_the_command(monkeypatch):
         open_encoder("photo")
 
 
+def test_weights_that_are_not_the_expected_ones_are_not_opened(monkeypatch, tmp_path):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "efficientnet-lite0-57934424.pth").write_bytes(b"cos\nsystem\n.")
+    monkeypatch.setattr("apl.encoders.photo.installed_folder", lambda package, extra: tmp_path)
+    monkeypatch.setattr("apl.encoders.photo.read_torch_weights", lambda content: pytest.fail("it was opened"))
+    with pytest.raises(EncoderError, match="is not the expected file .*install its package again"):
+        PhotoEncoder()
+
+
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(EncoderError, match="photo, photo-lite2, text"):
         open_encoder("inception")
@@ -177,7 +187,7 @@ def _weights_file(model):
 def test_the_package_s_weights_are_what_torch_itself_reads(model):
     torch = pytest.importorskip("torch")
     expected = torch.load(_weights_file(model), weights_only=True, map_location="cpu")
-    found = read_torch_weights(_weights_file(model))
+    found = read_torch_weights(Path(_weights_file(model)).read_bytes())
     assert list(found) == list(expected)
     assert all(np.array_equal(found[name], expected[name].numpy()) for name in found)
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import apl.cli
 from experiments.__main__ import NAMES, main
 
 
@@ -39,18 +38,3 @@ def test_nothing_is_measured_where_the_source_was_changed_since_the_commit(
     assert capsys.readouterr().err.count("commit first") == 2
     monkeypatch.setattr("experiments.__main__.run_command", lambda *_: 0)
     assert main(["paper-form", "--quick"]) == 0
-
-
-@pytest.mark.parametrize("command", apl.cli.EXPERIMENTS)
-def test_apl_leads_to_the_experiments(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert apl.cli.main([command]) == 0
-    assert capsys.readouterr().out.startswith("usage: python -m experiments NAME")
-
-
-@pytest.mark.parametrize("command", apl.cli.EXPERIMENTS)
-def test_outside_a_checkout_the_door_says_what_is_missing(
-    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(apl.cli, "__file__", str(tmp_path / "site-packages" / "apl" / "cli" / "__init__.py"))
-    assert apl.cli.main([command, "paper-form"]) == 2
-    assert capsys.readouterr().err == f"apl {command}: the experiments are not in the package: run this in a checkout\n"

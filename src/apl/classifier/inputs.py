@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 import warnings
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,17 @@ def interleaved(labels: Sequence[Hashable]) -> list[int]:
         place.append(turn)
     rank = {label: number for number, label in enumerate(seen)}
     return sorted(range(len(labels)), key=lambda i: (place[i], rank[labels[i]]))
+
+
+@dataclass(frozen=True)
+class _SentFrom:
+    """Stands for the encoder of examples that another process embedded: their items are payloads."""
+
+    fingerprint: str
+    width: int | None
+
+    def payload(self, item: bytes | None) -> bytes | None:
+        return item
 
 
 class Examples:

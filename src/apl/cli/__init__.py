@@ -1,7 +1,8 @@
 """The command line: `apl COMMAND …`. Results go to stdout, progress to stderr.
 
 Each command is a module of this package with a dataclass `Command` (its fields are the options, its
-docstring the help) and a method `run()`. Modules are imported only when called, so `apl --help` is quick.
+docstring the help) and a method `run()`; verbs of `apl memory` are functions. Modules are imported only when called, so
+`apl --help` is quick.
 """
 
 from __future__ import annotations
@@ -9,8 +10,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 COMMANDS = {
     "learn": "learn folders of pictures, one per class, or a table of texts",
@@ -25,8 +24,6 @@ COMMANDS = {
     "train": "train an encoder or a learner from a named preset",
     "export": "write a trained model as ONNX graphs, for use without torch",
     "evaluate": "measure a model: fixed context or online",
-    "reproduce": "measure a table or figure of the paper again",
-    "bench": "time it against the bare network and against other libraries",
     "completion": "print the completion script for bash and zsh",
 }
 FIRST = """\
@@ -49,9 +46,6 @@ See which stored examples the answer rests on:
 
 `apl --help` lists all commands, `apl COMMAND --help` the options of one."""
 """What `apl` alone prints."""
-EXPERIMENTS = ("reproduce", "bench")
-"""Commands that call `python -m experiments`, which only a checkout has."""
-
 NEEDED_FOR_TRAINING = ("torch", "einops", "matplotlib", "scipy", "sklearn", "onnx", "onnxscript")
 INSTALL_TRAINING = "pip install 'apl-memory[train]'"
 
@@ -72,35 +66,16 @@ def main(argv: list[str] | None = None) -> int:
     if name not in COMMANDS:
         print(f"apl: no command {name!r}; there are: {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
-    if name in EXPERIMENTS:
-        return _run_experiment(name, rest)
     return run_command(f"apl {name}", f"apl.cli.{name}", rest)
 
 
 def usage() -> str:
     width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {what}" for name, what in COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: apl COMMAND [options]",
-            "",
-            "Few-shot learning with a surprise-based memory.",
-            "",
-            *lines,
-            "",
-            "`apl COMMAND --help` lists its options.",
-        ]
+    commands = "\n".join(f"  {name:<{width}}  {what}" for name, what in COMMANDS.items())
+    return (
+        "usage: apl COMMAND [options]\n\nFew-shot learning with a surprise-based memory.\n\n"
+        f"{commands}\n\n`apl COMMAND --help` lists its options."
     )
-
-
-def _run_experiment(name: str, rest: list[str]) -> int:
-    checkout = Path(__file__).parents[3]
-    if not (checkout / "experiments" / "__main__.py").is_file():
-        print(f"apl {name}: the experiments are not in the package: run this in a checkout", file=sys.stderr)
-        return 2
-    sys.path.append(str(checkout))
-    main: Callable[[list[str]], int] = importlib.import_module("experiments.__main__").main
-    return main(rest)
 
 
 def run_command(program: str, module: str, arguments: list[str]) -> int:
@@ -126,5 +101,6 @@ def run_command(program: str, module: str, arguments: list[str]) -> int:
         # APL_DEBUG=1 shows a developer where it came from.
         if os.environ.get("APL_DEBUG"):
             raise
-        print(f"{program}: {error}", file=sys.stderr)
+        told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+        print(f"{program}: {told}", file=sys.stderr)
         return 2

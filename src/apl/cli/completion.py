@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from apl.cli import COMMANDS, EXPERIMENTS
+from apl.cli import COMMANDS
 
 
 @dataclass
@@ -19,9 +19,7 @@ class Command:
     """Which shell it is for."""
 
     def run(self) -> None:
-        commands = {
-            name: importlib.import_module(f"apl.cli.{name}").Command for name in COMMANDS if name not in EXPERIMENTS
-        }
+        commands = {name: importlib.import_module(f"apl.cli.{name}").Command for name in COMMANDS}
         config = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
         arguments = ["--tyro-print-completion", self.shell]
         tyro.extras.subcommand_cli_from_dict(commands, prog="apl", args=arguments, config=config)

@@ -28,7 +28,7 @@ class Command:
     protocol: Literal["fixed", "online"] = "fixed"
     """fixed: store SHOT examples of each class, then ask. online: predict, score, then learn, from an empty memory."""
     way: Annotated[int | None, arg(metavar="CLASSES")] = None
-    """Number of classes; 20, or as many as there are."""
+    """Number of classes; 20, or as many as there are. If there are fewer, rotated characters count as further classes."""
     shot: Annotated[int | None, arg(metavar="EXAMPLES")] = None
     """Stored examples per class (fixed); 1 by default."""
     episodes: Annotated[int, arg(metavar="N")] = 1000
@@ -41,18 +41,6 @@ class Command:
     """Your own pictures instead: the classes that `apl train --data DIR` holds out."""
     split: Split = "paper"
     """Which characters of Omniglot are the test characters."""
-    part: Literal["test", "validation", "train"] = "test"
-    """Which classes: the test classes, or those for validation or training."""
-    rotations: bool | None = None
-    """Count rotated characters as classes of their own; by default only when WAY needs them."""
-    k: Annotated[int | None, arg(metavar="NEIGHBOURS")] = None
-    """Recall another number of neighbours than the model was trained with."""
-    sigma: Annotated[float | None, arg(metavar="NATS")] = None
-    """Another threshold of surprise, in nats (online)."""
-    length: Annotated[int | None, arg(metavar="EXAMPLES")] = None
-    """Examples per online episode; by default all examples of the classes."""
-    decoder: Literal["kernel", "class_mean", "nearest"] | None = None
-    """Put a decoder without weights behind the model's encoder."""
     device: DeviceName = "auto"
     """Where to compute; auto takes the best there is."""
     json: JsonOption = False
@@ -62,29 +50,13 @@ class Command:
 
         from apl.checkpoint import without_nan
         from apl.cli.score import Score
-        from apl.evaluate import variant
+        from apl.learner import Learner
         from apl.networks import find_device
         from apl.progress import progress
 
         self._check()
-        learner = variant(self.model, k=self.k, decoder=self.decoder, sigma_nats=self.sigma)
-        learner = learner.to(find_device(self.device))
+        learner = Learner.load(self.model).to(find_device(self.device))
         source, data, way = self._data(learner.config.encoder)
-        described = {
-            "model": self.model,
-            "protocol": self.protocol,
-            "way": way,
-            "episodes": self.episodes,
-            "seed": self.seed,
-            "split": source.split_name(),
-            "split_hash": source.split_hash(),
-            "part": self.part,
-            "rotations": source.rotations,
-            "k": learner.config.k,
-            "decoder": learner.config.decoder.kind,
-            "labels": learner.config.decoder.labels,
-        }
-        measure = self._fixed if self.protocol == "fixed" else self._online
         score = Score()
 
         def tally(truth: Tensor, answered: Tensor) -> None:
@@ -92,9 +64,11 @@ class Command:
             for (true, answer), count in zip(pairs.tolist(), counts.tolist(), strict=True):
                 score.add(data.class_names[true], data.class_names[answer] if answer >= 0 else None, count)
 
+        measure = self._fixed if self.protocol == "fixed" else self._online
         with progress("episodes", self.episodes) as done:
             common = {"way": way, "episodes": self.episodes, "seed": self.seed, "progress": done, "tally": tally}
-            result = without_nan({**described, **measure(learner, data.images, data.labels, common)})
+            measured = measure(learner, data, common)
+        result = without_nan({**self._described(learner, source, way), **measured})
         if self.json:
             print_json({**result, **{name: score.to_dict()[name] for name in ("classes", "confusions")}})
             return
@@ -103,12 +77,9 @@ class Command:
         print(f"\n{score}")
 
     def _check(self) -> None:
-        fixed = self.protocol == "fixed"
         if self.episodes < 1:
             raise ValueError(f"episodes must be at least 1, got {self.episodes}")
-        if fixed and (self.sigma is not None or self.length is not None):
-            raise ValueError("--sigma and --length are valid with --protocol online only")
-        if not fixed and self.shot is not None:
+        if self.protocol == "online" and self.shot is not None:
             raise ValueError("--shot is valid with --protocol fixed only")
         if self.split != "paper" and (self.folder is not None or self.data != "omniglot"):
             raise ValueError("--split is valid with --data omniglot only")
@@ -124,35 +95,45 @@ class Command:
         if self.folder is not None:
             colour = getattr(encoder, "channels", 1) == 3
             source = DataSource(name="folder", folder=str(self.folder.resolve()), rotations=False, colour=colour)
-        data = source.load(self.part, size)
+        data = source.load("test", size)
         way = min(20, len(data.class_names)) if self.way is None else self.way
-        if self.rotations or (self.rotations is None and self.folder is None and way > len(data.class_names)):
+        if self.folder is None and way > len(data.class_names):
             source = replace(source, rotations=True)
-            data = source.load(self.part, size)
+            data = source.load("test", size)
         return source, data, way
 
-    def _fixed(self, learner: Learner, images: Tensor, labels: Tensor, common: dict[str, Any]) -> dict[str, Any]:
+    def _described(self, learner: Learner, source: DataSource, way: int) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "protocol": self.protocol,
+            "way": way,
+            "episodes": self.episodes,
+            "seed": self.seed,
+            "split": source.split_name(),
+            "split_hash": source.split_hash(),
+            "rotations": source.rotations,
+            "k": learner.config.k,
+            "decoder": learner.config.decoder.kind,
+        }
+
+    def _fixed(self, learner: Learner, data: LabelledImages, common: dict[str, Any]) -> dict[str, Any]:
         from apl.evaluate import fixed_context
 
         shot = 1 if self.shot is None else self.shot
-        estimate = fixed_context(learner, images, labels, shot=shot, **common)
+        estimate = fixed_context(learner, data.images, data.labels, shot=shot, **common)
         return {"shot": shot, "accuracy": estimate.mean, "ci95": estimate.ci95}
 
-    def _online(self, learner: Learner, images: Tensor, labels: Tensor, common: dict[str, Any]) -> dict[str, Any]:
+    def _online(self, learner: Learner, data: LabelledImages, common: dict[str, Any]) -> dict[str, Any]:
         from apl.evaluate import online
 
-        outcome = online(learner, images, labels, length=self.length, **common)
+        outcome = online(learner, data.images, data.labels, **common)
         examples = outcome.correct.shape[1]
-        last = min(100, examples)
-        accuracy, tail, stored = outcome.accuracy(), outcome.accuracy_last(last), outcome.stored_at_end()
+        accuracy, last, stored = outcome.accuracy(), outcome.accuracy_last(min(100, examples)), outcome.stored_at_end()
         return {
             "accuracy": accuracy.mean,
             "ci95": accuracy.ci95,
-            "accuracy_last": tail.mean,
-            "accuracy_last_ci95": tail.ci95,
-            "last": last,
+            "accuracy_last": last.mean,
             "stored": stored.mean,
-            "stored_ci95": stored.ci95,
             "stored_per_class": stored.mean / common["way"],
             "examples": examples,
         }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,9 +16,6 @@ if TYPE_CHECKING:
 
     from apl.classifier.answers import Explanation
 
-TILE, GAP, COLUMNS = 150, 12, 6
-"""Pixels of a tile's side and of the space around it; tiles in a row."""
-
 
 @dataclass(kw_only=True)
 class Command(WithClassifier):
@@ -31,7 +26,8 @@ class Command(WithClassifier):
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """The picture to write; by default IMAGE's name with .explained.png, in the current directory."""
 
-    def run(self) -> int:
+    def run(self) -> None:
+        from apl.cli.contact_sheet import draw, kept_picture
         from apl.cli.examples import open_picture
 
         with self.open(read_only=True) as classifier:
@@ -47,24 +43,20 @@ class Command(WithClassifier):
         if kind == "text":
             texts = ["" if payload is None else payload.decode(errors="replace") for payload in payloads]
             self._tell(explanation, texts, {"text": utf8(self.image), "texts": texts})
-            return 0
-        out = self._drawn([shown(asked, kind, self.ink), *(kept(payload, kind) for payload in payloads)])
-        sources = [row.source or "" for row in explanation.carried]
-        picture = None if out is None else utf8(str(out))
-        self._tell(explanation, sources, {"image": utf8(self.image), "picture": picture})
-        return 1 if out is None else 0
-
-    def _drawn(self, pictures: Sequence[Image.Image | None]) -> Path | None:
-        """Where the picture was written; None if it could not be."""
+            return
         # Beside the image it would be in a folder of examples, where the next `apl learn` would find it.
         out = self.out or Path(Path(self.image).stem + ".explained.png")
-        try:
-            draw(pictures, out)
-        except OSError as error:
-            problem = f"{out}: {error.strerror or error}; the picture was not written: choose another place with --out"
-            print(one_line(f"apl explain: {problem}"), file=sys.stderr)
-            return None
-        return out
+        draw([self._as_seen(asked, kind), *(kept_picture(payload, kind) for payload in payloads)], out)
+        sources = [row.source or "" for row in explanation.carried]
+        self._tell(explanation, sources, {"image": utf8(self.image), "picture": utf8(str(out))})
+
+    def _as_seen(self, picture: Image.Image, kind: str) -> Image.Image:
+        """A picture as the model sees it: a photograph in colour, a drawing as dark ink on white."""
+        from PIL import Image
+
+        from apl.pictures.drawings import read_image
+
+        return Image.fromarray(255 - read_image(picture, self.ink)) if kind == "drawing" else picture
 
     def _tell(self, explanation: Explanation, origins: list[str], asked: dict[str, Any]) -> None:
         if self.json:
@@ -77,49 +69,5 @@ class Command(WithClassifier):
             for number, (row, origin) in enumerate(zip(explanation.carried, origins, strict=True), 1)
         ]
         print(table(("", "label", "weight", "examples", "distance", "row", "example"), rows))
-        if asked.get("picture"):
+        if "picture" in asked:
             print(one_line(f"{asked['picture']}: the question first, then these rows in order, from left to right"))
-
-
-def shown(picture: Image.Image, kind: str, ink: str) -> Image.Image:
-    """A picture as the model sees it: a photograph in colour, a drawing as dark ink on white."""
-    from PIL import Image
-
-    from apl.pictures.drawings import read_image
-
-    return Image.fromarray(255 - read_image(picture, ink)) if kind == "drawing" else picture.convert("RGB")
-
-
-def kept(payload: bytes | None, kind: str) -> Image.Image | None:
-    """The picture kept with a row, if there is one."""
-    from PIL import ImageOps
-
-    from apl.pictures.image_file import open_image
-
-    if payload is None:
-        return None
-    try:
-        image = open_image(payload)
-    except ValueError:  # an imported memory may hold anything
-        return None
-    return ImageOps.invert(image.convert("L")) if kind == "drawing" else image.convert("RGB")
-
-
-def draw(pictures: Sequence[Image.Image | None], out: Path) -> None:
-    """A contact sheet of the pictures in order; None leaves its place empty."""
-    from PIL import Image, ImageOps
-    from PIL.PngImagePlugin import PngInfo
-
-    from apl.cli.examples import EXPLANATION_MARK
-
-    columns = min(len(pictures), COLUMNS)
-    step = TILE + GAP
-    canvas = Image.new("RGB", (GAP + columns * step, GAP + -(-len(pictures) // columns) * step), "white")
-    for number, picture in enumerate(pictures):
-        if picture is not None:
-            tile = ImageOps.pad(picture.convert("RGB"), (TILE, TILE), Image.Resampling.LANCZOS, color="white")
-            canvas.paste(tile, (GAP + number % columns * step, GAP + number // columns * step))
-    marks = PngInfo()
-    for name, text in EXPLANATION_MARK.items():
-        marks.add_text(name, text)
-    canvas.save(out, "PNG", pnginfo=marks)

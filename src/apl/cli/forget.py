@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,16 +46,14 @@ class Command:
 
     def _forget(self, store: Store) -> tuple[list[int], list[int]]:
         """Ids of the rows that went, and of those that were rebuilt."""
-        from apl.cli.sources import place_of
+        from apl.cli.examples import as_label, place_of
         from apl.memory.staging import NOTHING_LEARNT
 
-        if self.label is not None:
-            gone = store.delete_label(unicodedata.normalize("NFC", self.label))
-            if not gone and self.label.lstrip("-").isdecimal():
-                gone = store.delete_label(int(self.label))
-            return gone, []
         if self.row is not None:
             return store.delete([self.row]), []
+        if self.label is not None:
+            label = as_label(self.label, store.class_counts())
+            return ([] if label is None else store.delete_label(label)), []
         gone, rebuilt = [], set()
         for source in sorted({one for one, _ in store.sources() if self.source in (one, place_of(one))}):
             forgotten = store.forget_source(source, settings=NOTHING_LEARNT)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-import sys
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,13 +12,12 @@ import tyro
 
 from apl.checkpoint import FOR_DRAWINGS
 from apl.cli.options import WithClassifier
-from apl.cli.terminal import one_line, print_json, print_result
+from apl.cli.terminal import one_line, print_json, print_result, remark
 
 if TYPE_CHECKING:
     from apl.classifier.online import OnlineClassifier
-    from apl.cli.batches import Batch
     from apl.cli.examples import FoundExample
-    from apl.cli.sources import Learnt
+    from apl.cli.learnt import Learnt
 
 LABELS_NAMED = 10
 
@@ -37,10 +35,6 @@ class Counts:
     already_known: int = 0
     rows: int = 0
     classes: int = 0
-
-    def fail(self, failure: str) -> None:
-        print(one_line(failure), file=sys.stderr)
-        self.unreadable += 1
 
 
 @dataclass(kw_only=True)
@@ -64,8 +58,8 @@ class Command(WithClassifier):
     forget_gone: bool = False
     """Forget what was learnt from pictures or texts of this name that are not there any more."""
     workers: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Read and embed in this many processes; with --ray, in this many actors. One process learns, in the same order, so
-    the memory is the same."""
+    """Read and embed in this many processes; with --ray, this many batches at a time. One process learns, in the same
+    order, so the memory is the same."""
     ray: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None
     """Read and embed on a Ray cluster: HOST:PORT, auto, or local for one on this machine. DIR must be at the same path on
     every node."""
@@ -88,7 +82,12 @@ class Command(WithClassifier):
                 raise ValueError(f"{self.directory} holds {kinds[0]}, and this memory knows {kinds[1]}")
             counts, interrupted = self._learn_new(classifier, found)
             lost = sorted({str(one.label) for one in found} - set(map(str, classifier.counts())))
-            self._warn_of_budget(classifier.max_rows, counts, lost)
+            if classifier.max_rows is not None and counts.evicted and lost:
+                named = ", ".join(lost[:LABELS_NAMED]) + (" …" if len(lost) > LABELS_NAMED else "")
+                remark(
+                    f"{classifier.max_rows} rows are not enough: {len(lost)} labels of this directory have no row left "
+                    f"({named}); give --max-rows {counts.classes + len(lost)} or more"
+                )
         if self.json:
             print_json({**asdict(counts), "labels_without_rows": lost})
         else:
@@ -98,114 +97,59 @@ class Command(WithClassifier):
     def _learn_new(self, classifier: OnlineClassifier, found: list[FoundExample]) -> tuple[Counts, bool]:
         """Learn what the memory does not hold yet; True if Ctrl-C ended it."""
         from apl.classifier.inputs import interleaved
-        from apl.cli.sources import Learnt
+        from apl.cli.learnt import Learnt, once_each
 
-        counts, learnt = Counts(), Learnt(classifier.store, found[0])
-        present = once_each(readable(found, counts))
-        self._forget_gone(classifier, learnt.gone(present), counts)
+        learnt = Learnt(classifier.store, found[0].place.partition("/")[0])
+        present, unreadable = once_each(found)
         # The order of all, also of those that are known: a run that was interrupted goes on as if it had not been.
         order = interleaved([one.label for one in present])
         fresh = [present[i] for i in order if self.again or not learnt.holds(present[i])]
-        counts.already_known = len(present) - len(fresh)
+        gone = learnt.gone(present)
+        counts = Counts(unreadable=unreadable, already_known=len(present) - len(fresh))
+        if gone and self.forget_gone:
+            counts.forgotten = len(gone)
+            for source in gone:
+                classifier.forget(source=source)
+        elif gone:
+            remark(f"{len(gone)} examples learnt from here are gone: --forget-gone forgets them")
         before, interrupted = len(classifier), False
         try:
             self._learn(classifier, learnt, fresh, counts)
         except KeyboardInterrupt:
             interrupted = True
-            left = len(fresh) - counts.learnt
-            print(f"interrupted: {left} examples are left, the same command goes on with them", file=sys.stderr)
+            remark(f"interrupted: {len(fresh) - counts.learnt} examples are left, the same command goes on with them")
         # A row may come and go within one transaction; what is there in the end settles how many went.
         counts.evicted = before + counts.written - counts.replaced - len(classifier)
         counts.rows, counts.classes = len(classifier), len(classifier.counts())
         return counts, interrupted
 
-    def _forget_gone(self, classifier: OnlineClassifier, gone: list[str], counts: Counts) -> None:
-        if gone and not self.forget_gone:
-            print(f"{len(gone)} examples learnt from here are gone: --forget-gone forgets them", file=sys.stderr)
-        elif gone:
-            for source in gone:
-                classifier.forget(source=source)
-            counts.forgotten += len(gone)
-
-    def _learn(self, classifier: OnlineClassifier, learnt: Learnt, fresh: list[FoundExample], counts: Counts) -> None:
+    def _learn(
+        self, classifier: OnlineClassifier, learnt: Learnt, fresh: Sequence[FoundExample], counts: Counts
+    ) -> None:
         """Batch by batch, each in one transaction: what an interrupted run has learnt so far stays learnt."""
-        from apl.cli.batches import photograph_remark
-        from apl.progress import progress
+        from apl.cli.embedding import batches
 
-        photographs = 0
-        with progress("examples", len(fresh)) as done:
-            for batch in self._batches(classifier, fresh):
-                for failure in batch.failures:
-                    counts.fail(failure)
-                if batch.embedded is not None:
-                    these = batch.examples
-                    # If it is interrupted between these two, the next run learns what is missing.
-                    counts.replaced += sum(len(classifier.forget(source=s)) for o in these for s in learnt.earlier(o))
-                    labels, sources = [one.label for one in these], [one.source for one in these]
-                    receipts = classifier.learn_many(batch.embedded, labels, sources=sources)
-                    counts.learnt += len(receipts)
-                    counts.written += sum(receipt.written for receipt in receipts)
-                photographs += batch.photographs
-                done(counts.learnt + counts.unreadable)
-        if (remark := photograph_remark(photographs, counts.learnt)) is not None:
-            print(remark, file=sys.stderr)
-
-    def _batches(self, classifier: OnlineClassifier, examples: list[FoundExample]) -> Iterator[Batch]:
-        """The examples in their order, read and embedded where --workers and --ray say."""
-        if self.ray is not None:
-            from apl.cli.ray_workers import embed_with_ray
-
-            return embed_with_ray(classifier, examples, self.ray, self.workers)
-        if self.workers is not None and self.workers > 1:
-            from apl.cli.workers import embed_in_processes
-
-            return embed_in_processes(classifier, examples, self.workers)
-        from apl.cli.batches import batches
-
-        return batches(classifier, examples)
-
-    def _warn_of_budget(self, budget: int | None, counts: Counts, lost: list[str]) -> None:
-        if budget is None or not lost or not counts.evicted:
-            return
-        named = one_line(", ".join(lost[:LABELS_NAMED])) + (" …" if len(lost) > LABELS_NAMED else "")
-        print(
-            f"{budget} rows are not enough: {len(lost)} labels of this directory have no row left ({named}); "
-            f"give --max-rows {counts.classes + len(lost)} or more",
-            file=sys.stderr,
-        )
+        for batch in batches(classifier, fresh, self.workers, self.ray):
+            counts.unreadable += len(batch.failures)
+            if batch.embedded is not None:
+                # If it is interrupted between these two, the next run learns what is missing.
+                for earlier in (source for one in batch.examples for source in learnt.earlier(one)):
+                    counts.replaced += len(classifier.forget(source=earlier))
+                labels, sources = [one.label for one in batch.examples], [one.source for one in batch.examples]
+                receipts = classifier.learn_many(batch.embedded, labels, sources=sources)
+                counts.learnt += len(receipts)
+                counts.written += sum(receipt.written for receipt in receipts)
 
     def _sum_up(self, counts: Counts, texts: bool) -> None:
-        memory = self.memory if self.name == "default" else f"{self.memory} ({self.name})"
-        holds = f"holds {counts.rows} rows of {counts.classes} classes"
         if self.verbose:
             print_result(asdict(counts), False)
         done = f"Nothing new: {counts.already_known} examples are known"
         if counts.learnt:
             done = f"Learnt {counts.learnt} examples; {counts.written} of them surprised"
         unreadable = f", {counts.unreadable} cannot be read" if counts.unreadable else ""
-        print(one_line(f"{done}{unreadable}. {memory} {holds}."))
-        name = "" if self.name == "default" else f" --name {self.name}"
+        memory, name = self.memory, ""
+        if self.name != "default":
+            memory, name = f"{memory} ({self.name})", f" --name {self.name}"
+        print(one_line(f"{done}{unreadable}. {memory} holds {counts.rows} rows of {counts.classes} classes."))
         asked = "TEXT" if texts else "IMAGE"
         print(one_line(f"Next: apl predict {asked} --memory {shlex.quote(self.memory)}{name}"))
-
-
-def readable(found: list[FoundExample], counts: Counts) -> list[FoundExample]:
-    """The examples that can be read, with their sources."""
-    read = []
-    for example in found:
-        try:
-            read.append(example.with_source())
-        except ValueError as error:
-            counts.fail(f"{example.where}: {error}")
-    return read
-
-
-def once_each(examples: list[FoundExample]) -> list[FoundExample]:
-    """A table may hold a text twice: the first line counts, and one that contradicts it is reported."""
-    first: dict[str, FoundExample] = {}
-    for now in examples:
-        before = first.setdefault(now.source, now)
-        if before.label != now.label:
-            line = before.where.rpartition(", ")[2]
-            print(one_line(f"{now.where}: left out, {line} says {before.label!r} of the same text"), file=sys.stderr)
-    return list(first.values())

@@ -1,301 +1,243 @@
-"""`apl memory`: list, inspect, copy and verify memories."""
+"""`apl memory`: list, inspect, copy and verify memories. Each verb is a function; its arguments are the options."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Union
 
 import tyro
 
 from apl.checkpoint import FOR_DRAWINGS
-from apl.cli.options import JsonOption, MemoryPlace, NameOption, TrainedModel
+from apl.cli.options import JsonOption, MemoryOption, NameOption, NumberOption, TrainedModel, arg, check_number
 from apl.cli.terminal import one_line, print_json, print_result, table
 
-if TYPE_CHECKING:
-    from apl.store import Row, Store
-
-Source = Annotated[MemoryPlace, tyro.conf.arg(metavar="SOURCE", help="The memory to take from: a path, or a URL.")]
-Target = Annotated[MemoryPlace, tyro.conf.arg(metavar="TARGET", help="The memory to write to; made if needed.")]
-SourceName = Annotated[str, tyro.conf.arg(metavar="NAME", help="Which of the memories in SOURCE.")]
-TargetName = Annotated[str, tyro.conf.arg(metavar="NAME", help="Which of the memories in TARGET.")]
-BOUNDS = ("max_rows", "max_rows_per_class")
-ExportPlace = Annotated[
-    Path,
-    tyro.conf.Positional,
-    tyro.conf.arg(metavar="DIR|FILE.zip", help="The exported memory, one directory or file."),
+Memory = Annotated[MemoryOption, tyro.conf.Positional]
+Source = Annotated[Memory, arg(metavar="SOURCE", help="The memory to take from: a path, or a URL.")]
+Target = Annotated[Memory, arg(metavar="TARGET", help="The memory to write to; made if needed.")]
+SourceName = Annotated[str, arg(metavar="NAME", help="Which of the memories in SOURCE.")]
+TargetName = Annotated[str, arg(metavar="NAME", help="Which of the memories in TARGET.")]
+Exported = Annotated[
+    Path, tyro.conf.Positional, arg(metavar="DIR|FILE.zip", help="The exported memory, one directory or file.")
 ]
+NewFile = Annotated[Path, tyro.conf.Positional, arg(metavar="FILE", help="A new file.")]
+EveryRow = Annotated[bool, arg(help="Every row, not only the classes.")]
+Sheet = Annotated[Path | None, arg(metavar="FILE", help="Also write their pictures side by side, as a PNG file.")]
+Engine = Annotated[str, arg(metavar="URL", help="The vector engine: milvus+http://host:19530.")]
 
 
-@dataclass(kw_only=True)
-class OneMemory:
-    """What commands on one memory have in common."""
-
-    memory: MemoryPlace
-    name: NameOption = "default"
-    json: JsonOption = False
-
-    def open(self, **options: Any) -> AbstractContextManager[Store]:
-        from apl.store import open_store
-
-        return open_store(self.memory, self.name, **options)
-
-
-@dataclass(kw_only=True)
-class TwoMemories:
-    """What commands from one memory to another have in common."""
-
-    source: Source
-    target: Target
-    source_name: SourceName = "default"
-    target_name: TargetName = "default"
-    json: JsonOption = False
-
-    def open_source(self) -> AbstractContextManager[Store]:
-        from apl.store import open_store
-
-        return open_store(self.source, self.source_name, read_only=True)
-
-
-@dataclass(kw_only=True)
-class List:
+def list_(memory: Memory, json: JsonOption = False) -> None:
     """The memories that live in a file or on a server."""
+    from apl.store import list_memories
 
-    memory: MemoryPlace
-    json: JsonOption = False
-
-    def run(self) -> None:
-        from apl.store import list_memories
-
-        found = [
-            {"name": m.name, "rows": m.rows, "width": m.width, "encoder": m.fingerprint, "created": _when(m.created)}
-            for m in list_memories(self.memory)
-        ]
-        print_result(found, self.json)
-
-
-@dataclass(kw_only=True)
-class Show(OneMemory):
-    """The classes, the model and the rows of a memory."""
-
-    rows: bool = False
-    """Every row, not only the classes."""
-
-    def run(self) -> None:
-        with self.open(read_only=True) as store:
-            described = description(store)
-            every = [shown_row(row) for row in store.rows()] if self.rows else []
-        if self.json:
-            print_json({**described, **({"every_row": every} if self.rows else {})})
-            return
-        classes, model = described["classes"], described["model"]
-        made_by = f"model {one_line(model)}" if model else "vectors"
-        print(
-            f"{described['name']}: {described['rows']} rows of {len(classes)} classes, {made_by}, "
-            f"encoder {described['encoder']}"
-        )
-        for bound in BOUNDS:
-            if bound in described:
-                print(f"{bound.replace('_', ' ')}: {described[bound]}")
-        print_result(every if self.rows else classes, False)
-
-
-def description(store: Store) -> dict[str, Any]:
-    recorded, info = store.setting("classifier") or {}, store.info
-    counts = sorted(store.class_counts().items(), key=lambda item: -item[1][0])
-    return {
-        "name": info.name,
-        "rows": info.rows,
-        "width": info.width,
-        "encoder": info.fingerprint,
-        "model": recorded.get("model") or recorded.get("encoder"),
-        **{name: recorded[name] for name in BOUNDS if recorded.get(name)},
-        "classes": [{"label": label, "rows": rows} for label, (rows, _) in counts],
-    }
-
-
-def shown_row(row: Row) -> dict[str, Any]:
-    return {
-        "row": row.id,
-        "label": row.label,
-        "surprise_nats": row.surprise_nats,
-        "written": _when(row.written_at),
-        "source": row.source,
-    }
-
-
-@dataclass(kw_only=True)
-class Review(OneMemory):
-    """Rows whose label looks wrong, most suspicious first: by the other rows, another label is more probable."""
-
-    number: Annotated[int, tyro.conf.arg(metavar="N", aliases=["-n"])] = 20
-    """How many to name."""
-
-    def run(self) -> None:
-        from apl.classifier.online import OnlineClassifier
-
-        if self.number < 1:
-            raise ValueError(f"-n must be at least 1, got {self.number}")
-        with OnlineClassifier.load(self.memory, name=self.name, read_only=True) as classifier:
-            found = classifier.review()[: self.number]
-        if self.json:
-            print_json([suspect.to_dict() for suspect in found])
-        elif found:
-            rows = [(s.row, s.label, s.suggested, s.surprise_nats, s.source) for s in found]
-            print(table(("row", "label", "suggested", "surprise", "source"), rows))
-        else:
-            print("no label looks wrong")
-
-
-@dataclass(kw_only=True)
-class Export(OneMemory):
-    """Write a memory to a new directory of safetensors and JSON, or to a .zip of them, as the page of `apl serve` does."""
-
-    directory: ExportPlace
-
-    def run(self) -> None:
-        from apl.store.transfer import export_memory
-
-        with self.open(read_only=True) as store:
-            rows = export_memory(store, self.directory)
-        print_result({"rows": rows, "directory": str(self.directory)}, self.json)
-
-
-@dataclass(kw_only=True)
-class Import:
-    """Copy an exported memory, a directory or a .zip, into one that is there or is made."""
-
-    directory: ExportPlace
-    memory: MemoryPlace
-    name: NameOption = "default"
-    json: JsonOption = False
-
-    def run(self) -> None:
-        from apl.store import open_store
-        from apl.store.transfer import import_memory, read_exported
-
-        exported = read_exported(self.directory)
-        with open_store(self.memory, self.name, fingerprint=exported.fingerprint, width=exported.width) as target:
-            print_result(vars(import_memory(exported, target)), self.json)
-
-
-@dataclass(kw_only=True)
-class Merge(TwoMemories):
-    """Merge the first memory into the second. Rows of one class with the same key become one; merging again does nothing."""
-
-    def run(self) -> None:
-        from apl.store import open_store
-        from apl.store.transfer import merge_memories, settings_that_travel
-
-        with (
-            self.open_source() as source,
-            open_store(self.target, self.target_name, fingerprint=source.fingerprint, width=source.width) as target,
-        ):
-            if not target.settings():
-                target.update_settings(settings_that_travel(source))
-            print_result(vars(merge_memories(source, target)), self.json)
-
-
-@dataclass(kw_only=True)
-class Verify(OneMemory):
-    """Look for damage; exit status 1 if there is any."""
-
-    def run(self) -> int:
-        from apl.store.transfer import verify
-
-        with self.open(read_only=True) as store:
-            problems = verify(store)
-        if self.json:
-            print_json({"problems": problems})
-        else:
-            print("\n".join(map(one_line, problems)) or "nothing is wrong")
-        return 1 if problems else 0
-
-
-@dataclass(kw_only=True)
-class Backup:
-    """Copy a file with all its memories. It may be written at the same time."""
-
-    memory: MemoryPlace
-    target: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
-    """A new file."""
-    json: JsonOption = False
-
-    def run(self) -> None:
-        from apl.store import backup_memories, list_memories
-
-        backup_memories(self.memory, self.target)
-        rows = [info.rows for info in list_memories(self.target)]
-        print_result({"memories": len(rows), "rows": sum(rows), "file": str(self.target)}, self.json)
-
-
-@dataclass(kw_only=True)
-class Compact(OneMemory):
-    """Give the space of forgotten rows back: the file of a memory shrinks to what it holds."""
-
-    def run(self) -> None:
-        with self.open() as store:
-            store.compact()
-            print_result({"memory": self.name, "rows": store.count()}, self.json)
-
-
-@dataclass(kw_only=True)
-class Reindex(OneMemory):
-    """Build the index of a memory on PostgreSQL anew."""
-
-    index: Annotated[str, tyro.conf.arg(metavar="URL")]
-    """The vector engine: milvus+http://host:19530."""
-
-    def run(self) -> None:
-        with self.open(index=self.index, shared=True) as store:
-            print_result({"memory": self.name, "rows": store.reindex()}, self.json)
-
-
-@dataclass(kw_only=True)
-class Reembed(TwoMemories):
-    """Compute the keys of a memory again with another model, from the pictures or texts kept in its rows, into a new memory."""
-
-    model: TrainedModel = FOR_DRAWINGS
-
-    def run(self) -> None:
-        from apl.classifier.online import OnlineClassifier
-        from apl.store import StoreError, delete_memory, find_memory
-        from apl.store.transfer import reembed
-
-        with self.open_source() as source:
-            # Opening a classifier on a memory in use would change the parameters recorded there.
-            if (there := find_memory(self.target, self.target_name)) and there.rows:
-                raise StoreError(f"memory {self.target_name!r} is not empty: re-embed into a new one")
-            with OnlineClassifier.from_pretrained(self.model, memory=self.target, name=self.target_name) as classifier:
-                record = classifier.store.settings()
-                try:
-                    copied = reembed(source, classifier.store, classifier.embed_payloads)
-                except BaseException:
-                    classifier.close()
-                    if there is None:
-                        delete_memory(self.target, self.target_name)
-                    raise
-                # The settings of the source were copied too; the model of the keys is the new one.
-                classifier.store.update_settings(record)
-        print_result(vars(copied), self.json)
-
-
-@dataclass
-class Command:
-    """List, inspect, copy and verify memories."""
-
-    what: Annotated[
-        List | Show | Review | Export | Import | Merge | Verify | Backup | Compact | Reindex | Reembed,
-        tyro.conf.arg(name=""),
+    found = [
+        {"name": m.name, "rows": m.rows, "width": m.width, "encoder": m.fingerprint, "created": _when(m.created)}
+        for m in list_memories(memory)
     ]
+    print_result(found, json)
 
-    def run(self) -> int | None:
-        run: Callable[[], int | None] = self.what.run
-        return run()
+
+def show(memory: Memory, rows: EveryRow = False, name: NameOption = "default", json: JsonOption = False) -> None:
+    """The classes, the model and the rows of a memory."""
+    from apl.store import open_store
+
+    with open_store(memory, name, read_only=True) as store:
+        info, recorded = store.info, store.setting("classifier") or {}
+        counts = sorted(store.class_counts().items(), key=lambda item: -item[1][0])
+        every = [
+            {
+                "row": row.id,
+                "label": row.label,
+                "surprise_nats": row.surprise_nats,
+                "written": _when(row.written_at),
+                "source": row.source,
+            }
+            for row in (store.rows() if rows else ())
+        ]
+    classes = [{"label": label, "rows": count} for label, (count, _) in counts]
+    model = recorded.get("model") or recorded.get("encoder")
+    bounds = {bound: recorded[bound] for bound in ("max_rows", "max_rows_per_class") if recorded.get(bound)}
+    told = {"name": info.name, "rows": info.rows, "width": info.width, "encoder": info.fingerprint, "model": model}
+    if json:
+        print_json({**told, **bounds, "classes": classes, **({"every_row": every} if rows else {})})
+    else:
+        print_result({**told, **bounds, "model": model or "of vectors", "classes": len(classes)}, False)
+        print_result(every if rows else classes, False)
+
+
+def review(
+    memory: Memory,
+    number: NumberOption = 20,
+    out: Sheet = None,
+    name: NameOption = "default",
+    json: JsonOption = False,
+) -> None:
+    """Rows whose label looks wrong, most suspicious first: by the other rows, another label is more probable."""
+    from apl.classifier.online import OnlineClassifier
+
+    check_number(number)
+    with OnlineClassifier.load(memory, name=name, read_only=True) as classifier:
+        kind, found = classifier.input_kind, classifier.review()[:number]
+        payloads = [classifier.store.payload(suspect.row) for suspect in found]
+    if out is not None and kind not in ("drawing", "photo"):
+        raise ValueError(f"--out is not valid with {memory}, which holds no pictures")
+    if json:
+        print_json([suspect.to_dict() for suspect in found])
+    elif found:
+        rows = [(s.row, s.label, s.suggested, s.surprise_nats, s.source) for s in found]
+        print(table(("row", "label", "suggested", "surprise", "source"), rows))
+    else:
+        print("no label looks wrong")
+    if out is not None and found:
+        from apl.cli.contact_sheet import draw, kept_picture
+
+        draw([kept_picture(payload, kind) for payload in payloads], out)
+
+
+def export(memory: Memory, directory: Exported, name: NameOption = "default", json: JsonOption = False) -> None:
+    """Write a memory to a new directory of safetensors and JSON, or to a .zip of them, as the page of `apl serve` does."""
+    from apl.store import open_store
+    from apl.store.transfer import export_memory
+
+    with open_store(memory, name, read_only=True) as store:
+        rows = export_memory(store, directory)
+    print_result({"rows": rows, "directory": str(directory)}, json)
+
+
+def import_(directory: Exported, memory: Memory, name: NameOption = "default", json: JsonOption = False) -> None:
+    """Copy an exported memory, a directory or a .zip, into one that is there or is made."""
+    from apl.store import open_store
+    from apl.store.transfer import import_memory, read_exported
+
+    exported = read_exported(directory)
+    with open_store(memory, name, fingerprint=exported.fingerprint, width=exported.width) as target:
+        print_result(vars(import_memory(exported, target)), json)
+
+
+def merge(
+    source: Source,
+    target: Target,
+    source_name: SourceName = "default",
+    target_name: TargetName = "default",
+    json: JsonOption = False,
+) -> None:
+    """Merge the first memory into the second. Rows of one class with the same key become one; merging again does nothing."""
+    from apl.store import open_store
+    from apl.store.transfer import merge_memories, settings_that_travel
+
+    with (
+        open_store(source, source_name, read_only=True) as first,
+        open_store(target, target_name, fingerprint=first.fingerprint, width=first.width) as second,
+    ):
+        if not second.settings():
+            second.update_settings(settings_that_travel(first))
+        print_result(vars(merge_memories(first, second)), json)
+
+
+def verify(memory: Memory, name: NameOption = "default", json: JsonOption = False) -> int:
+    """Look for damage; exit status 1 if there is any."""
+    from apl.store import open_store
+    from apl.store.transfer import verify
+
+    with open_store(memory, name, read_only=True) as store:
+        problems = verify(store)
+    if json:
+        print_json({"problems": problems})
+    else:
+        print("\n".join(map(one_line, problems)) or "nothing is wrong")
+    return 1 if problems else 0
+
+
+def backup(memory: Memory, target: NewFile, json: JsonOption = False) -> None:
+    """Copy a file with all its memories. It may be written at the same time."""
+    from apl.store import backup_memories, list_memories
+
+    backup_memories(memory, target)
+    rows = [info.rows for info in list_memories(target)]
+    print_result({"memories": len(rows), "rows": sum(rows), "file": str(target)}, json)
+
+
+def compact(memory: Memory, name: NameOption = "default", json: JsonOption = False) -> None:
+    """Give the space of forgotten rows back: the file of a memory shrinks to what it holds."""
+    from apl.store import open_store
+
+    with open_store(memory, name) as store:
+        store.compact()
+        print_result({"memory": name, "rows": store.count()}, json)
+
+
+def reindex(memory: Memory, index: Engine, name: NameOption = "default", json: JsonOption = False) -> None:
+    """Build the index of a memory on PostgreSQL anew."""
+    from apl.store import open_store
+
+    with open_store(memory, name, index=index, shared=True) as store:
+        print_result({"memory": name, "rows": store.reindex()}, json)
+
+
+def reembed(
+    source: Source,
+    target: Target,
+    model: TrainedModel = FOR_DRAWINGS,
+    source_name: SourceName = "default",
+    target_name: TargetName = "default",
+    json: JsonOption = False,
+) -> None:
+    """Compute the keys of a memory again with another model, from the pictures or texts kept in its rows, into a new memory."""
+    from apl.classifier.online import OnlineClassifier
+    from apl.store import StoreError, delete_memory, find_memory, open_store
+    from apl.store.transfer import reembed
+
+    with open_store(source, source_name, read_only=True) as first:
+        # Opening a classifier on a memory in use would change the parameters recorded there.
+        if (there := find_memory(target, target_name)) and there.rows:
+            raise StoreError(f"memory {target_name!r} is not empty: re-embed into a new one")
+        with OnlineClassifier.from_pretrained(model, memory=target, name=target_name) as classifier:
+            record = classifier.store.settings()
+            try:
+                copied = reembed(first, classifier.store, classifier.embed_payloads)
+            except BaseException:
+                classifier.close()
+                if there is None:
+                    delete_memory(target, target_name)
+                raise
+            # The settings of the source were copied too; the model of the keys is the new one.
+            classifier.store.update_settings(record)
+    print_result(vars(copied), json)
 
 
 def _when(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A verb with its arguments."""
+
+    run: Callable[[], int | None]
+
+
+def _parsed(verb: Callable[..., int | None]) -> Any:
+    @wraps(verb)
+    def with_arguments(*given: Any, **named: Any) -> Parsed:
+        return Parsed(partial(verb, *given, **named))
+
+    return Annotated[Any, tyro.conf.subcommand(verb.__name__.rstrip("_"), constructor=with_arguments)]
+
+
+VERBS: tuple[Callable[..., int | None], ...] = (
+    list_,
+    show,
+    review,
+    export,
+    import_,
+    merge,
+    verify,
+    backup,
+    compact,
+    reindex,
+    reembed,
+)
+Command: Any = Union[tuple(map(_parsed, VERBS))]  # noqa: UP007

@@ -17,7 +17,6 @@ arg = tyro.conf.arg
 MemoryOption = Annotated[
     str, arg(metavar="MEMORY", help="Where the memory lives: a path such as letters.apl, or a URL.")
 ]
-MemoryPlace = Annotated[MemoryOption, tyro.conf.Positional]
 NameOption = Annotated[str, arg(metavar="NAME", help="The memory's name there; a file or a server may hold several.")]
 ModelOption = Annotated[
     str | None,
@@ -32,6 +31,20 @@ InkOption = Annotated[
     Literal["auto", "dark", "light"], arg(help="Whether drawings are dark or light; auto decides for each picture.")
 ]
 JsonOption = Annotated[bool, arg(help="Print JSON, for programs.")]
+NumberOption = Annotated[int, arg(metavar="N", aliases=["-n"], help="How many to name.")]
+AskedExamples = Annotated[
+    list[str],
+    tyro.conf.Positional,
+    arg(
+        metavar="IMAGE|DIR|TEXT|TABLE|- …",
+        help="Pictures or directories of pictures; texts or tables of texts (.csv, .tsv, .jsonl).",
+    ),
+]
+
+
+def check_number(number: int) -> None:
+    if number < 1:
+        raise ValueError(f"-n must be at least 1, got {number}")
 
 
 @dataclass(kw_only=True)
@@ -45,44 +58,39 @@ class WithClassifier:
     json: JsonOption = False
 
     def open(self, new_model: str = FOR_DRAWINGS, **parameters: Any) -> OnlineClassifier:
-        return open_classifier(self.memory, self.name, self.model, new_model, ink=self.ink, **parameters)
+        """The classifier of the memory, with the model it was made with; a new memory has `new_model`."""
+        from apl.classifier.online import OnlineClassifier
+        from apl.store import FingerprintMismatch, NoSuchMemory, delete_memory, find_memory
 
+        parameters["ink"] = self.ink
+        read_only = parameters.get("read_only", False)
+        there = find_memory(self.memory, self.name)
+        if there is None and read_only:
+            raise NoSuchMemory(f"there is no memory named {self.name!r} in {self.memory}: make one with `apl learn`")
+        if there is not None:
+            width = {} if self.model is None else {"width": None}  # the recorded width may be another model's
+            try:
+                classifier = OnlineClassifier.load(self.memory, self.model, self.name, **width, **parameters)
+                if classifier.input_kind == "vector":
+                    classifier.close()
+                    told = "holds vectors, which only Python can learn and ask about: OnlineClassifier.load"
+                    raise ValueError(f"{self.memory} {told}")
+                return classifier
+            except FingerprintMismatch:
+                if there.rows or read_only:
+                    raise ValueError(self._another_model()) from None
+                delete_memory(self.memory, self.name)  # An attempt that failed left it empty.
+        return OnlineClassifier.from_pretrained(
+            self.model or new_model, memory=self.memory, name=self.name, **parameters
+        )
 
-def open_classifier(
-    memory: str, name: str, model: str | None, new_model: str = FOR_DRAWINGS, **parameters: Any
-) -> OnlineClassifier:
-    """The classifier of a memory of pictures or texts, with the model the memory was made with; a new one has `new_model`."""
-    from apl.classifier.online import OnlineClassifier
-    from apl.store import FingerprintMismatch, NoSuchMemory, delete_memory, find_memory
+    def _another_model(self) -> str:
+        from apl.store import open_store
 
-    read_only = parameters.get("read_only", False)
-    there = find_memory(memory, name)
-    if there is None and read_only:
-        raise NoSuchMemory(f"there is no memory named {name!r} in {memory}: make one with `apl learn`")
-    if there is not None:
-        width = {} if model is None else {"width": None}  # the recorded width is that of another model, perhaps
-        try:
-            classifier = OnlineClassifier.load(memory, model, name, **width, **parameters)
-            if classifier.input_kind == "vector":
-                classifier.close()
-                raise ValueError(
-                    f"{memory} holds vectors, which only Python can learn and ask about: OnlineClassifier.load"
-                )
-            return classifier
-        except FingerprintMismatch:
-            if there.rows or read_only:
-                raise ValueError(_another_model(memory, name, model)) from None
-            delete_memory(memory, name)  # An attempt that failed left it empty.
-    return OnlineClassifier.from_pretrained(model or new_model, memory=memory, name=name, **parameters)
-
-
-def _another_model(memory: str, name: str, model: str | None) -> str:
-    from apl.store import open_store
-
-    with open_store(memory, name, read_only=True) as store:
-        recorded = store.setting("classifier") or {}
-        made_by = recorded.get("model") or recorded.get("encoder") or store.fingerprint
-    return (
-        f"{memory} was made with the model {made_by}, not with {model or 'the one that is installed'}: "
-        "leave --model out, or make its keys again with `apl memory reembed`"
-    )
+        with open_store(self.memory, self.name, read_only=True) as store:
+            recorded = store.setting("classifier") or {}
+            made_by = recorded.get("model") or recorded.get("encoder") or store.fingerprint
+        return (
+            f"{self.memory} was made with the model {made_by}, not with {self.model or 'the one that is installed'}: "
+            "leave --model out, or make its keys again with `apl memory reembed`"
+        )

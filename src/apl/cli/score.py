@@ -25,22 +25,13 @@ class Score:
     def add(self, expected: Label, answer: Label | None, count: int = 1) -> None:
         self.answers[expected, answer] += count
 
-    @property
-    def asked(self) -> int:
-        return self.answers.total()
-
-    @property
-    def right(self) -> int:
-        return sum(count for (expected, answer), count in self.answers.items() if expected == answer)
-
     def classes(self) -> list[tuple[Label, int, int]]:
         """Label, asked and right of each class, those with the smallest share of right answers first."""
         asked: Counter[Label] = Counter()
-        right: Counter[Label] = Counter()
-        for (expected, answer), count in self.answers.items():
+        for (expected, _), count in self.answers.items():
             asked[expected] += count
-            right[expected] += count if expected == answer else 0
-        return sorted(((c, asked[c], right[c]) for c in asked), key=lambda c: (c[2] / c[1], -c[1], str(c[0])))
+        found = [(label, count, self.answers[label, label]) for label, count in asked.items()]
+        return sorted(found, key=lambda c: (c[2] / c[1], -c[1], str(c[0])))
 
     def confusions(self) -> list[tuple[Label, Label | None, int]]:
         """Expected label, answer and how often, the commonest first."""
@@ -48,42 +39,36 @@ class Score:
         return sorted(wrong, key=lambda pair: (-pair[2], str(pair[0]), str(pair[1])))
 
     def to_dict(self) -> dict[str, object]:
+        classes = self.classes()
+        asked, right = self.answers.total(), sum(right for _, _, right in classes)
         return {
-            "asked": self.asked,
-            "right": self.right,
-            "accuracy": self.right / self.asked if self.asked else None,
+            "asked": asked,
+            "right": right,
+            "accuracy": right / asked if asked else None,
             "of_unknown_labels": self.unknown.total(),
             "unreadable": self.unreadable,
-            "classes": [{"label": c, "asked": asked, "right": right} for c, asked, right in self.classes()],
+            "classes": [{"label": c, "asked": asked, "right": right} for c, asked, right in classes],
             "confusions": [{"label": c, "answer": answer, "count": n} for c, answer, n in self.confusions()],
         }
 
     def __str__(self) -> str:
-        return "\n".join(part for part in (self._per_class(), self._confused(), self._in_all()) if part)
-
-    def _per_class(self) -> str:
-        classes = self.classes()
-        if not classes:
-            return ""
-        shown = [(c, asked, right, f"{right / asked:.1%}") for c, asked, right in classes[:CLASSES_SHOWN]]
-        text = table(("class", "asked", "right", ""), shown)
-        if left := classes[CLASSES_SHOWN:]:
-            text += (
-                f"\nand {len(left)} classes more, each at least {left[0][2] / left[0][1]:.1%} right (--json lists all)"
-            )
-        return text + "\n"
-
-    def _confused(self) -> str:
-        confusions = self.confusions()[:CONFUSIONS_SHOWN]
-        lines = [f"  {one_line(c)} → {'(new)' if a is None else one_line(a)}: {n}" for c, a, n in confusions]
-        return "\n".join(["Commonest confusions:", *lines, ""]) if lines else ""
-
-    def _in_all(self) -> str:
-        parts = []
-        if self.asked:
-            parts.append(f"{self.right} of {self.asked} right ({self.right / self.asked:.1%})")
+        """A table per class, the commonest confusions, and how many are right in all."""
+        classes, confusions = self.classes(), self.confusions()[:CONFUSIONS_SHOWN]
+        lines, in_all = [], []
+        if classes:
+            shown = [(c, asked, right, f"{right / asked:.1%}") for c, asked, right in classes[:CLASSES_SHOWN]]
+            lines.append(table(("class", "asked", "right", ""), shown))
+            asked, right = self.answers.total(), sum(right for _, _, right in classes)
+            in_all.append(f"{right} of {asked} right ({right / asked:.1%})")
+            if left := classes[CLASSES_SHOWN:]:
+                least = left[0][2] / left[0][1]
+                lines.append(f"and {len(left)} classes more, each at least {least:.1%} right (--json lists all)")
+            lines.append("")
+        if confusions:
+            wrong = [f"  {one_line(c)} → {'(new)' if a is None else one_line(a)}: {n}" for c, a, n in confusions]
+            lines += ["Commonest confusions:", *wrong, ""]
         if self.unknown:
-            parts.append(f"{self.unknown.total()} under {len(self.unknown)} names that are no known labels")
+            in_all.append(f"{self.unknown.total()} under {len(self.unknown)} names that are no known labels")
         if self.unreadable:
-            parts.append(f"{self.unreadable} unreadable")
-        return "; ".join(parts)
+            in_all.append(f"{self.unreadable} unreadable")
+        return "\n".join([*lines, "; ".join(in_all)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import unicodedata
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,12 +13,17 @@ JOINERS = "\u200c\u200d"
 
 def one_line(text: object) -> str:
     """A name from a file or a memory, with characters that would break or colour the line escaped."""
-    return "".join(c if c.isprintable() or c in JOINERS else _escaped(c) for c in str(text))
+    return "".join(c if c.isprintable() or c in JOINERS else c.encode("unicode_escape").decode() for c in str(text))
 
 
 def utf8(name: str) -> str:
     """A file's name as UTF-8; bytes that are not valid are escaped."""
     return name.encode("utf-8", "backslashreplace").decode()
+
+
+def remark(text: str) -> None:
+    """One line on stderr."""
+    print(one_line(text), file=sys.stderr)
 
 
 def print_json(value: Any) -> None:
@@ -49,18 +54,11 @@ def _cell(value: object) -> str:
 
 
 def _aligned(column: Sequence[str]) -> list[str]:
-    widths = [_width(cell) for cell in column]
+    from rich.cells import cell_len  # ideographs take two columns of a terminal, combining marks none
+
+    gaps = [" " * (max(map(cell_len, column)) - cell_len(cell)) for cell in column]
     numbers = all(map(_is_number, column[1:]))
-    gaps = [" " * (max(widths) - width) for width in widths]
     return [gap + cell if numbers else cell + gap for cell, gap in zip(column, gaps, strict=True)]
-
-
-def _width(text: str) -> int:
-    """Columns of a terminal that the text takes: ideographs take two, combining marks none."""
-    return sum(
-        0 if unicodedata.combining(c) or c in JOINERS else 2 if unicodedata.east_asian_width(c) in "WF" else 1
-        for c in text
-    )
 
 
 def _is_number(cell: str) -> bool:
@@ -69,7 +67,3 @@ def _is_number(cell: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode()

