@@ -132,6 +132,13 @@ def test_it_ends_in_two_lines_and_verbose_adds_the_counts(pictures, model, capsy
     )
 
 
+def test_where_nothing_can_be_read_no_next_step_is_named(model, capsys, tmp_path) -> None:
+    (tmp_path / "junk" / "a").mkdir(parents=True)
+    (tmp_path / "junk" / "a" / "x.png").write_bytes(bytes(range(256)))
+    _, out, _ = said(capsys, "learn", tmp_path / "junk", "--memory", tmp_path / "new.apl", "--model", model)
+    assert out.startswith("Nothing learnt, 1 cannot be read.") and len(out.splitlines()) == 1
+
+
 def test_a_source_is_forgotten_with_or_without_the_mark_of_its_content(pictures, memory, capsys) -> None:
     for name in ("letters/I/0.png", "letters/I/1.png"):
         assert call(capsys, "forget", "--memory", memory, "--source", name)

@@ -143,7 +143,7 @@ class Command(WithClassifier):
     def _sum_up(self, counts: Counts, texts: bool) -> None:
         if self.verbose:
             print_result(asdict(counts), False)
-        done = f"Nothing new: {counts.already_known} examples are known"
+        done = f"Nothing new: {counts.already_known} examples are known" if counts.already_known else "Nothing learnt"
         if counts.learnt:
             done = f"Learnt {counts.learnt} examples; {counts.written} of them surprised"
         unreadable = f", {counts.unreadable} cannot be read" if counts.unreadable else ""
@@ -151,5 +151,6 @@ class Command(WithClassifier):
         if self.name != "default":
             memory, name = f"{memory} ({self.name})", f" --name {self.name}"
         print(one_line(f"{done}{unreadable}. {memory} holds {counts.rows} rows of {counts.classes} classes."))
-        asked = "TEXT" if texts else "IMAGE"
-        print(one_line(f"Next: apl predict {asked} --memory {shlex.quote(self.memory)}{name}"))
+        if counts.rows:
+            asked = "TEXT" if texts else "IMAGE"
+            print(one_line(f"Next: apl predict {asked} --memory {shlex.quote(self.memory)}{name}"))
