@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import re
 from dataclasses import replace
@@ -88,15 +90,15 @@ def test_the_keys_of_kept_pictures_can_be_made_anew(place: Path) -> None:
 
 def test_the_service_takes_photographs_for_such_a_model(place: Path) -> None:
     from apl.service.app import create_app
-    from apl.service.bodies import Question
-    from apl.service.examples import read_examples
+    from apl.service.bodies import Question, read_examples
     from apl.service.settings import Settings
 
     service = create_app(Settings(model=str(place / "runs/glyphs/model"), memory="ram:")).state.service
     model = service.memories.model
     assert model.input_kind == "photo"
-    pixels = np.asarray(blot(COLOURS["red"], 0).convert("L")).tolist()
-    assert len(model.embed(read_examples(model, [Question(pixels=pixels)], 10_000))) == 1
+    blot(COLOURS["red"], 0).save(file := io.BytesIO(), "PNG")
+    question = Question(image=base64.b64encode(file.getvalue()).decode())
+    assert len(model.embed(read_examples(model, [question], 10_000))) == 1
 
 
 def test_without_colour_it_is_said_that_colours_are_left_out_and_drawings_are_prepared_as_in_use(

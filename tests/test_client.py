@@ -19,7 +19,6 @@ from serving import Process, drawing, encoded, png, running, save_small_model, s
 import apl
 from apl import AsyncClient, Client, OnlineClassifier, ServiceError
 from apl.client import client as calls
-from apl.client import examples
 
 pytest.importorskip("granian")
 
@@ -72,7 +71,7 @@ def test_the_client_answers_as_the_classifier_does(url, memory, model):
         assert list(one) == list(theirs) and one.new_class == pytest.approx(theirs.new_class, abs=1e-3)
         explained = client.explain(asked[0])
         assert explained.predicted == own.predict_one(asked[0])
-        assert [n.label for n in explained.neighbours] == [n.label for n in own.explain(asked[0]).neighbours]
+        assert [n.payload for n in explained.neighbours] == [n.payload for n in own.explain(asked[0]).neighbours]
         assert client.predict_one(asked[0], new_above=0.0) is None
 
 
@@ -154,7 +153,7 @@ def test_labels_keep_their_type_and_classes_are_renamed_and_forgotten(url, memor
 
 
 def test_more_examples_than_a_request_takes_are_sent_in_parts(url, memory, monkeypatch):
-    monkeypatch.setattr(examples, "AT_ONCE", 4)
+    monkeypatch.setattr(calls, "AT_ONCE", 4)
     sent = []
 
     class Counting(httpx.HTTPTransport):
@@ -172,10 +171,10 @@ def test_more_examples_than_a_request_takes_are_sent_in_parts(url, memory, monke
 def test_large_pictures_are_reduced_and_sent_in_several_requests(monkeypatch):
     noise = encoded(np.random.default_rng(0).integers(0, 255, (1200, 1200, 3), dtype=np.uint8))
     assert len(noise) > 4_000_000
-    bodies = [examples.encoded("photo", noise)] * 5
+    bodies = [calls.encoded("photo", noise)] * 5
     with Image.open(io.BytesIO(base64.b64decode(bodies[0]["image"]))) as sent:
-        assert sent.size == (examples.SHORTER_SIDE, examples.SHORTER_SIDE)
-    parts = list(examples.in_parts(bodies))
+        assert sent.size == (calls.SHORTER_SIDE, calls.SHORTER_SIDE)
+    parts = list(calls.in_parts(bodies))
     assert [body for part in parts for body in part] == bodies and len(parts) > 1
     assert all(len(json.dumps(part)) < 4_000_000 for part in parts)
 
@@ -231,14 +230,14 @@ def test_a_busy_service_is_asked_again_and_in_the_end_reported():
 
 
 def test_pauses_grow_and_obey_the_service(monkeypatch):
+    pauses, asked = [], ["", "", "1", "3600", "Wed, 21 Oct"]
     monkeypatch.setattr(calls, "LONGEST_PAUSE", 2.0)
-    with Client("http://service.test") as client:
-        pauses = [client._pause(attempt, httpx.Response(503), True) for attempt in range(5)]
-        assert all(0.05 * 2**i <= pause <= 0.1 * 2**i for i, pause in enumerate(pauses))
-        asked = [httpx.Response(503, headers={"retry-after": after}) for after in ("1", "3600", "Wed, 21 Oct")]
-        assert [client._pause(0, one, True) for one in asked[:2]] == [1.0, 2.0]
-        assert client._pause(0, asked[2], True) <= 0.1 and client._pause(5, asked[0], True) is None
-        assert client._pause(0, httpx.Response(422), True) is None
+    monkeypatch.setattr(calls.time, "sleep", pauses.append)
+    busy = iter(asked)
+    transport = httpx.MockTransport(lambda _: httpx.Response(503, headers={"retry-after": next(busy, "")}))
+    with Client("http://service.test", transport=transport) as client, pytest.raises(ServiceError):
+        client.counts()
+    assert 0.05 <= pauses[0] <= 0.1 <= pauses[1] <= 0.2 and pauses[2:4] == [1.0, 2.0] and pauses[4] <= 1.6
 
 
 def test_refusals_are_the_sentences_of_the_service(url, memory):
@@ -319,7 +318,7 @@ def test_nothing_is_lost_or_learnt_twice_when_the_service_is_killed(model, tmp_p
     options = ("--model", str(model), "--memory", str(tmp_path / "m.apl"))
     first = Process(*options)
     acknowledged = []
-    with Client(first.url, retries=60, timeout=10.0) as client, ThreadPoolExecutor(1) as thread:
+    with Client(first.url, retries=1000, timeout=10.0) as client, ThreadPoolExecutor(1) as thread:
 
         def teach():
             for number in range(30):

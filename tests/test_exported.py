@@ -165,17 +165,21 @@ for n, (image, label) in enumerate(zip(glyphs.images[:, 0], glyphs.labels)):
 
 def test_the_service_needs_no_torch(tmp_path: Path) -> None:
     code = """
+import base64, io
 import numpy as np
+from PIL import Image
 from starlette.testclient import TestClient
 from apl.service.app import create_app
 from apl.service.settings import Settings
 from pathlib import Path
 with TestClient(create_app(Settings(memory=Path(sys.argv[1]))), base_url="http://127.0.0.1") as client:
-    sign = [[255] * 28 for _ in range(28)]
-    for i in range(6, 22):
-        sign[i][14] = sign[14][i] = 0
-    lesson = client.post("/v1/memories/default/learn", json={"pixels": sign, "label": "cross"})
-    print(lesson.status_code, client.post("/v1/memories/default/predict", json={"pixels": sign}).json()["predicted"])
+    sign = np.full((28, 28), 255, np.uint8)
+    sign[6:22, 14] = sign[14, 6:22] = 0
+    file = io.BytesIO()
+    Image.fromarray(sign).save(file, "PNG")
+    sent = {"image": base64.b64encode(file.getvalue()).decode()}
+    lesson = client.post("/v1/memories/default/learn", json={**sent, "label": "cross"})
+    print(lesson.status_code, client.post("/v1/memories/default/predict", json=sent).json()["predicted"])
 """
     assert without_torch(code, str(tmp_path / "served.apl")).split() == ["200", "cross"]
 

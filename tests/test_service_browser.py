@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.util
 import math
 import os
@@ -107,19 +108,18 @@ def best(page: object, label: str) -> None:
 
 
 def test_draw_teach_ask_reload_forget(page: object, service: httpx.Client) -> None:
-    assert page.locator("#guide").is_visible()
     for sign in ("ring", "cross"):
         draw(page, sign)
         page.wait_for_selector("#bars li")
         teach(page, sign)
-    counts = service.get("/v1/memories/default/counts").json()["classes"]
+    counts = service.get("/v1/memories/default").json()["classes"]
     assert [c["label"] for c in counts] == ["ring", "cross"]
     for sign in ("cross", "ring"):
         page.click("#clear")
         with page.expect_response("**/explain"):
             draw(page, sign, lean=0.08)
         best(page, sign)
-        assert page.locator("#neighbours img").count() == 2
+        assert page.locator("#neighbours img").count() in (1, 2)
     page.reload()
     page.wait_for_selector("html[data-ready]", state="attached")
     assert page.locator(".class").count() == 2 and page.locator(".class li img").count() == 2
@@ -128,7 +128,7 @@ def test_draw_teach_ask_reload_forget(page: object, service: httpx.Client) -> No
     page.locator('.class[data-label="cross"] .class-head button:has-text("Forget")').click()
     page.click("#ask button[value='ok']")
     page.wait_for_selector('.class[data-label="cross"]', state="detached")
-    assert service.get("/v1/memories/default/counts").json()["classes"] == [{"label": "ring", "rows": 1}]
+    assert service.get("/v1/memories/default").json()["classes"] == [{"label": "ring", "rows": 1}]
 
 
 def test_a_lesson_is_undone_whether_it_was_written_or_merged(page: object, memory: str, service: httpx.Client) -> None:
@@ -146,7 +146,7 @@ def test_a_lesson_is_undone_whether_it_was_written_or_merged(page: object, memor
 
 
 def test_keyboard_right_pictures_and_export(page: object, service: httpx.Client, tmp_path: Path) -> None:
-    rows = service.get("/v1/memories/default/counts").json()["rows"]
+    rows = service.get("/v1/memories/default").json()["rows"]
     page.focus("#sheet")
     page.keyboard.press(" ")
     for key in ["ArrowRight"] * 6 + ["ArrowDown"] * 8 + ["ArrowLeft"] * 9:
@@ -154,7 +154,7 @@ def test_keyboard_right_pictures_and_export(page: object, service: httpx.Client,
     page.keyboard.press(" ")
     page.wait_for_selector("#bars li")
     teach(page, "hook")
-    assert service.get("/v1/memories/default/counts").json()["rows"] == rows + 1
+    assert service.get("/v1/memories/default").json()["rows"] == rows + 1
     assert "always written" in page.inner_text("#surprise")
 
     picture = tmp_path / "picture.png"
@@ -178,24 +178,6 @@ def test_keyboard_right_pictures_and_export(page: object, service: httpx.Client,
     assert page.locator("#undo-stroke").is_disabled()
 
 
-def test_a_phone_and_a_live_episode(service: httpx.Client, browser: object) -> None:
-    phone = browser.new_context(viewport={"width": 375, "height": 700}, has_touch=True, is_mobile=True)
-    phone.set_default_timeout(60_000)
-    page = phone.new_page()
-    page.goto(str(service.base_url))
-    page.wait_for_selector("html[data-ready]", state="attached")
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    page.click("#tab-episode")
-    page.fill("#way", "3")
-    page.fill("#drawings", "3")
-    page.fill("#speed", "100")
-    page.click("#play")
-    page.wait_for_function("() => document.getElementById('episode-summary').textContent.includes('right')")
-    assert page.locator("#alphabet li").count() == 3 and page.locator("#alphabet .dots i").count() >= 1
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    phone.close()
-
-
 # --- what it says -------------------------------------------------------------------------------------------------
 
 
@@ -205,7 +187,6 @@ def memory(page: object, service: httpx.Client) -> str:
     name = uuid.uuid4().hex[:8]
     service.put(f"/v1/memories/{name}").raise_for_status()
     page.evaluate("name => localStorage.setItem('apl memory', name)", name)
-    page.evaluate("localStorage.setItem('apl guide', 'seen')")
     page.reload()
     page.wait_for_selector("html[data-ready]", state="attached")
     return f"/v1/memories/{name}"
@@ -262,7 +243,7 @@ def test_several_pictures_and_folders_are_taught_and_nothing_is_left_out_in_sile
     }.items():
         assert any(name in line and why in line for line in left_out.splitlines()), (name, left_out)
     page.click("#batch-go")
-    labels = {c["label"] for c in service.get(f"{memory}/counts").json()["classes"]}
+    labels = {c["label"] for c in service.get(memory).json()["classes"]}
     assert labels == {"sign 0", "sign 1"}
     page.set_input_files("#picture", [root / "loose.png", root / "sign 0" / "0.png"])
     page.fill("#batch-groups input", "both")
@@ -298,7 +279,7 @@ def test_a_queue_asks_about_one_after_the_other_one_key_agrees_and_the_rest_is_s
                 page.fill("#label", label)
                 page.press("#label", "Enter")
         assert learnt.value.json()["label"] == label, last
-    assert agreed >= 1 and len(service.get(f"{memory}/counts").json()["classes"]) == 3
+    assert agreed >= 1 and len(service.get(memory).json()["classes"]) == 3
     page.wait_for_function("() => document.getElementById('queue-text').textContent.startsWith('9 of 12')")
     page.click("#queue-skip")
     page.wait_for_function(script, arg=last)
@@ -332,7 +313,8 @@ def test_wrong_names_stand_on_a_shelf(page: object, memory: str, service: httpx.
     row, suggested = first.get_attribute("data-row"), first.locator("button").nth(1).inner_text()
     with page.expect_response("**/relabel"):
         first.locator("button").nth(1).click()
-    assert suggested == f"It is {service.get(f'{memory}/rows/{row}').json()['label']}"
+    [found] = service.get(f"{memory}/rows?limit=1&after={int(row) - 1}").json()["rows"]
+    assert suggested == f"It is {found['label']}"
 
 
 def test_a_line_shows_where_surprise_rose(page: object, memory: str, service: httpx.Client) -> None:
@@ -416,8 +398,8 @@ def test_on_a_phone_with_many_names_yes_and_no_are_beside_the_sheet(
     browser: object, memory: str, service: httpx.Client
 ) -> None:
     for number in range(25):
-        example = {"pixels": drawing(number % 6, number % 12).tolist(), "label": f"a rather long name {number}"}
-        service.post(f"{memory}/learn", json=example).raise_for_status()
+        taught = lesson(number % 6, number % 12, label=f"a rather long name {number}")
+        service.post(f"{memory}/learn", json=taught).raise_for_status()
     phone = browser.new_context(viewport={"width": 375, "height": 700}, has_touch=True, is_mobile=True)
     page = phone.new_page()
     page.set_default_timeout(60_000)
@@ -449,11 +431,11 @@ def test_a_guest_who_may_only_ask_is_offered_nothing_else(browser: object, tmp_p
             for never in ("#share", "#new-memory", "#delete-memory", "label[for='import']"):
                 assert not page.locator(never).is_visible(), never
             assert page.locator("#export").is_visible()
-            assert page.inner_text("#tab-teach") == ("Teach" if shown else "Ask")
+            assert page.locator("#teach-button").is_visible() == shown
             page.close()
 
 
-def test_a_table_of_sentences_is_taught_and_one_without_names_is_answered(browser: object, tmp_path: Path) -> None:
+def test_a_table_of_sentences_is_taught_and_one_without_names_is_asked_about(browser: object, tmp_path: Path) -> None:
     if importlib.util.find_spec(NEEDED_WEIGHTS["text"]) is None:
         pytest.skip("the weights of text are not installed")
     taught, asked = tmp_path / "taught.csv", tmp_path / "asked.csv"
@@ -462,7 +444,7 @@ def test_a_table_of_sentences_is_taught_and_one_without_names_is_answered(browse
     )
     asked.write_text("sentence\nis my card on its way\n")
     with running(settings(tmp_path / "m.apl", "text")) as client:
-        page = browser.new_page(accept_downloads=True)
+        page = browser.new_page()
         page.set_default_timeout(60_000)
         page.goto(str(client.base_url))
         page.wait_for_selector("html[data-ready]", state="attached")
@@ -470,19 +452,9 @@ def test_a_table_of_sentences_is_taught_and_one_without_names_is_answered(browse
         page.wait_for_selector("#ask[open]:has-text('3 sentences under 2 names. 1 row without a name')")
         page.click("#ask button[value='ok']")
         page.wait_for_selector("#surprise:has-text('Taught 3 sentences')")
-        kept = [row["text"] for row in client.get("/v1/memories/default/rows").json()["rows"]]
-        assert 'where; is "my" card' in kept
+        kept = client.get("/v1/memories/default/rows?payloads=true").json()["rows"]
+        assert b'where; is "my" card' in [base64.urlsafe_b64decode(row["payload"]) for row in kept]
         page.set_input_files("#table", asked)
-        page.wait_for_selector("#ask[open]:has-text('1 sentence without names')")
-        with page.expect_download() as download:
-            page.click("#ask button[value='other']")
-        assert download.value.suggested_filename == "asked-answers.csv"
-        head, answer = Path(download.value.path()).read_text().splitlines()
-        assert head == "text,predicted,probability,probability_new" and answer.startswith(
-            "is my card on its way,card,0."
-        )
-        page.set_input_files("#table", asked)
-        page.click("#ask button[value='ok']")
         page.wait_for_selector("#queue-text:has-text('1 of 1')")
         assert page.input_value("#sentence") == "is my card on its way"
         page.wait_for_selector("#right:visible")
@@ -504,7 +476,7 @@ def test_the_page_speaks_of_photographs_and_sentences_where_they_are_taught(
         page.set_default_timeout(60_000)
         page.goto(str(client.base_url))
         page.wait_for_selector("html[data-ready]", state="attached")
-        told = page.inner_text("header") + page.inner_text("#teach")
+        told = page.inner_text("header") + page.inner_text("main")
         assert "raw" not in told and {"photo": "Show it a photograph", "text": "Write a sentence"}[kind] in told
         for number, label in enumerate(("one", "another")):
             if kind == "text":
@@ -536,7 +508,7 @@ def test_the_camera_shows_what_it_sees_and_can_be_taught_from(page: object, memo
     page.wait_for_selector("#bars li:has-text('seen')")
     page.click("#camera")
     assert page.get_attribute("#camera", "aria-pressed") == "false"
-    assert service.get(f"{memory}/counts").json()["classes"] == [{"label": "seen", "rows": 1}]
+    assert service.get(memory).json()["classes"] == [{"label": "seen", "rows": 1}]
 
 
 def test_a_class_is_renamed_on_the_page(page: object, memory: str, service: httpx.Client) -> None:
@@ -546,20 +518,7 @@ def test_a_class_is_renamed_on_the_page(page: object, memory: str, service: http
     page.fill("#ask-input", "ring")
     page.click("#ask button[value='ok']")
     page.wait_for_selector(".class[data-label='ring']")
-    assert service.get(f"{memory}/counts").json()["classes"] == [{"label": "ring", "rows": 1}]
-
-
-def test_the_guide_shows_what_was_really_drawn(page: object, memory: str) -> None:
-    page.evaluate("localStorage.removeItem('apl guide')")
-    page.reload()
-    page.wait_for_selector("html[data-ready]", state="attached")
-    assert "house" in page.inner_text("#guide-title")
-    for sign, name in {"ring": "star", "cross": "plus", "zigzag": "lightning"}.items():
-        draw(page, sign)
-        teach(page, name)
-        page.click("#clear")
-    assert page.inner_text("#guide-title") == "Draw the star again"
-    assert not page.locator("#guide-sign").is_visible() and page.locator("#guide-own").is_visible()
+    assert service.get(memory).json()["classes"] == [{"label": "ring", "rows": 1}]
 
 
 def test_a_link_lets_a_guest_in_without_asking_for_a_token(browser: object, tmp_path: Path) -> None:
@@ -573,6 +532,6 @@ def test_a_link_lets_a_guest_in_without_asking_for_a_token(browser: object, tmp_
         page.wait_for_selector("html[data-ready]", state="attached")
         assert token not in page.url and page.locator("#memory option").count() == 1
         page.click("#share")
-        page.wait_for_selector("#share-code path", state="attached")
+        page.wait_for_selector("#share-link:visible")
         assert "token=" in page.input_value("#share-link") and token not in page.input_value("#share-link")
         page.close()

@@ -53,7 +53,7 @@ def test_a_page_of_one_service_hears_of_what_another_teaches(model: str, postgre
             assert next(events) == {"event": "changed", "rows": 1}
             other.post("/v1/memories/watched/relabel", json={"row": 1, "label": "house"}).raise_for_status()
             assert next(events)["event"] == "changed"
-        assert one.get("/v1/memories/watched/counts").json()["classes"] == [{"label": "house", "rows": 1}]
+        assert one.get("/v1/memories/watched").json()["classes"] == [{"label": "house", "rows": 1}]
 
 
 def test_a_second_service_is_refused_and_a_polite_stop_loses_nothing(model: str, tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_second_service_is_refused_and_a_polite_stop_loses_nothing(model: str,
                     answered.append(response.json()["row"])
 
     def watch() -> None:
-        with httpx.stream("GET", f"{server.url}/v1/episode?way=20&drawings=20&pause_ms=500", timeout=30) as stream:
+        with httpx.stream("GET", f"{server.url}{HOME}/events", timeout=30) as stream:
             for _ in stream.iter_lines():
                 pass
 
@@ -110,10 +110,10 @@ def test_a_repeated_request_names_the_same_row_after_a_kill_with_another_writer_
     first = server.client.post(f"{HOME}/learn/batch", json=sent, headers=key).json()
     server.kill()
     with OnlineClassifier.load(tmp_path / "m.apl") as classifier:
-        classifier.forget(row=first["receipts"][0]["row"])
+        classifier.forget(row=first[0]["row"])
         assert classifier.learn_one(drawing(4), "from outside").written
     server = Process(*options)
     assert server.client.post(f"{HOME}/learn/batch", json=sent, headers=key).json() == first
     labels = {row["row"]: row["label"] for row in server.client.get(f"{HOME}/rows").json()["rows"]}
-    assert labels[first["receipts"][1]["row"]] == "sign 1" and "from outside" in labels.values()
+    assert labels[first[1]["row"]] == "sign 1" and "from outside" in labels.values()
     server.stop()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import select
 import socket
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,9 +16,6 @@ import numpy as np
 import pytest
 from serving import Process, lesson, question, running, save_small_model, settings, small_learner
 
-from apl.service import verbs
-from apl.service.guard import ClientLeft
-from apl.service.live import EventStream, Streams
 from apl.service.settings import Limits
 from apl.store import NewRow, open_store
 
@@ -127,10 +123,10 @@ def test_silent_connections_keep_nobody_out_for_long_and_fill_no_log(model: Path
 # --- bodies -------------------------------------------------------------------------------------------------------
 
 BODIES = {
-    "one row of texts": b'{"pixels": [[' + b",".join([b'""'] * 300_000) + b"]]}",
-    "rows of texts": b'{"pixels": [' + b",".join([b'[""]'] * 200_000) + b"]}",
+    "a list of texts": b'{"image": [' + b",".join([b'""'] * 300_000) + b"]}",
+    "rows of texts": b'{"image": [' + b",".join([b'[""]'] * 200_000) + b"]}",
     "unknown fields": b"{" + b",".join(b'"%d":0' % number for number in range(19_000)) + b"}",
-    "pixels that are an object": b'{"pixels": {' + b",".join(b'"%d":0' % number for number in range(19_000)) + b"}}",
+    "an image that is an object": b'{"image": {' + b",".join(b'"%d":0' % number for number in range(19_000)) + b"}}",
     "examples": b'{"examples": [' + b",".join([b"0"] * 300_000) + b"]}",
     "unknown fields of examples": b'{"examples": [{' + b",".join(b'"%d":0' % n for n in range(19_000)) + b"}]}",
 }
@@ -183,31 +179,6 @@ def test_bodies_that_are_being_received_are_bounded_together(model: Path) -> Non
 # --- answers ------------------------------------------------------------------------------------------------------
 
 
-def test_clients_that_do_not_read_do_not_block_the_episodes_of_others(
-    model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    play = verbs.play
-
-    def long(classifier: object, way: int, *more: int) -> Iterator[dict]:
-        yield from (
-            play(classifier, way, *more) if way < 30 else ({"event": "step", "x": "x" * 1_000_000} for _ in range(99))
-        )
-
-    monkeypatch.setattr(verbs, "play", long)
-    limits = Limits(episodes=2, unread_seconds=0.3)
-    with running(settings(None, model, limits=limits)) as client, ExitStack() as stack:
-        for _ in range(2):
-            deaf = stack.enter_context(connect(client))
-            deaf.sendall(b"GET /v1/episode?way=30&pause_ms=0 HTTP/1.1\r\n" + HOST + b"\r\n")
-            assert b"200" in deaf.recv(1000)
-        deadline, status = time.monotonic() + 60, 503
-        while status == 503 and time.monotonic() < deadline:
-            answer = client.get("/v1/episode?way=2&drawings=2&pause_ms=0")
-            status = answer.status_code
-            time.sleep(0.05)
-        assert "event: end" in answer.text
-
-
 def test_of_refused_requests_a_few_lines_are_written(model: Path, caplog: pytest.LogCaptureFixture) -> None:
     with running(settings(None, model)) as client, caplog.at_level(logging.INFO, "apl.service"):
         for _ in range(100):
@@ -234,23 +205,18 @@ def test_an_answer_names_the_most_probable_of_many_classes_and_no_more(model: Pa
         assert client.post(f"{HOME}/predict?top=100000", json=question(0)).status_code == 422
 
 
-def test_a_stream_that_ends_in_an_error_gives_its_place_back_at_once() -> None:
-    streams, kept = Streams(1), []
-
-    async def events() -> AsyncGenerator[bytes, None]:
-        with streams.one():
-            while True:
-                yield b": still here\n\n"
-
-    async def send(message: dict) -> None:
-        if message["type"] == "http.response.body":
-            raise ClientLeft
-
-    async def one() -> None:
-        stream = events()
-        kept.append(stream)  # as a traceback may keep it
-        with pytest.raises(ClientLeft):
-            await EventStream(stream).stream_response(send)
-        assert streams.open == 0
-
-    asyncio.run(one())
+def test_event_streams_are_bounded_and_one_that_is_left_gives_its_place_back(model: Path) -> None:
+    with running(settings(None, model, limits=Limits(streams=2))) as client, ExitStack() as stack:
+        ask = f"GET {HOME}/events HTTP/1.1\r\n".encode() + HOST + b"\r\n"
+        for _ in range(2):
+            raw = stack.enter_context(connect(client))
+            raw.sendall(ask)
+            assert b"200" in raw.recv(20)
+        assert client.get(f"{HOME}/events").status_code == 503
+        raw.close()
+        deadline, status = time.monotonic() + 60, b"503"
+        while status == b"503" and time.monotonic() < deadline:
+            with connect(client) as again:
+                again.sendall(ask)
+                status = again.recv(12)[-3:]
+        assert status == b"200"

@@ -18,12 +18,13 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
+import numpy as np
 import pytest
 from PIL import Image, ImageDraw
-from serving import Process, lesson, png, question, running, save_small_model, settings
+from serving import Process, encoded, lesson, png, question, running, save_small_model, settings
 
 from apl.cli import main
-from apl.service.rate import RequestRate
+from apl.service.guard import RequestRate
 from apl.service.settings import Limits, Settings
 from apl.service.tokens import Tokens, add_to_file, make_token
 
@@ -76,23 +77,19 @@ BAD_BODIES = {
     "blank label": json.dumps(lesson(2, label="  ")).encode(),
     "long label": json.dumps(lesson(2, label="x" * 201)).encode(),
     "control character": json.dumps(lesson(2, label="a\x00b")).encode(),
-    "lone surrogate": b'{"label": "\\ud800", "pixels": [[0, 1], [1, 0]]}',
+    "lone surrogate": b'{"label": "\\ud800", "image": ""}',
     "label true": json.dumps(lesson(2, label=True)).encode(),
     "label 1.5": json.dumps(lesson(2, label=1.5)).encode(),
     "label of 65 bits": json.dumps(lesson(2, label=2**64)).encode(),
     "label object": json.dumps(lesson(2, label={"a": 1})).encode(),
     "no image": b'{"label": "a"}',
-    "image and pixels": json.dumps(lesson(2, pixels=[[0, 1], [1, 0]])).encode(),
     "not base64": b'{"label": "a", "image": "***"}',
     "not a picture": json.dumps({"label": "a", "image": base64.b64encode(b"hello").decode()}).encode(),
     "half a picture": json.dumps({"label": "a", "image": base64.b64encode(png(2)[:60]).decode()}).encode(),
-    "NaN": b'{"label": "a", "pixels": [[0, NaN], [1, 0]]}',
-    "infinity": b'{"label": "a", "pixels": [[0, 1e999], [1, 0]]}',
-    "negative pixels": b'{"label": "a", "pixels": [[0, -1], [1, 0]]}',
-    "ragged pixels": b'{"label": "a", "pixels": [[0, 1], [1]]}',
-    "empty pixels": b'{"label": "a", "pixels": [[]]}',
-    "text pixels": b'{"label": "a", "pixels": [["0", "1"]]}',
-    "blank sheet": json.dumps({"label": "a", "pixels": [[0] * 9] * 9}).encode(),
+    "image and text": json.dumps(lesson(2, text="a")).encode(),
+    "blank sheet": json.dumps(
+        {"label": "a", "image": base64.b64encode(encoded(np.zeros((9, 9), np.uint8))).decode()}
+    ).encode(),
     "unknown field": json.dumps(lesson(2, colour="red")).encode(),
     "unknown ink": json.dumps(lesson(2, ink="green")).encode(),
     "empty source": json.dumps(lesson(2, source="")).encode(),
@@ -118,22 +115,16 @@ def test_one_bad_example_spoils_its_whole_batch(unharmed: httpx.Client) -> None:
     refused(unharmed.post(f"{HOME}/learn/batch", json={"examples": []}), 422)
 
 
-def test_bad_forms(unharmed: httpx.Client) -> None:
-    learn = f"{HOME}/learn/file"
-    refused(unharmed.post(learn, data={"label": "a"}, files={"other": png(2)}), 422)
-    refused(unharmed.post(learn, files={"image": png(2)}), 422)
-    refused(unharmed.post(learn, data={"label": "a", "image": "text"}), 422)
-    refused(unharmed.post(learn, files={"image": b""}, data={"label": "a"}), 422)
-    refused(unharmed.post(learn, files={"image": png(2)}, data={"label": "a", "ink": "green"}), 422)
-    refused(unharmed.post(learn, files={"image": png(2)}, data={"label": "x" * 201}), 422)
-    refused(unharmed.post(learn, files={"image": png(2)}, data={"label": " "}), 422)
-    for kind in ("multipart/form-data", "multipart/form-data; boundary=x"):
-        refused(unharmed.post(learn, content=b"--x\r\nnonsense", headers={"content-type": kind}), 422)
-    for kind in ("text/plain", "application/x-www-form-urlencoded", "application/x-pickle", "", "multipart/mixed"):
-        for path in (learn, f"{HOME}/learn"):
-            refused(unharmed.post(path, content=b"label=a", headers={"content-type": kind}), 422)
-    for kind in ("text/plain", ""):  # what a page of another site could send without asking first
-        body = json.dumps(lesson(2)).encode()
+def test_only_json_is_taken(unharmed: httpx.Client) -> None:
+    body = json.dumps(lesson(2)).encode()
+    # Some of these a page of another site could send without asking first.
+    for kind in (
+        "text/plain",
+        "",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+        "application/x-pickle",
+    ):
         refused(unharmed.post(f"{HOME}/learn", content=body, headers={"content-type": kind}), 422)
 
 
@@ -163,6 +154,10 @@ def test_a_body_that_never_ends_is_given_up(model: Path) -> None:
 # --- pictures -------------------------------------------------------------------------------------
 
 
+def sent(picture: bytes) -> dict[str, str]:
+    return {"image": base64.b64encode(picture).decode()}
+
+
 def bomb(side: int) -> bytes:
     """A PNG of this many pixels squared, in a few hundred bytes."""
 
@@ -178,9 +173,7 @@ def bomb(side: int) -> bytes:
 
 @pytest.mark.parametrize("side", [1000, 20_000, 60_000])
 def test_a_decompression_bomb_is_known_by_its_header(unharmed: httpx.Client, side: int) -> None:
-    refused(unharmed.post(f"{HOME}/predict/file", files={"image": bomb(side)}), 422)
-    image = base64.b64encode(bomb(side)).decode()
-    refused(unharmed.post(f"{HOME}/learn", json={"label": "a", "image": image}), 422)
+    refused(unharmed.post(f"{HOME}/predict", json=sent(bomb(side))), 422)
 
 
 def test_a_jpeg_up_to_four_times_too_large_is_answered_and_a_larger_one_is_not(unharmed: httpx.Client) -> None:
@@ -188,12 +181,12 @@ def test_a_jpeg_up_to_four_times_too_large_is_answered_and_a_larger_one_is_not(u
         sheet = Image.new("L", (side, side), 255)
         ImageDraw.Draw(sheet).line((side // 4, side // 4, side // 2, side // 4 * 3), 0, side // 20)
         sheet.save(file := io.BytesIO(), "JPEG")
-        assert unharmed.post(f"{HOME}/predict/file", files={"image": file.getvalue()}).status_code == status
+        assert unharmed.post(f"{HOME}/predict", json=sent(file.getvalue())).status_code == status
 
 
 def test_formats_that_few_people_test_are_not_decoded(unharmed: httpx.Client) -> None:
-    refused(unharmed.post(f"{HOME}/predict/file", files={"image": b"%!PS-Adobe-3.0 EPSF-3.0\n"}), 422)
-    refused(unharmed.post(f"{HOME}/predict/file", files={"image": b"P5 2 2 255 abcd"}), 422)
+    refused(unharmed.post(f"{HOME}/predict", json=sent(b"%!PS-Adobe-3.0 EPSF-3.0\n")), 422)
+    refused(unharmed.post(f"{HOME}/predict", json=sent(b"P5 2 2 255 abcd")), 422)
 
 
 # --- names, memories, archives --------------------------------------------------------------------
@@ -251,7 +244,6 @@ def test_archives_that_are_not_a_memory(unharmed: httpx.Client) -> None:
         answer = unharmed.post(f"{HOME}/import", content=content, headers={"content-type": "application/zip"})
         assert answer.status_code in (409, 413, 422), (name, answer.text)
         assert "/tmp" not in answer.text
-    refused(unharmed.post(f"{HOME}/import", content=good, headers={"content-type": "application/x-tar"}), 415)
 
 
 # --- hosts, sites, rates --------------------------------------------------------------------------
@@ -266,8 +258,7 @@ def test_only_names_of_the_loopback_interface_are_answered(unharmed: httpx.Clien
 
 def test_pages_of_other_sites_are_refused(unharmed: httpx.Client) -> None:
     for origin in ("https://evil.example", "null", "http://localhost:1", "http://127.0.0.1.evil.example"):
-        form = {"files": {"image": png(2)}, "data": {"label": "a"}}
-        answer = unharmed.post(f"{HOME}/learn/file", **form, headers={"origin": origin})
+        answer = unharmed.post(f"{HOME}/learn", json=lesson(2), headers={"origin": origin})
         refused(answer, 403)
         assert "access-control-allow-origin" not in answer.headers
     refused(unharmed.get(f"{HOME}/export", headers={"sec-fetch-site": "cross-site"}), 403)
@@ -303,7 +294,7 @@ def test_on_this_machine_without_tokens_there_is_no_limit_of_requests_unless_one
 
 
 def test_buckets_of_clients_are_separate_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("apl.service.rate.CLIENTS_REMEMBERED", 3)
+    monkeypatch.setattr("apl.service.guard.CLIENTS_REMEMBERED", 3)
     rate = RequestRate(0.001)
     assert rate.wait_seconds("a") == 0 and rate.wait_seconds("a") > 0 and rate.wait_seconds("b") == 0
     for number in range(10):
@@ -355,7 +346,7 @@ def test_tokens_and_their_scopes(model: Path, tmp_path: Path) -> None:
         assert tried("teacher", "secret") == tried("reader", "secret") == [403, 403, 403]
         # Whether a memory exists is not told to those who may not read it.
         assert tried("reader", "none") == [403, 403, 403]
-        visible = client.get("/v1/memories", headers=bearer("reader")).json()["memories"]
+        visible = client.get("/v1/memories", headers=bearer("reader")).json()
         assert [m["name"] for m in visible] == ["default"]
         refused(client.get("/metrics", headers=bearer("reader")), 403)
         assert client.get("/metrics", headers=bearer("chief")).status_code == 200
@@ -416,8 +407,6 @@ def test_a_guest_of_one_memory_gets_a_token_for_that_memory_alone(model: Path, t
         refused(client.post(f"{HOME}/learn", json=lesson(0), headers=guest), 403)
         refused(client.get("/v1/memories/other", headers=guest), 403)
         refused(client.post(f"{HOME}/share", json={}, headers=guest), 403)
-        code = shared.json()["qr"]
-        assert all(len(row) == len(code) and set(row) <= {"0", "1"} for row in code) and code[0][:7] == "1" * 7
     # Tokens made later are in the file too, as hashes.
     assert Tokens.load(file).client(fragment["token"][0]) is not None
     assert fragment["token"][0] not in file.read_text()
@@ -441,7 +430,7 @@ def test_a_guest_is_not_let_into_a_memory_made_anew_under_the_same_name(model: P
         client.put(home, headers=own).raise_for_status()
         for _ in range(2):
             refused(client.get(home, headers=guest), 403)
-            assert client.get("/v1/memories", headers=guest).json() == {"memories": []}
+            assert client.get("/v1/memories", headers=guest).json() == []
     with running(options) as client:
         refused(client.get(home, headers=guest), 403)
 

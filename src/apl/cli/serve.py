@@ -24,7 +24,7 @@ class Command:
     host: Annotated[str, arg(metavar="ADDRESS")] = "127.0.0.1"
     """Address to listen on. Any address but the loopback interface needs tokens."""
     share: bool = False
-    """Open to the local network: the page makes a link and a QR code for each guest."""
+    """Open to the local network: the page makes links for guests."""
     port: Annotated[int, arg(metavar="PORT")] = 8000
     """0 takes any free port and prints it."""
     recall: Literal["ram", "engine", "approximate"] | None = None
@@ -48,7 +48,7 @@ class Command:
     """Requests per second and client; 0 for no limit. Default: 100 with tokens, no limit on this machine without."""
 
     def run(self) -> int:
-        needed = ("fastapi", "granian", "multipart", "prometheus_client", "segno")
+        needed = ("fastapi", "granian", "prometheus_client")
         missing = [name for name in needed if importlib.util.find_spec(name) is None]
         if missing:
             raise ImportError(f"the service needs {', '.join(missing)}: pip install 'apl-memory[service]'")

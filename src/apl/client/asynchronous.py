@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -12,8 +11,6 @@ import numpy as np
 
 from apl.client.client import Client
 
-THREADS = 32
-"""Requests of one client at the same time."""
 P = ParamSpec("P")
 Answer = TypeVar("Answer")
 
@@ -25,8 +22,7 @@ def _awaited(
 
     @wraps(verb)
     async def called(self: AsyncClient, /, *args: P.args, **named: P.kwargs) -> Answer:
-        work = partial(verb, self._client, *args, **named)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        return await asyncio.to_thread(partial(verb, self._client, *args, **named))
 
     return called
 
@@ -44,7 +40,6 @@ class AsyncClient:
 
     def __init__(self, url: str, token: str | None = None, **parameters: Any) -> None:
         self._client = Client(url, token, **parameters)
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="apl client")
 
     learn_one = _awaited(Client.learn_one)
     learn_many = _awaited(Client.learn_many)
@@ -62,15 +57,12 @@ class AsyncClient:
     forget = _awaited(Client.forget)
     rename = _awaited(Client.rename)
     counts = _awaited(Client.counts)
+    close = _awaited(Client.close)
 
     @_awaited
     def classes(client: Client) -> np.ndarray:
         """The known labels, sorted (integers before text)."""
         return client.classes_
-
-    async def close(self) -> None:
-        self._client.close()
-        self._threads.shutdown(wait=False)
 
     async def __aenter__(self) -> AsyncClient:
         return self

@@ -1,23 +1,28 @@
-"""The client: requests, when they are sent again, and the verbs of `OnlineClassifier` made of them."""
+"""The client: examples and requests, when they are sent again, and the verbs of `OnlineClassifier` made of them."""
 
 from __future__ import annotations
 
+import base64
+import io
+import os
 import random
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import numpy as np
+from PIL import Image
 
 from apl.classifier.answers import Explanation, Forgotten, LabelSet, Probabilities, ReaderOpinion, RecalledRow, Receipt
 from apl.classifier.drift import DriftReport
 from apl.classifier.inputs import label_array
 from apl.classifier.review import Suspect
 from apl.classifier.suggest import Suggestion
-from apl.client.examples import encoded, in_parts
+from apl.pictures.photographs import read_photo, reduced, to_jpeg
 from apl.store import Label
 
 try:
@@ -25,10 +30,13 @@ try:
 except ImportError:
     raise ImportError("the package httpx is not installed: pip install 'apl-memory[client]'") from None
 
+AT_ONCE, MOST_CHARACTERS = 64, 3_000_000
+"""Examples in a request, and characters of them; the service takes 64 and 4 MB."""
+SHORTER_SIDE = 1024
+"""Pixels that a picture too large for a request is reduced to; no encoder looks at more."""
+MOST_CLASSES, MOST_SUSPECTS = 200, 500
+"""Classes of which the service names the probabilities, and suspects that it names."""
 LONGEST_PAUSE = 10.0
-MOST_CLASSES = 200
-"""Classes of which the service names the probabilities."""
-MOST_SUSPECTS = 500
 _BUSY = (429, 502, 503, 504)
 Record = TypeVar("Record")
 
@@ -72,10 +80,8 @@ class Client:
         self.url, self.memory, self.retries, self.top = url.rstrip("/"), memory, retries, top
         self._takes: str | None = None
         """What examples are there; known after the first of them."""
-        base, headers = f"{self.url}/v1/memories/{quote(memory, safe='')}", {}
-        if token is not None:
-            headers["Authorization"] = f"Bearer {token}"
-        self._http = httpx.Client(base_url=base, headers=headers, timeout=timeout, transport=transport)
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._http = httpx.Client(headers=headers, timeout=timeout, transport=transport)
 
     def learn_one(self, x: Any, y: Any, *, source: str | None = None) -> Receipt:
         """Predict, then learn the label. It lasts when this returns."""
@@ -91,17 +97,16 @@ class Client:
             raise ValueError(f"{len(examples)} examples, {len(labels)} labels, {len(named)} sources")
         bodies = self._bodies(examples)
         for body, label, source in zip(bodies, labels, named, strict=True):
-            body |= {"label": label} if source is None else {"label": label, "source": source}
+            body |= {"label": label, "source": source}
         learnt: list[Receipt] = []
         for part in in_parts(bodies):
             found = self._send("POST", "/learn/batch", {"examples": part}, key=uuid.uuid4().hex)
-            learnt += [_record(Receipt, one) for one in found["receipts"]]
+            learnt += [_record(Receipt, one) for one in found]
         return learnt
 
     def predict_one(self, x: Any, *, new_above: float | None = None, false_alarms: float | None = None) -> Label | None:
         """The most probable known class. None if nothing is known, or if it is called new: see `predict`."""
-        [found] = self._asked([x], 1, new_above, false_alarms)
-        best: Label | None = found["predicted"]
+        best: Label | None = self._asked([x], 1, new_above, false_alarms)[0]["predicted"]
         return best
 
     def predict_proba_one(self, x: Any) -> Probabilities:
@@ -110,8 +115,7 @@ class Client:
 
     def predict_set(self, x: Any, coverage: float = 0.9) -> LabelSet:
         """The labels that contain the true one with this frequency."""
-        [body] = self._bodies([x])
-        return _record(LabelSet, self._send("POST", "/predict_set", body, {"coverage": coverage}))
+        return _record(LabelSet, self._send("POST", "/predict_set", self._bodies([x])[0], {"coverage": coverage}))
 
     def predict(
         self, X: Iterable[Any], *, new_above: float | None = None, false_alarms: float | None = None
@@ -138,8 +142,9 @@ class Client:
 
     def explain(self, x: Any) -> Explanation:
         """The rows and readers behind an answer."""
-        [body] = self._bodies([x])
-        found = self._send("POST", "/explain", body, {"top": self.top})
+        found = self._send("POST", "/explain", self._bodies([x])[0], {"top": self.top})
+        for row in found["neighbours"]:
+            row["payload"] = row["payload"] and base64.urlsafe_b64decode(row["payload"])
         neighbours = [_record(RecalledRow, one) for one in found["neighbours"]]
         readers = [_record(ReaderOpinion, one) for one in found["readers"]]
         made = {"probabilities": _probabilities(found), "neighbours": neighbours, "readers": readers}
@@ -148,20 +153,17 @@ class Client:
     def suggest(self, pool: Iterable[Any], n: int = 20) -> list[Suggestion]:
         """The examples of a pool (at most 500) that are most worth a label, best first. Nothing is learnt."""
         bodies = self._bodies(pool)
-        if not bodies:
-            return []
-        found = self._send("POST", "/suggest", {"examples": bodies}, {"n": n})
-        return [_record(Suggestion, one) for one in found["suggestions"]]
+        found = self._send("POST", "/suggest", {"examples": bodies}, {"n": n}) if bodies else []
+        return [_record(Suggestion, one) for one in found]
 
     def review(self) -> list[Suspect]:
         """Rows whose label looks wrong (at most 500), the most suspicious first."""
-        found = self._send("GET", "/review", query={"limit": MOST_SUSPECTS})
-        return [_record(Suspect, one) for one in found["suspects"]]
+        return [_record(Suspect, one) for one in self._send("GET", "/review", query={"limit": MOST_SUSPECTS})]
 
     def relabel(self, row: int, label: Any, *, source: str | None = None) -> int:
         """Give a row, or what a source contributed to it, another label. Returns the row that has it then."""
-        body = {"row": row, "label": _plain(label)} | ({} if source is None else {"source": source})
-        return int(self._send("POST", "/relabel", body, repeatable=False)["row"])
+        body = {"row": row, "label": _plain(label), "source": source}
+        return int(self._send("POST", "/relabel", body, repeatable=False))
 
     def drift(self) -> DriftReport:
         """Whether surprise has risen over the latest examples, since when, and with which classes."""
@@ -169,19 +171,18 @@ class Client:
 
     def forget(self, *, label: Any = None, row: int | None = None, source: str | None = None) -> Forgotten:
         """Forget a class, a row, or everything from a source."""
-        named = {"label": _plain(label), "row": row, "source": source}
-        body = {name: value for name, value in named.items() if value is not None}
+        body = {"label": _plain(label), "row": row, "source": source}
         found = self._send("POST", "/forget", body, repeatable=False)
         return Forgotten(found["rows"], found["rebuilt"])
 
     def rename(self, label: Any, to: Any) -> list[int]:
         """Give a class another name; returns the rows."""
         body = {"label": _plain(label), "to": _plain(to)}
-        return list(self._send("POST", "/rename", body, repeatable=False)["rows"])
+        return list(self._send("POST", "/rename", body, repeatable=False))
 
     def counts(self) -> dict[Label, int]:
         """Rows of each known class."""
-        return {one["label"]: one["rows"] for one in self._send("GET", "/counts")["classes"]}
+        return {one["label"]: one["rows"] for one in self._send("GET", "")["classes"]}
 
     @property
     def classes_(self) -> np.ndarray:
@@ -204,12 +205,10 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # --- requests ------------------------------------------------------------------------------------------------
-
     def _bodies(self, X: Iterable[Any]) -> list[dict[str, Any]]:
         """Examples as the service takes them."""
         if self._takes is None:
-            self._takes = str(self._send("GET", f"{self.url}/v1/service")["takes"])
+            self._takes = str(self._send("GET", "/v1/service")["takes"])
         return [encoded(self._takes, x) for x in X]
 
     def _asked(
@@ -218,7 +217,7 @@ class Client:
         asked = {"top": top, "new_above": new_above, "false_alarms": false_alarms}
         query = {name: value for name, value in asked.items() if value is not None}
         parts = [{"examples": part} for part in in_parts(self._bodies(X))]
-        return [one for part in parts for one in self._send("POST", "/predict/batch", part, query)["answers"]]
+        return [one for part in parts for one in self._send("POST", "/predict/batch", part, query)]
 
     def _send(
         self,
@@ -230,35 +229,24 @@ class Client:
         repeatable: bool = True,
     ) -> Any:
         """The answer to a request. `repeatable`: it changes nothing, or has a key, so that a lost answer may be asked for again."""
-        headers, attempt = {} if key is None else {"Idempotency-Key": key}, 0
-        while True:
-            found: httpx.Response | httpx.TransportError
+        home = "" if path.startswith("/v1") else f"/v1/memories/{quote(self.memory, safe='')}"
+        headers = {} if key is None else {"Idempotency-Key": key}
+        for attempt in range(self.retries + 1):
+            last, asked = attempt == self.retries, ""
             try:
-                found = self._http.request(method, path, json=body, params=query, headers=headers)
+                found = self._http.request(method, self.url + home + path, json=body, params=query, headers=headers)
             except httpx.TransportError as error:
-                found = error
-            pause = self._pause(attempt, found, repeatable)
-            if pause is None:
-                return self._read(found)
-            time.sleep(pause)
-            attempt += 1
+                if last or not (repeatable or isinstance(error, httpx.ConnectError)):
+                    told = f"the service at {self.url} cannot be reached: {str(error) or type(error).__name__}"
+                    raise ServiceError(told, "unreachable") from error
+            else:
+                if last or found.status_code not in _BUSY:
+                    return self._read(found)
+                asked = found.headers.get("retry-after", "")
+            pause = float(asked) if asked.isdecimal() else 0.1 * 2**attempt * random.uniform(0.5, 1.0)
+            time.sleep(min(LONGEST_PAUSE, pause))
 
-    def _pause(self, attempt: int, found: httpx.Response | httpx.TransportError, repeatable: bool) -> float | None:
-        """Seconds until the next attempt; None if there is none."""
-        if attempt >= self.retries:
-            return None
-        pause = min(LONGEST_PAUSE, 0.1 * 2**attempt) * random.uniform(0.5, 1.0)
-        if isinstance(found, httpx.Response):
-            if found.status_code not in _BUSY:
-                return None
-            asked = found.headers.get("retry-after", "")
-            return min(LONGEST_PAUSE, float(asked)) if asked.isdecimal() else pause
-        return pause if repeatable or isinstance(found, httpx.ConnectError) else None
-
-    def _read(self, found: httpx.Response | httpx.TransportError) -> Any:
-        if isinstance(found, httpx.TransportError):
-            told = str(found) or type(found).__name__
-            raise ServiceError(f"the service at {self.url} cannot be reached: {told}", "unreachable") from found
+    def _read(self, found: httpx.Response) -> Any:
         if found.is_success:
             return found.json()
         try:
@@ -267,6 +255,40 @@ class Client:
         except (ValueError, KeyError, TypeError):
             told = f"the service at {self.url} answered with status {found.status_code}"
             raise ServiceError(told, "unknown", found.status_code) from None
+
+
+def encoded(takes: str, x: Any) -> dict[str, Any]:
+    """An example as the service takes it: a text, or a picture in base64."""
+    if takes == "text":
+        if not isinstance(x, str):
+            raise TypeError(f"this service takes texts, got {type(x).__name__}")
+        return {"text": x}
+    if isinstance(x, (str, os.PathLike)):
+        content = Path(x).read_bytes()
+    elif isinstance(x, (bytes, bytearray)):
+        content = bytes(x)
+    else:
+        file = io.BytesIO()
+        (x if isinstance(x, Image.Image) else read_photo(x)).save(file, "PNG")
+        content = file.getvalue()
+    if len(content) > MOST_CHARACTERS // 2:
+        content = to_jpeg(reduced(read_photo(content), SHORTER_SIDE))
+    return {"image": base64.b64encode(content).decode()}
+
+
+def in_parts(bodies: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Requests with as many examples as the service takes at once."""
+    part: list[dict[str, Any]] = []
+    characters = 0
+    for body in bodies:
+        size = len(body.get("image") or body.get("text") or "")
+        if part and (len(part) == AT_ONCE or characters + size > MOST_CHARACTERS):
+            yield part
+            part, characters = [], 0
+        part.append(body)
+        characters += size
+    if part:
+        yield part
 
 
 def _plain(label: Any) -> Any:

@@ -2,14 +2,12 @@
 
 settings.py       settings and every limit
 server.py         granian: heads, trailers, silent connections; stopping without losing anything
-guard.py          what a request passes first: host, site, token, rate.py, size and time of its body
-tokens.py         bearer tokens and their scopes; sharing.py: a link and a QR code for guests
-app.py            puts the parts together; service.py: what routes need of them
-bodies.py         request bodies; answers.py: answers; refusal.py: errors
-routes.py         memories and rows; verbs.py: ask, explain, choose, teach; live.py: event streams
-examples.py       bodies to examples
+guard.py          what a request passes first: host, site, token, rate, size and time of its body
+tokens.py         bearer tokens, their scopes, and links for guests
+app.py            puts the parts together; errors as answers, by refusal.py
+routes.py         the paths; bodies.py: requests and the examples in them; answers.py: answers
 memories.py       the named memories
-served_memory.py  one memory: an `OnlineClassifier`, and requests in batches; jobs.py: requests that wait
+served_memory.py  one memory: an `OnlineClassifier`, and requests in batches; live.py: its changes as a stream
 curve.py          how the examples went; telemetry.py: metrics and logs
 page/             the page, which loads nothing from elsewhere
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Annotated, Any, Literal, TypeVar
@@ -11,21 +10,21 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.functional_serializers import PlainSerializer
 
-from apl.classifier.answers import Explanation, LabelSet, Probabilities, ReaderOpinion, Receipt
+from apl.classifier.answers import Explanation, LabelSet, Probabilities, ReaderOpinion, RecalledRow, Receipt
 from apl.classifier.drift import DriftReport
 from apl.classifier.review import Suspect
 from apl.classifier.suggest import Suggestion
 from apl.service.curve import Curve
-from apl.store import Label
+from apl.service.tokens import Scope
 from apl.store.transfer import Copied
 
 INFINITE_NATS = 1e6
 """JSON has no infinity."""
 Record = TypeVar("Record", Receipt, Suspect)
 
-for record in (Receipt, Suspect, Suggestion, LabelSet, DriftReport, ReaderOpinion, Copied):
+for record in (Receipt, Suspect, Suggestion, LabelSet, DriftReport, ReaderOpinion, RecalledRow, Copied):
     # Descriptions are the docstrings of their fields.
-    record.__pydantic_config__ = ConfigDict(use_attribute_docstrings=True)  # type: ignore[union-attr]
+    record.__pydantic_config__ = ConfigDict(use_attribute_docstrings=True, ser_json_bytes="base64")  # type: ignore[union-attr]
 
 
 def finite_nats(nats: float) -> float:
@@ -40,12 +39,18 @@ def finite(record: Record) -> Record:
 class Answered(BaseModel):
     """An answer, made from the fields of a record."""
 
-    model_config = ConfigDict(from_attributes=True, json_schema_serialization_defaults_required=True)
+    model_config = ConfigDict(
+        from_attributes=True,
+        json_schema_serialization_defaults_required=True,
+        ser_json_bytes="base64",
+        use_attribute_docstrings=True,
+    )
 
 
 class ErrorDetail(Answered):
     code: str
-    message: str = Field(description="One sentence for people.")
+    message: str
+    """One sentence for people."""
 
 
 class Error(Answered):
@@ -58,13 +63,12 @@ class Share(Answered):
 
 
 class Prediction(Answered):
-    predicted: str | int | None = Field(
-        description="The most probable known class; null while nothing is known, or if the example is called new."
-    )
-    probabilities: list[Share] = Field(
-        description="The `top` most probable known classes, largest first; over all known classes they sum to 1."
-    )
-    probability_new: float = Field(description="The probability of belonging to no known class.")
+    predicted: str | int | None
+    """The most probable known class; null while nothing is known, or if the example is called new."""
+    probabilities: list[Share]
+    """The `top` most probable known classes, largest first; over all known classes they sum to 1."""
+    probability_new: float
+    """The probability of belonging to no known class."""
 
     @staticmethod
     def of(found: Probabilities, top: int, new_above: float | None = None) -> Prediction:
@@ -74,43 +78,18 @@ class Prediction(Answered):
         return Prediction(predicted=best, probabilities=likeliest, probability_new=found.new_class)
 
 
-class Predictions(Answered):
-    answers: list[Prediction]
-
-
-class Neighbour(Answered):
-    """One row behind an answer."""
-
-    row: int
-    label: str | int
-    distance: float
-    weight: float = Field(description="The rows of a class share its probability.")
-    source: str | None
-    examples: int = Field(description="Number of examples that the row is the mean of.")
-
-
 class Explained(Prediction):
-    why: str = Field(description="One sentence.")
-    neighbours: list[Neighbour] = Field(description="The rows behind the answer, nearest first.")
-    readers: list[ReaderOpinion] = Field(description="The readers of an ensemble; empty without one.")
+    why: str
+    """One sentence."""
+    neighbours: list[RecalledRow]
+    """The rows behind the answer, nearest first."""
+    readers: list[ReaderOpinion]
+    """The readers of an ensemble; empty without one."""
 
     @staticmethod
     def explained(found: Explanation, top: int) -> Explained:
-        prediction = Prediction.of(found.probabilities, top)
-        neighbours = [Neighbour.model_validate(row) for row in found.neighbours]
-        return Explained(**vars(prediction), why=found.why, neighbours=neighbours, readers=list(found.readers))
-
-
-class Receipts(Answered):
-    receipts: list[Receipt]
-
-
-class Suggestions(Answered):
-    suggestions: list[Suggestion]
-
-
-class Review(Answered):
-    suspects: list[Suspect]
+        answer = vars(Prediction.of(found.probabilities, top))
+        return Explained(**answer, why=found.why, neighbours=list(found.neighbours), readers=list(found.readers))
 
 
 class ClassCount(Answered):
@@ -118,26 +97,15 @@ class ClassCount(Answered):
     rows: int
 
 
-class Counts(Answered):
-    rows: int
-    classes: list[ClassCount]
-
-    @staticmethod
-    def of(counts: Mapping[Label, int]) -> Counts:
-        classes = [ClassCount(label=label, rows=rows) for label, rows in counts.items()]
-        return Counts(rows=sum(counts.values()), classes=classes)
-
-
 class MemoryRecord(Answered):
     name: str
     rows: int
-    created: float = Field(description="Unix time.")
-    usable: bool = Field(description="False if its keys were made by another model than the one served.")
-    scope: Literal["read", "learn", "admin"] = Field(description="What this client may do in it.")
-
-
-class MemoryList(Answered):
-    memories: list[MemoryRecord]
+    created: float
+    """Unix time."""
+    usable: bool
+    """False if its keys were made by another model than the one served."""
+    scope: Scope
+    """What this client may do in it."""
 
 
 class MemoryState(MemoryRecord):
@@ -146,22 +114,15 @@ class MemoryState(MemoryRecord):
 
 
 class Forgotten(Answered):
-    rows: list[int] = Field(description="The rows that were removed.")
-    rebuilt: list[int] = Field(description="Rows that stay, recomputed without what was forgotten.")
-
-
-class Renamed(Answered):
-    rows: list[int] = Field(description="The renamed rows.")
-    joined: bool = Field(description="There was a class of that name, which they joined.")
-
-
-class Relabelled(Answered):
-    row: int = Field(description="The row that has the label now.")
+    rows: list[int]
+    """The rows that were removed."""
+    rebuilt: list[int]
+    """Rows that stay, recomputed without what was forgotten."""
 
 
 class Shared(Answered):
-    link: str = Field(description="For a browser. The token is behind the #.")
-    qr: list[str] = Field(description="The link as a QR code: rows of 0 and 1, without the quiet border.")
+    link: str
+    """For a browser. The token is behind the #."""
     token_name: str
 
 
@@ -171,20 +132,16 @@ class RowRecord(Answered):
     source: str | None
     surprise_nats: Annotated[float, PlainSerializer(finite_nats, return_type=float)]
     written_at: float
-    examples: int = Field(validation_alias="count", description="Examples whose mean it is.")
-    image: str | None = Field(
-        default=None, description="The kept picture in base64: a drawing as PNG, ink bright on black, or a JPEG."
-    )
-    text: str | None = Field(default=None, description="The kept sentence.")
+    examples: int = Field(validation_alias="count")
+    """Number of examples that the row is the mean of."""
+    payload: bytes | None
+    """The text or the picture that was kept with the row, in URL-safe base64; a drawing is a PNG, ink bright on black."""
 
 
 class Rows(Answered):
     rows: list[RowRecord]
-    next: int | None = Field(description="Give this as `after` for the rows that follow; null at the end.")
-
-
-class Status(Answered):
-    status: str
+    next: int | None
+    """Give this as `after` for the rows that follow; null at the end."""
 
 
 class ServiceInfo(Answered):
@@ -192,9 +149,8 @@ class ServiceInfo(Answered):
     model: str
     takes: Literal["drawing", "photo", "text"]
     fingerprint: str
-    client: str
-    admin: bool = Field(description="True if this client may make memories.")
-    shared: bool = Field(description="True if guests can be invited.")
+    admin: bool
+    """True if this client may make memories."""
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:

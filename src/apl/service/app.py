@@ -1,4 +1,4 @@
-"""The application: routes, page, health and metrics, behind the guard."""
+"""The application: routes and page behind the guard, and errors as answers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from apl.service import routes, verbs
-from apl.service.answers import Status
+from apl.service import routes
 from apl.service.guard import Activity, Guard
-from apl.service.live import Streams
 from apl.service.memories import FIRST, Memories
 from apl.service.refusal import Refused, invalid, storage
-from apl.service.service import Caller, Service
+from apl.service.service import Service
 from apl.service.settings import LABEL_CHARACTERS, Settings
 from apl.service.telemetry import Metrics, log
 from apl.service.tokens import Tokens, make_token
@@ -40,7 +38,7 @@ def create_app(settings: Settings) -> FastAPI:
     if settings.share and tokens is None:
         owner_token, owner = make_token("owner", ["*=admin"])
         tokens = Tokens([owner])
-    metrics, activity, limits = Metrics(), Activity(), settings.limits
+    metrics, activity = Metrics(), Activity()
     memories = Memories(settings, metrics)
 
     @asynccontextmanager
@@ -68,51 +66,23 @@ def create_app(settings: Settings) -> FastAPI:
             StoreError: _storage,
         },
     )
-    streams, episodes = Streams(limits.streams), Streams(limits.episodes)
-    app.state.service = Service(settings, memories, tokens, activity, streams, episodes)
-    app.state.activity, app.state.owner_token = activity, owner_token
-    app.include_router(routes.router)
-    app.include_router(verbs.router)
-    _add_health(app, memories, activity)
-    _add_page(app)
+    app.state.service = Service(settings, memories, tokens, activity)
+    app.state.owner_token = owner_token
+    for router in routes.ROUTERS:
+        app.include_router(router)
+    app.add_api_route("/", _file, methods=["GET", "HEAD"], include_in_schema=False)
+    # Not a mount, which would answer for paths under /v1 that do not exist.
+    app.add_api_route("/{name}", _file, methods=["GET", "HEAD"], include_in_schema=False)
     app.add_middleware(Guard, settings=settings, tokens=tokens, metrics=metrics, activity=activity)
     return app
 
 
-def _add_health(app: FastAPI, memories: Memories, activity: Activity) -> None:
-    @app.get("/healthz", tags=["service"])
-    async def health() -> Status:
-        """The process answers."""
-        return Status(status="alive")
-
-    @app.get("/readyz", tags=["service"], responses={503: {"model": Status}})
-    async def ready(response: Response) -> Status:
-        """The model is loaded, the memories answer, and the service is not stopping."""
-        problem = "stopping" if activity.stopping else None
-        if problem is None and not await memories.answer():
-            problem = "the memories do not answer"
-        response.status_code = 503 if problem else 200
-        return Status(status=problem or "ready")
-
-    @app.get("/metrics", response_class=Response, tags=["service"], responses={200: {"content": {"text/plain": {}}}})
-    async def show_metrics(client: Caller) -> Response:
-        """For Prometheus. Scope: read for every memory."""
-        if not client.may("read", "*"):
-            raise Refused(403, "forbidden", "metrics need the scope read for every memory")
-        await memories.measure_drift()
-        return Response(memories.metrics.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-
-def _add_page(app: FastAPI) -> None:
-    """The page by routes of its own: a mount would answer for paths under /v1 that do not exist."""
-
-    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
-    @app.api_route("/{name}", methods=["GET", "HEAD"], include_in_schema=False)
-    async def file(name: str = "index.html") -> Response:
-        name = "docs.html" if name == "docs" else name
-        if name not in PAGE:
-            raise Refused(404, "not_found", "there is nothing here")
-        return Response(PAGE[name], media_type=mimetypes.guess_type(name)[0])
+async def _file(name: str = "index.html") -> Response:
+    """A file of the page."""
+    name = "docs.html" if name == "docs" else name
+    if name not in PAGE:
+        raise Refused(404, "not_found", "there is nothing here")
+    return Response(PAGE[name], media_type=mimetypes.guess_type(name)[0])
 
 
 async def _refused(request: Request, error: Any) -> Response:
@@ -123,7 +93,7 @@ async def _refused(request: Request, error: Any) -> Response:
 async def _invalid(request: Request, error: Any) -> Response:
     first = error.errors()[0]
     # pydantic names the alternatives of a union in the place of an error.
-    places = [str(part) for part in first["loc"] if part != "body" and "constrained-" not in str(part)]
+    places = [str(part) for part in first["loc"] if part not in ("body", "query") and "constrained-" not in str(part)]
     message = first["msg"].removeprefix("Value error, ")
     if places[-1:] in (["label"], ["to"]) and first["type"] == "string_type":
         message = f"it must be text of 1 to {LABEL_CHARACTERS} characters, or an integer of 64 bits"
@@ -132,7 +102,7 @@ async def _invalid(request: Request, error: Any) -> Response:
 
 async def _http(request: Request, error: Any) -> Response:
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid")
-    # FastAPI answers a broken form with 400.
+    # FastAPI answers a body that cannot be parsed with 400.
     status = 422 if error.status_code == 400 else error.status_code
     return Refused(status, code, str(error.detail), **(error.headers or {})).response()
 

@@ -1,14 +1,26 @@
-"""Request bodies and query parameters. The description at `/openapi.json` follows from these models."""
+"""Request bodies, from which `/openapi.json` follows, and the examples in them."""
 
 from __future__ import annotations
 
+import base64
+import re
 import unicodedata
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictFloat, StrictInt, StrictStr
-from pydantic import model_validator as validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_validator
 
-from apl.service.settings import BATCH, LABEL_CHARACTERS, MOST_TOP, POOL, SOURCE_CHARACTERS, TEXT_CHARACTERS, TOP
+from apl.classifier.inputs import Examples
+from apl.classifier.online import OnlineClassifier
+from apl.pictures.drawings import looks_like_a_photograph
+from apl.pictures.image_file import open_image
+from apl.service.refusal import Refused, invalid
+from apl.service.settings import BATCH, LABEL_CHARACTERS, POOL, SOURCE_CHARACTERS, TEXT_CHARACTERS
+
+PHOTOGRAPH = (
+    "this looks like a photograph, and the model served here knows drawings: serve photographs with "
+    '`apl serve --model photo`, or add "anyway": true to the example'
+)
 
 
 def visible(text: str) -> str:
@@ -20,52 +32,55 @@ def visible(text: str) -> str:
     return text
 
 
+def exactly_one(*names: str) -> Any:
+    """A check that one of these fields is given."""
+
+    def check(body: Any) -> Any:
+        if sum(getattr(body, name) is not None for name in names) != 1:
+            raise ValueError(f"give exactly one of {', '.join(names)}")
+        return body
+
+    return model_validator(mode="after")(check)
+
+
 Text = Annotated[StrictStr, Field(min_length=1, max_length=LABEL_CHARACTERS), AfterValidator(visible)]
 LabelField = Annotated[
     Text | Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)],
     Field(description='Text or a 64-bit integer; 7 and "7" are different classes.'),
 ]
 SourceField = Annotated[StrictStr, Field(min_length=1, max_length=SOURCE_CHARACTERS), AfterValidator(visible)]
-Ink = Literal["auto", "dark", "light"]
-Grey = Annotated[StrictInt, Field(ge=0, le=255)] | Annotated[StrictFloat, Field(ge=0, le=1)]
-# The first error ends the check: a picture made of errors costs no more than a good one.
-GreyRow = Annotated[list[Grey], Field(min_length=1, fail_fast=True)]
+RowField = Annotated[StrictInt, Field(ge=1, lt=2**63)]
 
 
 class Strict(BaseModel):
     """A misspelt field is an error."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
 class Question(Strict):
-    """One example: `image` or `pixels`, or `text` where sentences are served."""
+    """One example: `image`, or `text` where sentences are served."""
 
-    image: StrictStr | None = Field(
-        default=None, description="A PNG, JPEG, WebP, GIF, BMP or TIFF in base64, or as a data: URL."
-    )
-    pixels: Annotated[list[GreyRow], Field(min_length=1, fail_fast=True)] | None = Field(
-        default=None, description="Grey rows of the same length: integers 0..255, or floats 0..1."
-    )
+    image: StrictStr | None = None
+    """A PNG, JPEG, WebP, GIF, BMP or TIFF in base64, or as a data: URL."""
     text: Annotated[StrictStr, Field(min_length=1, max_length=TEXT_CHARACTERS)] | None = None
-    ink: Ink = Field(default="auto", description="Is the ink darker or lighter than its ground?")
+    ink: Literal["auto", "dark", "light"] = "auto"
+    """Is the ink darker or lighter than its ground?"""
+    anyway: bool = False
+    """Accept a photograph although the model knows drawings."""
 
-    @validator(mode="after")
-    def _one_of_three(self) -> Question:
-        if sum(what is not None for what in (self.image, self.pixels, self.text)) != 1:
-            raise ValueError("give exactly one of image, pixels and text")
-        return self
+    one_example = exactly_one("image", "text")
 
 
 class Lesson(Question):
     """An example and its label."""
 
     label: LabelField
-    source: SourceField | None = Field(
-        default=None, description="Where it comes from. Examples can be forgotten by source."
-    )
+    source: SourceField | None = None
+    """Where it comes from. Examples can be forgotten by source."""
 
 
+# The first error ends the check: a batch made of errors costs no more than a good one.
 class Questions(Strict):
     examples: list[Question] = Field(min_length=1, fail_fast=True, max_length=BATCH)
 
@@ -84,14 +99,10 @@ class Forgetting(Strict):
     """What to forget: exactly one of a class, a row, and everything from a source."""
 
     label: LabelField | None = None
-    row: Annotated[StrictInt, Field(ge=1, lt=2**63)] | None = None
+    row: RowField | None = None
     source: SourceField | None = None
 
-    @validator(mode="after")
-    def _one_of_three(self) -> Forgetting:
-        if sum(what is not None for what in (self.label, self.row, self.source)) != 1:
-            raise ValueError("give exactly one of label, row and source")
-        return self
+    one_thing = exactly_one("label", "row", "source")
 
 
 class Renaming(Strict):
@@ -104,50 +115,49 @@ class Renaming(Strict):
 class Relabelling(Strict):
     """A row and its new label. With a source, only what it contributed to the row."""
 
-    row: Annotated[StrictInt, Field(ge=1, lt=2**63)]
+    row: RowField
     label: LabelField
     source: SourceField | None = None
 
 
 class Sharing(Strict):
-    scope: Literal["read", "learn"] = Field(default="learn", description="What the guest may do in this memory.")
+    scope: Literal["read", "learn"] = "learn"
+    """What the guest may do in this memory."""
 
 
-class Reading(BaseModel):
-    """How an example is taken."""
-
-    anyway: bool = Field(default=False, description="Accept a photograph although the model knows drawings.")
-
-
-class Choosing(Reading):
-    n: int = Field(default=TOP, ge=1, le=POOL, description="How many examples to name.")
-
-
-class Naming(Reading):
-    """How many classes an answer names."""
-
-    top: int = Field(default=TOP, ge=1, le=MOST_TOP, description="How many of the most probable classes to name.")
-
-
-class Asking(Naming):
-    """When an example is called new."""
-
-    new_above: float | None = Field(
-        default=None, ge=0, le=1, description="Answer null for what is new with a probability above this."
-    )
-    false_alarms: float | None = Field(
-        default=None,
-        gt=0,
-        lt=1,
-        description="Answer null for this share of examples of known classes, and for what is as new.",
-    )
-
-    @validator(mode="after")
-    def _one_of_two(self) -> Asking:
-        if self.new_above is not None and self.false_alarms is not None:
-            raise ValueError("give new_above or false_alarms, not both")
-        return self
+def read_examples(classifier: OnlineClassifier, bodies: Sequence[Question], most_pixels: int) -> list[Examples]:
+    """The examples of one request, checked by the classifier. Decoding takes time: not for the event loop."""
+    # A pool has together no more pixels than a batch may have.
+    most_pixels = min(most_pixels, most_pixels * BATCH // max(1, len(bodies)))
+    examples = []
+    for number, body in enumerate(bodies):
+        try:
+            examples.append(_read(classifier, body, most_pixels))
+        except Refused as refusal:
+            if len(bodies) == 1:
+                raise
+            raise Refused(refusal.status, refusal.code, f"examples.{number}: {refusal.message}") from None
+    return examples
 
 
-class Covering(Reading):
-    coverage: float = Field(default=0.9, gt=0, lt=1, description="How often the set contains the true label.")
+def _read(classifier: OnlineClassifier, body: Question, most_pixels: int) -> Examples:
+    kind = classifier.input_kind
+    if (body.text is not None) != (kind == "text"):
+        raise invalid("text: sentences are served here" if kind == "text" else "image: pictures are served here")
+    try:
+        if body.text is not None:
+            return classifier.read(body.text)
+        picture = open_image(_from_base64(body.image or ""), most_pixels)
+        if kind == "drawing" and not body.anyway and looks_like_a_photograph(picture):
+            raise Refused(422, "photograph", PHOTOGRAPH)
+        return classifier.read(picture, ink=body.ink)
+    except (ValueError, TypeError) as error:
+        raise invalid(f"{'image' if body.text is None else 'text'}: {error}") from None
+
+
+def _from_base64(text: str) -> bytes:
+    """Plain base64, or a data: URL as a browser makes it."""
+    try:
+        return base64.b64decode(re.sub("^data:[^,]*;base64,", "", text), validate=True)
+    except ValueError:
+        raise ValueError("not valid base64") from None

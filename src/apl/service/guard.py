@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from apl.service.rate import RequestRate
 from apl.service.refusal import Refused, busy, invalid
 from apl.service.settings import Settings, is_loopback
 from apl.service.telemetry import Metrics, log
@@ -30,11 +29,12 @@ DRAINED_BYTES = 64_000_000
 """A body too large is read and dropped up to here, because a client that is still sending does not read an answer."""
 MOST_SIGNS = {b"[": 20_000, b"{": 20_000, b":": 20_000}
 """Counted before JSON is parsed: a megabyte of empty lists takes a second to become objects."""
-HEALTH = ("/healthz", "/readyz")
 CLIENT_LEFT = 499
 """Logged when a client left before its answer."""
 TROUBLE_LINES_PER_SECOND = 5.0
 """Of refused requests, per status: a hostile client must not fill the disk with log lines. Metrics count them all."""
+CLIENTS_REMEMBERED = 10_000
+"""The client that has not asked for longest is forgotten first."""
 
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
@@ -52,7 +52,7 @@ HEADERS = [
 
 
 class ClientLeft(Exception):
-    """The client went away before its request was complete, or did not take its answer."""
+    """The client went away before its request was complete."""
 
 
 @dataclass
@@ -61,6 +61,27 @@ class Activity:
 
     under_way: int = 0
     stopping: bool = False
+
+
+class RequestRate:
+    """A bucket of requests per client, refilled steadily; a full one holds those of two seconds."""
+
+    def __init__(self, per_second: float) -> None:
+        self.per_second, self.burst = per_second, max(1.0, 2 * per_second)
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait_seconds(self, who: str) -> float:
+        """0 if the client may go on, and then one request is taken; else the time until it may."""
+        if self.per_second <= 0:
+            return 0.0
+        now = time.monotonic()
+        left, since = self._buckets.pop(who, (self.burst, now))
+        left = min(self.burst, left + (now - since) * self.per_second)
+        allowed = left >= 1
+        self._buckets[who] = (left - allowed, now)
+        if len(self._buckets) > CLIENTS_REMEMBERED:
+            self._buckets.popitem(last=False)
+        return 0.0 if allowed else max(1.0, (1 - left) / self.per_second)
 
 
 class Guard:
@@ -77,33 +98,30 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        started, answer = time.perf_counter(), _Answer(scope, send, self.settings.limits.unread_seconds)
-        client, body = None, _Body(self, scope, receive)
+        request = _Request(self, scope, receive, send)
         self.activity.under_way += 1
         try:
-            if self.activity.stopping and scope["path"] not in HEALTH:
+            if self.activity.stopping and request.private:
                 raise Refused(503, "stopping", "the service is stopping", connection="close", **{"retry-after": "1"})
-            client = self._admit(scope)
+            client = request.client = self._admit(request)
             scope.setdefault("state", {})["client"] = client
-            if _is_private(scope):
-                await body.read(self._most_bytes(scope, client))
-            await self.app(scope, body.receive, answer.send)
+            if request.private:
+                await request.read_body(self._most_bytes(scope["path"], client))
+            await self.app(scope, request.receive, request.send)
         except ClientLeft:
-            answer.left = True
             # Without an answer the server would say 500 to a client that is still there, after a broken chunk.
-            await answer.refuse(Refused(400, "incomplete", "the body is not complete", connection="close"))
+            await request.refuse(Refused(400, "incomplete", "the body is not complete", connection="close"))
+            request.status = CLIENT_LEFT
         except Refused as refusal:
-            await answer.refuse(refusal)
+            await request.refuse(refusal)
         except Exception:
-            if answer.left:  # frameworks wrap what `send` raises
-                return
             if not self.lines.wait_seconds("failed"):
-                log.exception("failed", extra={"fields": {"request": answer.id, "path": scope["path"]}})
-            await answer.refuse(Refused(500, "internal", "something went wrong; the log of the service says what"))
+                log.exception("failed", extra={"fields": {"request": request.id, "path": scope["path"]}})
+            await request.refuse(Refused(500, "internal", "something went wrong; the log of the service says what"))
         finally:
             self.activity.under_way -= 1
-            self._held_bytes -= body.held
-            self._note(scope, answer, client, time.perf_counter() - started)
+            self._held_bytes -= request.held
+            self._note(request)
 
     def hold(self, size: int) -> None:
         """Count bytes of bodies in RAM."""
@@ -111,17 +129,16 @@ class Guard:
             raise busy("too many large requests at once: try again later")
         self._held_bytes += size
 
-    def _admit(self, scope: Message) -> Client:
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        self._check_host(headers.get("host", ""))
-        private = _is_private(scope)
-        _check_site(headers, private)
-        who = _address(scope)
+    def _admit(self, request: _Request) -> Client:
+        """The client, if host, site, rate and token allow the request."""
+        self._check_host(request.header("host"))
+        request.check_site()
+        who = request.address
         client: Client | None = ANYBODY
-        if self.tokens is not None and private:
-            kind, _, token = headers.get("authorization", "").partition(" ")
+        if self.tokens is not None and request.private:
+            kind, _, token = request.header("authorization").partition(" ")
             client = self.tokens.client(token.strip()) if kind.lower() == "bearer" else None
-            # Guests who scan the same code share a token.
+            # Guests of the same link share a token.
             who = f"token {client.name} at {who}" if client else who
         wait = self.rate.wait_seconds(who)
         if wait > 0:
@@ -133,93 +150,92 @@ class Guard:
 
     def _check_host(self, header: str) -> None:
         """On the loopback interface a foreign host name means that a page elsewhere had its name point here."""
-        loopback = is_loopback(self.settings.host)
-        if not loopback and not self.settings.allowed_hosts:
+        loopback, allowed = is_loopback(self.settings.host), self.settings.allowed_hosts
+        if not loopback and not allowed:
             return
         try:
             name = urlsplit(f"//{header}").hostname or ""
         except ValueError:
             name = ""
-        own = LOOPBACK_NAMES | {self.settings.host} if loopback else set()
-        if name not in own and name not in self.settings.allowed_hosts:
+        if name not in allowed and not (loopback and name in LOOPBACK_NAMES | {self.settings.host}):
             raise Refused(421, "unknown_host", "this service does not answer under that host name: see --allow-host")
 
-    def _most_bytes(self, scope: Message, client: Client) -> int:
+    def _most_bytes(self, path: str, client: Client) -> int:
         """Only clients that may import a memory may send one."""
         limits = self.settings.limits
-        match scope["path"].split("/"):
+        match path.split("/"):
             case ["", "v1", "memories", name, "import"] if client.may("admin", name, client.identity.get(name)):
                 return limits.import_bytes
             case ["", "v1", "memories", name, "suggest"] if client.may("read", name, client.identity.get(name)):
                 return limits.pool_bytes
         return limits.body_bytes
 
-    def _note(self, scope: Message, answer: _Answer, client: Client | None, seconds: float) -> None:
+    def _note(self, request: _Request) -> None:
+        scope, status, seconds = request.scope, request.status, time.perf_counter() - request.started
         route = getattr(scope.get("route"), "path", "other")
-        status = CLIENT_LEFT if answer.left or answer.status is None else answer.status
         self.metrics.requests.labels(scope["method"] if route != "other" else "other", route, str(status)).inc()
         self.metrics.latency.labels(route).observe(seconds)
         if status >= 400 and self.lines.wait_seconds(str(status)):
             return
         fields = {
-            "request": answer.id,
+            "request": request.id,
             "method": scope["method"],
             "path": scope["path"][:200],
             "status": status,
             "ms": round(1000 * seconds, 2),
-            "client": client.name if client else None,
-            "address": _address(scope),
+            "client": request.client.name if request.client else None,
+            "address": request.address,
         }
         log.info("request", extra={"fields": fields})
 
 
-def _is_private(scope: Message) -> bool:
-    """Other paths need no token, and their bodies are never read."""
-    path: str = scope["path"]
-    return path.startswith(("/v1", "/metrics"))
+class _Request:
+    """A request whose body is read whole, and an answer with the headers that every answer has."""
 
-
-def _address(scope: Message) -> str:
-    return str((scope.get("client") or ["unknown"])[0])
-
-
-def _check_site(headers: dict[str, str], private: bool) -> None:
-    """Refuse requests from pages of other sites."""
-    origin = headers.get("origin")
-    if origin is None:
-        foreign = private and headers.get("sec-fetch-site", "none") in ("cross-site", "same-site")
-    else:
-        site = origin.partition("://")[2]
-        foreign = not site or site != headers.get("host")
-    if foreign:
-        raise Refused(403, "foreign_origin", "pages of other sites may not call this service")
-
-
-class _Body:
-    """A body that is read whole, if it is small enough and arrives in time, before the application sees the request."""
-
-    def __init__(self, guard: Guard, scope: Message, receive: Receive) -> None:
-        self.guard, self._receive = guard, receive
+    def __init__(self, guard: Guard, scope: Message, receive: Receive, send: Send) -> None:
+        self.guard, self.scope, self._receive, self._send = guard, scope, receive, send
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.private: bool = scope["path"].startswith(("/v1", "/metrics"))
+        """Other paths need no token, and their bodies are never read."""
+        self.id, self.started = uuid.uuid4().hex[:16], time.perf_counter()
+        self.client: Client | None = None
+        self.status = CLIENT_LEFT
+        """Until an answer begins."""
         self.held = 0
         self._content: bytes | None = b""
 
-    async def read(self, most: int) -> None:
-        limits = self.guard.settings.limits
+    @property
+    def address(self) -> str:
+        return str((self.scope.get("client") or ["unknown"])[0])
+
+    def header(self, name: str) -> str:
+        return self.headers.get(name.encode(), b"").decode("latin-1")
+
+    def check_site(self) -> None:
+        """Refuse requests from pages of other sites."""
+        if b"origin" in self.headers:
+            site = self.header("origin").partition("://")[2]
+            foreign = not site or site != self.header("host")
+        else:
+            foreign = self.private and self.header("sec-fetch-site") in ("cross-site", "same-site")
+        if foreign:
+            raise Refused(403, "foreign_origin", "pages of other sites may not call this service")
+
+    async def read_body(self, most: int) -> None:
+        seconds = self.guard.settings.limits.body_seconds
         try:
-            async with asyncio.timeout(limits.body_seconds):
-                self._content = await self._whole(most)
+            async with asyncio.timeout(seconds):
+                self._content = await self._whole_body(most)
         except TimeoutError:
-            message = f"the body took more than {limits.body_seconds:g} s"
-            raise Refused(408, "too_slow", message, connection="close") from None
-        if self.headers.get(b"content-type", b"").strip().lower().startswith(b"application/json"):
+            raise Refused(408, "too_slow", f"the body took more than {seconds:g} s", connection="close") from None
+        if self.header("content-type").strip().lower().startswith("application/json"):
             for sign, count in MOST_SIGNS.items():
                 if self._content.count(sign) > count:
                     raise invalid(f"more than {count:,} times {sign.decode()!r}: no example needs that")
 
-    async def _whole(self, most: int) -> bytes:
+    async def _whole_body(self, most: int) -> bytes:
         too_large = Refused(413, "too_large", f"the body must not exceed {most:,} bytes", connection="close")
-        declared = self.headers.get(b"content-length", b"0")
+        declared = self.header("content-length")
         if declared.isdigit() and int(declared) > max(most, DRAINED_BYTES):
             raise too_large
         parts, size, more = [], 0, True
@@ -247,35 +263,14 @@ class _Body:
         self._content = None
         return message
 
-
-class _Answer:
-    """Adds the headers of every answer, remembers the status, and gives up on clients that do not read."""
-
-    def __init__(self, scope: Message, send: Send, unread_seconds: float) -> None:
-        self._scope, self._send, self._unread_seconds = scope, send, unread_seconds
-        self.status: int | None = None
-        self.left = False
-        self.id = uuid.uuid4().hex[:16]
-
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = [*message.get("headers", []), *HEADERS, (b"x-request-id", self.id.encode())]
-            if not any(name == b"cache-control" for name, _ in headers):
-                headers.append((b"cache-control", b"no-store" if _is_private(self._scope) else b"no-cache"))
+            headers.append((b"cache-control", b"no-store" if self.private else b"no-cache"))
             message = {**message, "headers": headers}
-        try:
-            async with asyncio.timeout(self._unread_seconds):
-                await self._send(message)
-        except TimeoutError:
-            self.left = True
-            raise ClientLeft from None
+        await self._send(message)
 
     async def refuse(self, refusal: Refused) -> None:
-        if self.status is not None:
-            return  # too late: the answer has begun
-        with suppress(ClientLeft):
-            await refusal.response()(self._scope, self._nothing, self.send)
-
-    async def _nothing(self) -> Message:
-        return {"type": "http.disconnect"}
+        if self.status == CLIENT_LEFT:  # else the answer has begun
+            await refusal.response()(self.scope, self.receive, self.send)

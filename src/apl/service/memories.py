@@ -21,7 +21,7 @@ from apl.store.checks import checked_name
 
 THREADS = 4
 """Memories that work at the same time; others wait for a thread, none for another memory."""
-DRIFT_SECONDS = 5.0
+PATIENCE_SECONDS = 5.0
 """A memory that is busy for longer keeps its gauge as it was."""
 FIRST = "default"
 """The memory that is made at the start."""
@@ -49,7 +49,7 @@ class Memories:
     async def open(self) -> None:
         """Find the memories that are there, and make the first one if there is none of its name."""
         try:
-            found = await self.in_thread(lambda: list_memories(self.settings.memory))
+            found = await self._in_thread(lambda: list_memories(self.settings.memory))
         except StoreUnavailable:
             raise
         except StoreError:
@@ -68,7 +68,7 @@ class Memories:
 
     async def close(self) -> None:
         async with self._changing:
-            for memory in list(self._open.values()):
+            for memory in self._open.values():
                 await memory.close()
             self._open.clear()
         self.threads.shutdown()
@@ -89,37 +89,33 @@ class Memories:
         """Of the memory that has this name now."""
         return self._known[name].identity if name in self._known else None
 
-    def opened(self) -> tuple[ServedMemory, ...]:
-        return tuple(self._open.values())
-
     async def answer(self) -> bool:
         """True if the place of the memories answers."""
         try:
-            for memory in self.opened()[:1]:
-                await asyncio.wait_for(memory.run(lambda classifier: classifier.store.generation()), 5)
+            for memory in list(self._open.values())[:1]:
+                work = memory.run(lambda classifier: classifier.store.generation())
+                await asyncio.wait_for(work, PATIENCE_SECONDS)
             return True
         except (StoreError, TimeoutError, Refused):
             return False
 
     async def measure_drift(self) -> None:
         """Set the gauge of every open memory that answers in time."""
-        for memory in self.opened():
+        for memory in list(self._open.values()):
             with suppress(StoreError, Refused, ImportError, TimeoutError):
-                report = await asyncio.wait_for(memory.run(lambda classifier: classifier.drift()), DRIFT_SECONDS)
+                report = await asyncio.wait_for(memory.run(lambda classifier: classifier.drift()), PATIENCE_SECONDS)
                 self.metrics.drift.labels(memory.name).set(report.alarm)
 
     async def get(self, name: str) -> ServedMemory:
         """An existing memory, open."""
         if name in self._open:
             return self._open[name]
-        self._require(name)
         async with self._changing:
             self._require(name)
             return await self._opened(name)
 
     async def make(self, name: str) -> bool:
         """Make a memory; False if it was there already."""
-        valid_name(name)
         async with self._changing:
             if name in self._known:
                 return False
@@ -130,26 +126,24 @@ class Memories:
             return True
 
     async def delete(self, name: str) -> None:
-        self._require(name)
         async with self._changing:
             self._require(name)
             memory = self._open.pop(name, None)
             if memory is not None:
                 await memory.close()
-            if not self.settings.in_ram:
-                await self.in_thread(lambda: _deleted(self.settings.memory, name))
+            if self.settings.memory not in (None, "ram:"):
+                await self._in_thread(lambda: _deleted(self.settings.memory, name))
             del self._known[name]
             self.metrics.forget_memory(name)
             if memory is not None:
                 memory.end()
 
-    async def in_thread(self, work: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self.threads, work)
-
     def _require(self, name: str) -> None:
-        valid_name(name)
         if name not in self._known:
             raise Refused(404, "no_such_memory", f"there is no memory {name!r}")
+
+    async def _in_thread(self, work: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self.threads, work)
 
     async def _opened(self, name: str) -> ServedMemory:
         if name not in self._open:
@@ -157,7 +151,7 @@ class Memories:
             classifier = self.model.sibling(
                 memory=given.memory, name=name, recall=given.recall, index=given.index, max_rows=given.max_rows
             )
-            await self.in_thread(classifier.open)
+            await self._in_thread(classifier.open)
             self._open[name] = ServedMemory(name, classifier, self.threads, given.limits, self.metrics)
         return self._open[name]
 
@@ -168,10 +162,10 @@ def _deleted(place: str | None, name: str) -> None:
         delete_memory(place, name)
 
 
-def valid_name(name: str) -> str:
+def check_name(name: str) -> None:
     try:
         if not name.strip("."):
             raise ValueError("a memory's name needs more than dots")
-        return checked_name(name)
+        checked_name(name)
     except ValueError as error:
         raise invalid(str(error)[:200]) from None

@@ -1,120 +1,169 @@
-"""Paths under /v1 for memories and their rows."""
+"""Every path but those of the page. Answers follow the verbs of `OnlineClassifier`."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
+import ipaddress
+import secrets
 import tempfile
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path as FilePath
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Body
 from starlette.requests import Request
 from starlette.responses import Response
 
+from apl.classifier.answers import LabelSet, Receipt
 from apl.classifier.drift import DriftReport
 from apl.classifier.online import OnlineClassifier
-from apl.service.answers import (
-    Counts,
-    Forgotten,
-    MemoryList,
-    MemoryRecord,
-    MemoryState,
-    Relabelled,
-    Renamed,
-    Review,
-    RowRecord,
-    Rows,
-    ServiceInfo,
-    Shared,
-    errors,
-    finite,
-)
-from apl.service.bodies import Forgetting, Relabelling, Renaming, Sharing
+from apl.classifier.review import Suspect
+from apl.classifier.suggest import Suggestion
+from apl.service import answers, bodies
+from apl.service.answers import errors, finite
 from apl.service.curve import CURVE_SETTING, Curve
 from apl.service.live import EVENT_STREAM, EventStream, changes
 from apl.service.refusal import Refused, invalid, storage
 from apl.service.served_memory import memory_full
-from apl.service.service import DEPENDENCIES, Admin, Caller, Name, Parts, Service, ToOwn, ToRead, ToTeach
-from apl.service.settings import Limits, is_loopback
-from apl.service.sharing import invite
-from apl.service.tokens import Client
-from apl.store import FingerprintMismatch, Row, StoreError
+from apl.service.service import (
+    CHECKED,
+    After,
+    Caller,
+    Coverage,
+    FalseAlarms,
+    Key,
+    Limit,
+    Name,
+    NewAbove,
+    Parts,
+    ToOwn,
+    Top,
+    ToRead,
+    ToTeach,
+)
+from apl.service.settings import TOP, Limits, is_loopback
+from apl.service.tokens import link, local_address, make_token
+from apl.store import FingerprintMismatch, StoreError
 from apl.store.exported import TooLarge
 from apl.store.transfer import Copied, export_memory, read_exported
 
 ZIP = "application/zip"
-ZIP_BODY = {"requestBody": {"required": True, "content": {ZIP: {"schema": {"type": "string", "format": "binary"}}}}}
-Limit = Annotated[int, Query(ge=1, le=500)]
-router = APIRouter(prefix="/v1", responses=errors(), dependencies=DEPENDENCIES)
+
+
+def _router(tag: str, prefix: str = "/v1/memories/{name}") -> APIRouter:
+    return APIRouter(prefix=prefix, tags=[tag], responses=errors(), dependencies=CHECKED)
+
+
+memories, rows, examples, v1 = _router("memories"), _router("rows"), _router("examples"), _router("service", "/v1")
+open_to_all = APIRouter(tags=["service"])
+ROUTERS = (open_to_all, v1, memories, rows, examples)
+
+
+# --- the service --------------------------------------------------------------------------------------------------
+
+
+@open_to_all.get("/healthz")
+async def health() -> dict[str, str]:
+    """The process answers."""
+    return {"status": "alive"}
+
+
+@open_to_all.get("/readyz", responses={503: {"model": dict[str, str]}})
+async def ready(service: Parts, response: Response) -> dict[str, str]:
+    """The model is loaded, the memories answer, and the service is not stopping."""
+    problem = "stopping" if service.activity.stopping else None
+    if problem is None and not await service.memories.answer():
+        problem = "the memories do not answer"
+    response.status_code = 503 if problem else 200
+    return {"status": problem or "ready"}
+
+
+@open_to_all.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+async def metrics(service: Parts, client: Caller) -> Response:
+    """For Prometheus. Scope: read for every memory."""
+    if not client.may("read", "*"):
+        raise Refused(403, "forbidden", "metrics need the scope read for every memory")
+    await service.memories.measure_drift()
+    return Response(service.memories.metrics.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+@v1.get("/service")
+async def about(service: Parts, client: Caller) -> answers.ServiceInfo:
+    """What runs here, and whether the client may make memories."""
+    try:
+        installed = version("apl-memory")
+    except PackageNotFoundError:
+        installed = "from a checkout"
+    return answers.ServiceInfo(
+        version=installed,
+        model=FilePath(service.settings.model).name,  # its directory is private
+        takes=cast(Any, service.memories.model.input_kind),
+        fingerprint=service.memories.fingerprint,
+        admin=client.may("admin", "*"),
+    )
 
 
 # --- memories -----------------------------------------------------------------------------------------------------
 
 
-@router.get("/service", tags=["service"])
-async def service(parts: Parts, client: Caller) -> ServiceInfo:
-    """What runs here, and the client's own rights."""
-    return ServiceInfo.model_validate(
-        {
-            "version": installed_version(),
-            # The directory of a model is private.
-            "model": FilePath(parts.settings.model).name,
-            "takes": parts.memories.model.input_kind,
-            "fingerprint": parts.memories.fingerprint,
-            "client": client.name,
-            "admin": client.may("admin", "*"),
-            "shared": parts.tokens is not None and not is_loopback(parts.settings.host),
-        }
-    )
-
-
-@router.get("/memories", tags=["memories"])
-async def list_memories(parts: Parts, client: Caller) -> MemoryList:
+@v1.get("/memories")
+async def list_memories(service: Parts, client: Caller) -> list[answers.MemoryRecord]:
     """The memories this client may read."""
-    found = [_listed(parts, client, info.name) for info in parts.memories.list()]
-    return MemoryList(memories=[MemoryRecord.model_validate(one) for one in found if one["scope"]])
+    found = [service.listed(client, info.name) for info in service.memories.list()]
+    return [answers.MemoryRecord.model_validate(one) for one in found if one["scope"]]
 
 
-@router.put("/memories/{name}", tags=["memories"], responses={201: {"model": MemoryState}})
-async def make_memory(parts: Parts, client: Caller, name: Name, _: Admin, response: Response) -> MemoryState:
+@memories.put("", responses={201: {"model": answers.MemoryState}})
+async def make_memory(service: Parts, client: Caller, name: Name, response: Response) -> answers.MemoryState:
     """Make a memory; one that is there already stays as it is. Scope: admin."""
-    response.status_code = 201 if await parts.memories.make(name) else 200
-    return await show_memory(parts, client, await parts.memories.get(name))
+    service.allow(client, "admin", name)
+    response.status_code = 201 if await service.memories.make(name) else 200
+    return await show_memory(service, client, await service.memories.get(name))
 
 
-@router.get("/memories/{name}", tags=["memories"])
-async def show_memory(parts: Parts, client: Caller, memory: ToRead) -> MemoryState:
+@memories.get("")
+async def show_memory(service: Parts, client: Caller, memory: ToRead) -> answers.MemoryState:
     """Rows, classes, and how the latest examples went. Scope: read."""
 
-    def state(classifier: OnlineClassifier) -> MemoryState:
-        counts, curve = Counts.of(classifier.counts()), Curve.read(classifier.store.setting(CURVE_SETTING))
-        return MemoryState.model_validate(_listed(parts, client, memory.name) | vars(counts) | {"curve": curve})
+    def state(classifier: OnlineClassifier) -> answers.MemoryState:
+        counts, curve = classifier.counts(), Curve.read(classifier.store.setting(CURVE_SETTING))
+        classes = [{"label": label, "rows": rows} for label, rows in counts.items()]
+        found = {"rows": sum(counts.values()), "classes": classes, "curve": curve}
+        return answers.MemoryState.model_validate(service.listed(client, memory.name) | found)
 
     return await memory.run(state)
 
 
-@router.delete("/memories/{name}", status_code=204, tags=["memories"])
-async def delete_memory(parts: Parts, name: Name, _: Admin) -> None:
+@memories.delete("", status_code=204)
+async def delete_memory(service: Parts, client: Caller, name: Name) -> None:
     """Delete a memory with all its rows. Scope: admin."""
-    await parts.memories.delete(name)
+    service.allow(client, "admin", name)
+    await service.memories.delete(name)
 
 
-@router.post("/memories/{name}/share", tags=["memories"])
-async def share(request: Request, parts: Parts, memory: ToOwn, body: Sharing) -> Shared:
-    """A link and a QR code for others on the local network, with a token for this memory alone. Scope: admin."""
-    host, port = parts.settings.host, int(request.scope["server"][1])
-    return await asyncio.to_thread(invite, parts.tokens, host, port, memory.name, memory.info.identity, body.scope)
+@memories.post("/share")
+async def share(request: Request, service: Parts, memory: ToOwn, body: bodies.Sharing) -> answers.Shared:
+    """A link for others on the local network, with a token for this memory alone. Scope: admin."""
+    host, tokens = service.settings.host, service.tokens
+    if tokens is None or is_loopback(host):
+        raise Refused(
+            409, "not_shared", "this service can be reached from this machine only: start it with `apl serve --share`"
+        )
+    address = local_address() if ipaddress.ip_address(host.strip("[]")).is_unspecified else host
+    if address is None:
+        raise Refused(409, "no_network", "this machine has no address that others could reach")
+    name, identity = f"guest {secrets.token_hex(3)}", {memory.name: memory.info.identity}
+    token, guest = make_token(name, [f"{memory.name}={body.scope}"], identity)
+    try:
+        await asyncio.to_thread(tokens.add, guest)
+    except (OSError, ValueError) as error:
+        raise Refused(409, "not_shared", f"the token file could not be written: {error}") from None
+    found = link(address, int(request.scope["server"][1]), memory=memory.name, token=token)
+    return answers.Shared(link=found, token_name=name)
 
 
-@router.get("/memories/{name}/counts", tags=["memories"])
-async def counts(memory: ToRead) -> Counts:
-    """Rows of each class. Scope: read."""
-    return await memory.run(lambda classifier: Counts.of(classifier.counts()))
-
-
-@router.get("/memories/{name}/drift", tags=["memories"], responses=errors(501))
+@memories.get("/drift", responses=errors(501))
 async def drift(memory: ToRead) -> DriftReport:
     """Whether surprise has risen over the latest examples, since when, and with which classes. Scope: read."""
     try:
@@ -123,21 +172,14 @@ async def drift(memory: ToRead) -> DriftReport:
         raise Refused(501, "not_installed", str(error)) from None
 
 
-@router.get(
-    "/memories/{name}/events",
-    tags=["memories"],
-    response_class=Response,
-    responses={200: {"content": {EVENT_STREAM: {}}}},
-)
-async def events(parts: Parts, memory: ToRead) -> Response:
+@memories.get("/events", response_class=Response, responses={200: {"content": {EVENT_STREAM: {}}}})
+async def events(service: Parts, memory: ToRead) -> Response:
     """Server-sent events: `changed` at the start and after every change, `deleted` when the memory is. Scope: read."""
-    parts.streams.check()
-    return EventStream(changes(memory, parts.streams, lambda: parts.activity.stopping))
+    happening = changes(memory, lambda: service.activity.stopping)
+    return EventStream(happening, service.settings.limits.streams)
 
 
-@router.get(
-    "/memories/{name}/export", tags=["memories"], response_class=Response, responses={200: {"content": {ZIP: {}}}}
-)
+@memories.get("/export", response_class=Response, responses={200: {"content": {ZIP: {}}}})
 async def export(memory: ToRead) -> Response:
     """The whole memory as a zip archive of JSON and safetensors. Scope: read."""
     content = await memory.run(_packed)
@@ -145,112 +187,120 @@ async def export(memory: ToRead) -> Response:
     return Response(content, media_type=ZIP, headers={"content-disposition": disposition})
 
 
-@router.post("/memories/{name}/import", tags=["memories"], openapi_extra=ZIP_BODY, responses=errors(415))
-async def import_(request: Request, parts: Parts, memory: ToOwn) -> Copied:
+@memories.post("/import")
+async def import_(service: Parts, memory: ToOwn, archive: Annotated[bytes, Body(media_type=ZIP)]) -> Copied:
     """Copy an exported memory into this one; rows it has already are left out. Scope: admin."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != ZIP:
-        raise Refused(415, "media_type", f"the body must be {ZIP}")
-    content, limits = await request.body(), parts.settings.limits
-    return await memory.run(lambda classifier: _take_in(content, classifier, limits), changes=True)
+    limits = service.settings.limits
+    return await memory.run(lambda classifier: _take_in(archive, classifier, limits), changes=True)
+
+
+# --- examples -----------------------------------------------------------------------------------------------------
+
+
+@examples.post("/predict")
+async def predict(
+    memory: ToRead, body: bodies.Question, top: Top = TOP, new_above: NewAbove = None, false_alarms: FalseAlarms = None
+) -> answers.Prediction:
+    """The class of an example. Scope: read."""
+    return (await memory.ask([body], top, new_above, false_alarms))[0]
+
+
+@examples.post("/predict/batch")
+async def predict_batch(
+    memory: ToRead, body: bodies.Questions, top: Top = TOP, new_above: NewAbove = None, false_alarms: FalseAlarms = None
+) -> list[answers.Prediction]:
+    """The classes of several examples. Scope: read."""
+    return await memory.ask(body.examples, top, new_above, false_alarms)
+
+
+@examples.post("/predict_set")
+async def predict_set(memory: ToRead, body: bodies.Question, coverage: Coverage = 0.9) -> LabelSet:
+    """The labels that contain the true one with the frequency `coverage`. Scope: read."""
+    return await memory.examine(lambda classifier, x: classifier.predict_set(x, coverage), [body])
+
+
+@examples.post("/suggest")
+async def suggest(memory: ToRead, body: bodies.Pool, n: Limit = TOP) -> list[Suggestion]:
+    """Which `n` examples of a pool are most worth a label, best first. Nothing is learnt. Scope: read."""
+    return await memory.examine(lambda classifier, pool: classifier.suggest(pool, n), body.examples)
+
+
+@examples.post("/explain")
+async def explain(memory: ToRead, body: bodies.Question, top: Top = TOP) -> answers.Explained:
+    """The class of an example, and the rows and readers behind the answer. Scope: read."""
+    found = await memory.examine(lambda classifier, x: classifier.explain(x), [body])
+    return answers.Explained.explained(found, top)
+
+
+@examples.post("/learn")
+async def learn(memory: ToTeach, body: bodies.Lesson, key: Key = None) -> Receipt:
+    """Predict, then learn the label: written if it surprises, else merged. Once answered, it lasts. Scope: learn."""
+    return (await memory.teach([body], key))[0]
+
+
+@examples.post("/learn/batch")
+async def learn_batch(memory: ToTeach, body: bodies.Lessons, key: Key = None) -> list[Receipt]:
+    """Several lessons: all of them last, or none. Their classes take turns; receipts come in the order sent. Scope: learn."""
+    return await memory.teach(body.examples, key)
 
 
 # --- rows ---------------------------------------------------------------------------------------------------------
 
 
-@router.post("/memories/{name}/forget", tags=["rows"])
-async def forget(memory: ToTeach, body: Forgetting) -> Forgotten:
-    """Forget a class, a row, or everything from a source. Scope: learn."""
-    gone = await memory.run(lambda classifier: classifier.forget(**vars(body)), changes=True)
-    return Forgotten(rows=list(gone), rebuilt=list(gone.rebuilt))
+@rows.get("/rows")
+async def show_rows(memory: ToRead, after: After = 0, limit: Limit = 200, payloads: bool = False) -> answers.Rows:
+    """The rows, oldest first; with `payloads`, also what was kept with them. Scope: read."""
 
-
-@router.post("/memories/{name}/rename", tags=["rows"])
-async def rename(memory: ToTeach, body: Renaming) -> Renamed:
-    """Give a class another name. Scope: learn."""
-
-    def renamed(classifier: OnlineClassifier) -> Renamed:
-        joined = body.to != body.label and body.to in classifier.counts()
-        try:
-            return Renamed(rows=classifier.rename(body.label, body.to), joined=joined)
-        except KeyError:
-            raise Refused(404, "no_such_class", f"there is no class {body.label!r}") from None
-
-    return await memory.run(renamed, changes=True)
-
-
-@router.get("/memories/{name}/review", tags=["rows"])
-async def review(memory: ToRead, limit: Limit = 50) -> Review:
-    """Rows whose label looks wrong by the other rows, most suspicious first. Scope: read."""
-    found = await memory.run(lambda classifier: classifier.review())
-    return Review(suspects=[finite(suspect) for suspect in found[:limit]])
-
-
-@router.post("/memories/{name}/relabel", tags=["rows"])
-async def relabel(memory: ToTeach, body: Relabelling) -> Relabelled:
-    """Give a row, or what a source contributed to it, another label. Scope: learn."""
-
-    def relabelled(classifier: OnlineClassifier) -> Relabelled:
-        _row(classifier, body.row)
-        if body.source is not None and body.row not in classifier.store.rows_of_source(body.source):
-            raise Refused(404, "no_such_source", f"nothing of this source is in row {body.row}")
-        return Relabelled(row=classifier.relabel(body.row, body.label, source=body.source))
-
-    return await memory.run(relabelled, changes=True)
-
-
-@router.get("/memories/{name}/rows", tags=["rows"])
-async def rows(
-    memory: ToRead,
-    after: Annotated[int, Query(ge=0, lt=2**63, description="Only rows with larger ids.")] = 0,
-    limit: Limit = 200,
-    images: Annotated[bool, Query(description="Send the kept pictures along.")] = False,
-) -> Rows:
-    """The rows, oldest first. Scope: read."""
-
-    def page(classifier: OnlineClassifier) -> Rows:
+    def page(classifier: OnlineClassifier) -> answers.Rows:
         ids = classifier.store.ids(after, limit + 1)
-        found = [_record(classifier, row, images) for row in classifier.store.some_rows(ids[:limit])]
-        return Rows(rows=found, next=ids[limit - 1] if len(ids) > limit else None)
+        found = classifier.store.some_rows(ids[:limit])
+        kept = [row if payloads else replace(row, payload=None) for row in found]
+        return answers.Rows(
+            rows=[answers.RowRecord.model_validate(row) for row in kept],
+            next=ids[limit - 1] if len(ids) > limit else None,
+        )
 
     return await memory.run(page)
 
 
-@router.get("/memories/{name}/rows/{row}", tags=["rows"])
-async def row(memory: ToRead, row: Annotated[int, Path(ge=1, lt=2**63)]) -> RowRecord:
-    """One row with its picture. Scope: read."""
-    return await memory.run(lambda classifier: _record(classifier, _row(classifier, row), True))
+@rows.post("/forget")
+async def forget(memory: ToTeach, body: bodies.Forgetting) -> answers.Forgotten:
+    """Forget a class, a row, or everything from a source. Scope: learn."""
+    gone = await memory.run(lambda classifier: classifier.forget(**vars(body)), changes=True)
+    return answers.Forgotten(rows=gone, rebuilt=list(gone.rebuilt))
+
+
+@rows.post("/rename")
+async def rename(memory: ToTeach, body: bodies.Renaming) -> list[int]:
+    """Give a class another name. Answers with its rows. Scope: learn."""
+    try:
+        return await memory.run(lambda classifier: classifier.rename(body.label, body.to), changes=True)
+    except KeyError:
+        raise Refused(404, "no_such_class", f"there is no class {body.label!r}") from None
+
+
+@rows.get("/review")
+async def review(memory: ToRead, limit: Limit = 50) -> list[Suspect]:
+    """Rows whose label looks wrong by the other rows, most suspicious first. Scope: read."""
+    found = await memory.run(lambda classifier: classifier.review())
+    return [finite(suspect) for suspect in found[:limit]]
+
+
+@rows.post("/relabel")
+async def relabel(memory: ToTeach, body: bodies.Relabelling) -> int:
+    """Give a row, or what a source contributed to it, another label. Answers with the row that has it. Scope: learn."""
+
+    def relabelled(classifier: OnlineClassifier) -> int:
+        if not classifier.store.some_rows([body.row]):
+            raise Refused(404, "no_such_row", f"there is no row {body.row}")
+        if body.source is not None and body.row not in classifier.store.rows_of_source(body.source):
+            raise Refused(404, "no_such_source", f"nothing of this source is in row {body.row}")
+        return classifier.relabel(body.row, body.label, source=body.source)
+
+    return await memory.run(relabelled, changes=True)
 
 
 # --- inside -------------------------------------------------------------------------------------------------------
-
-
-def installed_version() -> str:
-    try:
-        return version("apl-memory")
-    except PackageNotFoundError:
-        return "from a checkout"
-
-
-def _listed(parts: Service, client: Client, name: str) -> dict[str, Any]:
-    info = parts.memories.listed(name)
-    return vars(info) | {"usable": parts.memories.usable(info), "scope": client.scope(name, info.identity)}
-
-
-def _row(classifier: OnlineClassifier, id: int) -> Row:
-    found = classifier.store.some_rows([id])
-    if not found:
-        raise Refused(404, "no_such_row", f"there is no row {id}")
-    return found[0]
-
-
-def _record(classifier: OnlineClassifier, row: Row, images: bool) -> RowRecord:
-    """A row with what is kept of its example: a picture if asked for, a sentence in any case."""
-    record = RowRecord.model_validate(row)
-    if row.payload is not None and classifier.input_kind == "text":
-        record.text = row.payload.decode(errors="replace")
-    elif row.payload is not None and images:
-        record.image = base64.b64encode(row.payload).decode()
-    return record
 
 
 def _packed(classifier: OnlineClassifier) -> bytes:

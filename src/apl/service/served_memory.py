@@ -10,27 +10,83 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from pydantic import TypeAdapter
 
 from apl.classifier.answers import Receipt
 from apl.classifier.inputs import Examples
 from apl.classifier.online import OnlineClassifier
-from apl.service.answers import Prediction, Receipts, finite
-from apl.service.bodies import Asking, Lesson, Question
+from apl.service.answers import Prediction, finite
+from apl.service.bodies import Lesson, Question, read_examples
 from apl.service.curve import CURVE_SETTING, Curve
-from apl.service.examples import read_examples
-from apl.service.jobs import AskJob, Errand, Job, TeachJob, parts_of
-from apl.service.refusal import Refused, busy
+from apl.service.refusal import Refused, busy, invalid
 from apl.service.settings import Limits
 from apl.service.telemetry import Metrics
 from apl.store import AlreadyAnswered, StoreError, StoreUnavailable
 
 LOOK_SECONDS = 2.0
 """How often a memory that other services may write is looked at while pages follow it."""
+RECEIPTS = TypeAdapter(list[Receipt])
 Result = TypeVar("Result")
+
+
+@dataclass(kw_only=True)
+class Job:
+    """A request that waits for its memory."""
+
+    bodies: Sequence[Question] = ()
+    changes: bool = False
+    done: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    outcome: Any = None
+    """What the thread found, an exception included; handed to `done` in the event loop."""
+    examples: list[Examples] = field(init=False)
+    embedded: Examples = field(init=False)
+
+    @property
+    def failed(self) -> bool:
+        return isinstance(self.outcome, BaseException)
+
+
+@dataclass(kw_only=True)
+class AskJob(Job):
+    top: int
+    new_above: float | None
+    false_alarms: float | None
+
+
+@dataclass(kw_only=True)
+class TeachJob(Job):
+    """Examples to be learnt: all of them or none."""
+
+    bodies: Sequence[Lesson]
+    changes: bool = True
+    key: str | None
+    """Names the request: with a key it is learnt once, however often it is sent."""
+
+    def digest(self) -> str:
+        """Equal for requests that say the same."""
+        return hashlib.sha256(repr(self.bodies).encode()).hexdigest()
+
+
+@dataclass(kw_only=True)
+class Errand(Job):
+    run: Callable[[OnlineClassifier], Any]
+
+
+JobKind = TypeVar("JobKind", bound=Job)
+
+
+def parts_of(jobs: Sequence[JobKind]) -> Iterator[tuple[JobKind, slice]]:
+    """Each job, and the place of its examples among those of all."""
+    start = 0
+    for job in jobs:
+        yield job, slice(start, start + len(job.bodies))
+        start += len(job.bodies)
 
 
 class ServedMemory:
@@ -41,8 +97,7 @@ class ServedMemory:
     ) -> None:
         self.name, self.metrics = name, metrics
         self._classifier, self._threads, self._limits = classifier, threads, limits
-        self._queue: deque[Job] = deque()
-        self._examples_waiting = 0
+        self._queue: list[Job] = []
         self._working: asyncio.Task[None] | None = None
         self._closed = False
         self.deleted = False
@@ -55,37 +110,36 @@ class ServedMemory:
 
     # --- in the event loop ----------------------------------------------------------------------------------------
 
-    async def ask(self, bodies: Sequence[Question], asked: Asking) -> list[Prediction]:
-        found: list[Prediction] = await self._served(AskJob(bodies=bodies, anyway=asked.anyway, asked=asked))
+    async def ask(
+        self, bodies: Sequence[Question], top: int, new_above: float | None, false_alarms: float | None
+    ) -> list[Prediction]:
+        if new_above is not None and false_alarms is not None:
+            raise invalid("give new_above or false_alarms, not both")
+        job = AskJob(bodies=bodies, top=top, new_above=new_above, false_alarms=false_alarms)
+        found: list[Prediction] = await self._served(job)
         return found
 
-    async def teach(self, bodies: Sequence[Lesson], key: str | None, anyway: bool = False) -> list[Receipt]:
-        """`key` names the request: with a key it is learnt once, however often it is sent."""
+    async def teach(self, bodies: Sequence[Lesson], key: str | None) -> list[Receipt]:
         hashed = None if key is None else hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
-        learnt: list[Receipt] = await self._served(TeachJob(bodies=bodies, anyway=anyway, key=hashed))
+        learnt: list[Receipt] = await self._served(TeachJob(bodies=bodies, key=hashed))
         return learnt
 
-    async def examine(
-        self, work: Callable[[OnlineClassifier, Examples], Result], bodies: Sequence[Question], anyway: bool
-    ) -> Result:
+    async def examine(self, work: Callable[[OnlineClassifier, Examples], Result], bodies: Sequence[Question]) -> Result:
         """Any other verb that takes examples and changes nothing."""
-        job = Errand(bodies=bodies, anyway=anyway, run=lambda classifier: work(classifier, job.embedded))
+        job = Errand(bodies=bodies, run=lambda classifier: work(classifier, job.embedded))
         found: Result = await self._served(job)
         return found
 
-    async def run(self, errand: Callable[[OnlineClassifier], Result], changes: bool = False) -> Result:
+    async def run(self, work: Callable[[OnlineClassifier], Result], changes: bool = False) -> Result:
         """Anything else that needs the memory for itself."""
-        found: Result = await self._served(Errand(run=errand))
-        if changes:
-            self._notify()
+        found: Result = await self._served(Errand(run=work, changes=changes))
         return found
 
     async def changed(self, since: int, seconds: float) -> int:
         """The current `changes`, as soon as it is not `since`; after `seconds` in any case."""
         if self.changes == since and not self.deleted:
             try:
-                async with asyncio.timeout(seconds):
-                    await self._change.wait()
+                await asyncio.wait_for(self._change.wait(), seconds)
             except TimeoutError:
                 await self._look()
         return self.changes
@@ -95,13 +149,11 @@ class ServedMemory:
         now, (before, generation) = time.monotonic(), self._looked_at
         if self._classifier.store.shared and now - before >= LOOK_SECONDS and not self._closed:
             self._looked_at = now, generation
-            try:
+            with suppress(StoreError, Refused):  # the next look finds out
                 found = await self.run(lambda classifier: classifier.store.generation())
                 if found != generation:
                     self._looked_at = now, found
                     await self.run(lambda classifier: classifier.counts(), changes=True)
-            except (StoreError, Refused):
-                pass  # the next look finds out
 
     def end(self) -> None:
         """Report that the memory is deleted, once it is."""
@@ -119,9 +171,8 @@ class ServedMemory:
     async def _served(self, job: Job) -> Any:
         if self._closed:
             raise Refused(503, "stopping", "this memory is being closed", **{"retry-after": "1"})
-        if job.bodies and self._examples_waiting + len(job.bodies) > self._limits.waiting:
+        if job.bodies and sum(len(other.bodies) for other in (*self._queue, job)) > self._limits.waiting:
             raise busy("too many examples are waiting: try again later")
-        self._examples_waiting += len(job.bodies)
         self._queue.append(job)
         if self._working is None:
             self._working = asyncio.create_task(self._work())
@@ -129,26 +180,22 @@ class ServedMemory:
         return await asyncio.shield(job.done)
 
     async def _work(self) -> None:
-        loop = asyncio.get_running_loop()
         try:
             while self._queue:
-                group = list(self._queue)
-                self._queue.clear()
-                self._examples_waiting = 0
+                group, self._queue = self._queue, []
                 try:
-                    taught = await loop.run_in_executor(self._threads, self._serve, group)
+                    await asyncio.get_running_loop().run_in_executor(self._threads, self._serve, group)
                 except Exception as error:
-                    taught = False
                     for job in group:
                         job.outcome = error if job.outcome is None else job.outcome
                 for job in group:
-                    if isinstance(job.outcome, BaseException):
+                    if job.failed:
                         job.done.set_exception(job.outcome)
                         job.done.exception()  # the client may have left
                     else:
                         job.done.set_result(job.outcome)
                 self.metrics.rows.labels(self.name).set(self.rows)
-                if taught:
+                if any(job.changes and not job.failed for job in group):
                     self._notify()
         finally:
             self._working = None
@@ -160,20 +207,18 @@ class ServedMemory:
 
     # --- in a thread ----------------------------------------------------------------------------------------------
 
-    def _serve(self, group: list[Job]) -> bool:
-        """Fill in every outcome. True if something was learnt."""
+    def _serve(self, group: list[Job]) -> None:
+        """Fill in every outcome."""
         for job in group:
             self._together([job], self._read)
-        self._together([job for job in group if job.bodies and job.outcome is None], self._embed)
-        ready = [job for job in group if job.outcome is None]
-        lessons = [job for job in ready if isinstance(job, TeachJob)]
+        self._together([job for job in group if job.bodies and not job.failed], self._embed)
+        ready = [job for job in group if not job.failed]
         self._together([job for job in ready if isinstance(job, AskJob)], self._answer)
-        self._together(lessons, self._teach)
+        self._together([job for job in ready if isinstance(job, TeachJob)], self._teach)
         for errand in ready:
             if isinstance(errand, Errand):
                 self._together([errand], self._run)
         self.rows = len(self._classifier)
-        return any(not isinstance(lesson.outcome, BaseException) for lesson in lessons)
 
     def _together(self, jobs: list[Any], serve: Callable[[list[Any]], None]) -> None:
         """Serve jobs in one go. If that fails, each is served alone, so that a bad one fails alone."""
@@ -191,7 +236,7 @@ class ServedMemory:
 
     def _read(self, jobs: list[Job]) -> None:
         for job in jobs:
-            job.examples = read_examples(self._classifier, job.bodies, self._limits.image_pixels, job.anyway)
+            job.examples = read_examples(self._classifier, job.bodies, self._limits.image_pixels)
 
     def _embed(self, jobs: list[Job]) -> None:
         together = self._classifier.embed([example for job in jobs for example in job.examples])
@@ -201,24 +246,44 @@ class ServedMemory:
 
     def _answer(self, questions: list[AskJob]) -> None:
         together = Examples.joined([question.embedded for question in questions])
-        found = self._classifier.predict_proba_many(together, top=max(question.asked.top for question in questions))
+        found = self._classifier.predict_proba_many(together, top=max(question.top for question in questions))
         for question, part in parts_of(questions):
-            asked, line = question.asked, question.asked.new_above
-            if asked.false_alarms is not None and len(self._classifier):
-                line = self._classifier.new_threshold(asked.false_alarms)
-            question.outcome = [Prediction.of(one, asked.top, line) for one in found[part]]
+            line = question.new_above
+            if question.false_alarms is not None and len(self._classifier):
+                line = self._classifier.new_threshold(question.false_alarms)
+            question.outcome = [Prediction.of(one, question.top, line) for one in found[part]]
 
     def _teach(self, lessons: list[TeachJob]) -> None:
         """Learn every lesson in one transaction. If that fails, none of them was learnt."""
-        new: list[TeachJob] = []
-        for lesson in lessons:
-            repeated = lesson.key is not None and any(lesson.key == other.key for other in new)
-            if not repeated and not self._is_answered(lesson):
-                new.append(lesson)
-        self._learn(self._fitting(new))
-        for lesson in lessons:
-            if lesson.outcome is None:  # sent twice in this group
-                self._is_answered(lesson)
+        new = [lesson for lesson in lessons if not self._is_answered(lesson)]
+        keys = [lesson.key for lesson in new if lesson.key is not None]
+        if len(set(keys)) < len(keys):
+            raise AlreadyAnswered("a request was sent twice at once")  # so each has its turn
+        if not new:
+            return
+        before = len(self._classifier)
+        bodies = [body for lesson in new for body in lesson.bodies]
+        if before + len(bodies) > self._limits.rows:
+            raise memory_full(self._limits.rows)
+        curve = Curve.read(self._classifier.store.setting(CURVE_SETTING))
+        try:
+            learnt = self._classifier.learn_many(
+                Examples.joined([lesson.embedded for lesson in new]),
+                [body.label for body in bodies],
+                sources=[body.source for body in bodies],
+                settings=lambda receipts: curve.after(receipts, before),
+                receipts=lambda receipts: _keyed(new, receipts),
+            )
+        except AlreadyAnswered:
+            # Another service on the same memory has answered one of these in the meantime.
+            if len(new) > 1 or not self._is_answered(new[0]):
+                raise
+            return
+        for lesson, part in parts_of(new):
+            lesson.outcome = [finite(receipt) for receipt in learnt[part]]
+        for receipt in learnt:
+            self.metrics.surprise.labels(self.name).observe(receipt.surprise_nats)
+            self.metrics.lessons.labels(self.name, str(receipt.written)).inc()
 
     def _is_answered(self, lesson: TeachJob) -> bool:
         """True if a request of this key was answered before; the lesson then has its outcome."""
@@ -226,46 +291,10 @@ class ServedMemory:
         if kept is None:
             return False
         if kept["digest"] == lesson.digest():
-            lesson.outcome = Receipts.model_validate(kept).receipts
+            lesson.outcome = RECEIPTS.validate_python(kept["receipts"])
         else:
             lesson.outcome = Refused(422, "key_reused", "this Idempotency-Key was used for another request")
         return True
-
-    def _fitting(self, lessons: list[TeachJob]) -> list[TeachJob]:
-        """The lessons that fit into the memory, should every example need a row; the others are refused."""
-        free, fitting = self._limits.rows - len(self._classifier), []
-        for lesson in lessons:
-            if len(lesson.bodies) <= free:
-                free -= len(lesson.bodies)
-                fitting.append(lesson)
-            else:
-                lesson.outcome = memory_full(self._limits.rows)
-        return fitting
-
-    def _learn(self, lessons: list[TeachJob]) -> None:
-        if not lessons:
-            return
-        before = len(self._classifier)
-        curve = Curve.read(self._classifier.store.setting(CURVE_SETTING))
-        bodies = [body for lesson in lessons for body in lesson.bodies]
-        try:
-            learnt = self._classifier.learn_many(
-                Examples.joined([lesson.embedded for lesson in lessons]),
-                [body.label for body in bodies],
-                sources=[body.source for body in bodies],
-                settings=lambda receipts: curve.after(receipts, before),
-                receipts=lambda receipts: _keyed(lessons, receipts),
-            )
-        except AlreadyAnswered:
-            # Another service on the same memory has answered one of these in the meantime.
-            if len(lessons) > 1 or not self._is_answered(lessons[0]):
-                raise
-            return
-        for lesson, part in parts_of(lessons):
-            lesson.outcome = [finite(receipt) for receipt in learnt[part]]
-        for receipt in learnt:
-            self.metrics.surprise.labels(self.name).observe(receipt.surprise_nats)
-            self.metrics.lessons.labels(self.name, str(receipt.written)).inc()
 
     def _run(self, errands: list[Errand]) -> None:
         for errand in errands:
@@ -275,7 +304,7 @@ class ServedMemory:
 def _keyed(lessons: Sequence[TeachJob], learnt: list[Receipt]) -> dict[str, Any]:
     """What is kept of requests with a key, to answer them again."""
     return {
-        lesson.key: {"digest": lesson.digest(), **Receipts(receipts=list(map(finite, learnt[part]))).model_dump()}
+        lesson.key: {"digest": lesson.digest(), "receipts": RECEIPTS.dump_python(list(map(finite, learnt[part])))}
         for lesson, part in parts_of(lessons)
         if lesson.key is not None
     }

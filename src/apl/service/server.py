@@ -19,8 +19,8 @@ from granian.server.embed import Server
 
 from apl.service.app import create_app
 from apl.service.settings import Limits, Settings
-from apl.service.sharing import link
 from apl.service.telemetry import start_logging
+from apl.service.tokens import link
 
 GRACE_SECONDS = 10.0
 """Time for requests that are being answered once a stop was asked for."""
@@ -77,7 +77,7 @@ async def run(app: FastAPI, settings: Settings, port: int, ready: Callable[[str]
 
 async def _finished(app: FastAPI) -> None:
     """Refuse new requests, and wait for those that are being answered."""
-    activity, loop = app.state.activity, asyncio.get_running_loop()
+    activity, loop = app.state.service.activity, asyncio.get_running_loop()
     activity.stopping = True
     end = loop.time() + GRACE_SECONDS
     while activity.under_way and loop.time() < end:

@@ -1,39 +1,49 @@
-"""The parts of a running service, and what routes need of them."""
+"""The parts of a running service, and what routes need: the client, its rights, the memory, query parameters."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
-from fastapi import Depends, Path
+from fastapi import Depends, Header, Path, Query
 from fastapi.security import HTTPBearer
 from starlette.requests import Request
 
 from apl.service.guard import Activity
-from apl.service.live import Streams
-from apl.service.memories import Memories, valid_name
+from apl.service.memories import Memories, check_name
 from apl.service.refusal import Refused, invalid
 from apl.service.served_memory import ServedMemory
-from apl.service.settings import Settings
+from apl.service.settings import MOST_TOP, Settings
 from apl.service.tokens import Client, Scope, Tokens
 
 
 @dataclass
 class Service:
+    """The parts of a running service."""
+
     settings: Settings
     memories: Memories
     tokens: Tokens | None
     activity: Activity
-    streams: Streams
-    episodes: Streams
+
+    def allow(self, client: Client, scope: Scope, name: str) -> None:
+        check_name(name)
+        if not client.may(scope, name, self.memories.identity(name)):
+            raise Refused(403, "forbidden", f"this token does not have the scope {scope} for memory {name!r}")
+
+    def listed(self, client: Client, name: str) -> dict[str, Any]:
+        info = self.memories.listed(name)
+        return vars(info) | {"usable": self.memories.usable(info), "scope": client.scope(name, info.identity)}
 
 
 def _service(request: Request) -> Service:
-    return cast(Service, request.app.state.service)
+    found: Service = request.app.state.service
+    return found
 
 
 def _client(request: Request) -> Client:
-    return cast(Client, request.state.client)
+    found: Client = request.state.client
+    return found
 
 
 Parts = Annotated[Service, Depends(_service)]
@@ -41,37 +51,46 @@ Caller = Annotated[Client, Depends(_client)]
 Name = Annotated[str, Path(description="The memory's name.", json_schema_extra={"pattern": "^[A-Za-z0-9._-]{1,64}$"})]
 
 
-def _allowed(scope: Scope) -> Any:
-    def check(parts: Parts, client: Caller, name: Name) -> None:
-        valid_name(name)
-        if not client.may(scope, name, parts.memories.identity(name)):
-            raise Refused(403, "forbidden", f"this token does not have the scope {scope} for memory {name!r}")
-
-    return Depends(check)
-
-
 def _memory(scope: Scope) -> Any:
-    async def found(parts: Parts, name: Name, _: None = _allowed(scope)) -> ServedMemory:
-        return await parts.memories.get(name)
+    async def found(service: Parts, client: Caller, name: Name) -> ServedMemory:
+        service.allow(client, scope, name)
+        return await service.memories.get(name)
 
     return Depends(found)
 
 
-Admin = Annotated[None, _allowed("admin")]
-"""The client may make and delete the memory of this name, whether there is one or not."""
 ToRead = Annotated[ServedMemory, _memory("read")]
 ToTeach = Annotated[ServedMemory, _memory("learn")]
 ToOwn = Annotated[ServedMemory, _memory("admin")]
+Top = Annotated[int, Query(ge=1, le=MOST_TOP, description="How many of the most probable classes to name.")]
+NewAbove = Annotated[
+    float | None, Query(ge=0, le=1, description="Answer null for what is new with a probability above this.")
+]
+FalseAlarms = Annotated[
+    float | None,
+    Query(gt=0, lt=1, description="Answer null for this share of examples of known classes, and for what is as new."),
+]
+Coverage = Annotated[float, Query(gt=0, lt=1, description="How often the set contains the true label.")]
+Limit = Annotated[int, Query(ge=1, le=500)]
+After = Annotated[int, Query(ge=0, lt=2**63, description="Only rows with larger ids.")]
+Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        description="Any text of your choice. A repeated request with the same key gets the same answer and learns "
+        "nothing; the latest keys of a memory are remembered, over restarts too.",
+    ),
+]
 
 
-async def only_known_parameters(request: Request) -> None:
+def only_known_parameters(request: Request) -> None:
     """A misspelt query parameter is an error."""
-    known: set[str] = set()
-    for field in request.scope["route"].dependant.query_params:
-        known |= set(getattr(field.field_info.annotation, "model_fields", {field.alias}))
+    known = {field.alias for field in request.scope["route"].dependant.query_params}
     if unknown := set(request.query_params) - known:
         raise invalid(f"{min(unknown)[:100]}: no such query parameter is expected here")
 
 
-DEPENDENCIES = [Depends(only_known_parameters), Depends(HTTPBearer(auto_error=False))]
-"""The second one only tells readers of the description that tokens are bearer tokens; the guard checks them."""
+# The second dependency only tells readers of the description that tokens are bearer tokens; the guard checks them.
+CHECKED = [Depends(only_known_parameters), Depends(HTTPBearer(auto_error=False))]

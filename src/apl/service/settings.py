@@ -40,8 +40,6 @@ class Limits:
     """Time for a client to send its body."""
     bodies_bytes: int = 512_000_000
     """All bodies that are being received or handled, together."""
-    unread_seconds: float = 10.0
-    """Time for a client to take the next part of an answer."""
     image_pixels: int = 4_000_000
     """Read from the header of a picture, before it is decoded."""
     memories: int = 100
@@ -50,10 +48,7 @@ class Limits:
     waiting: int = 1024
     """Examples waiting in one memory."""
     streams: int = 200
-    """Open event streams: live updates and episodes together."""
-    episodes: int = 16
-    """Episodes at the same time."""
-    episode_seconds: float = 600.0
+    """Open event streams."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +88,6 @@ class Settings:
                 f"{self.host} can be reached by others, so clients must show tokens: add --share, or make one with "
                 "`apl serve --make-token --tokens tokens.json` and add --tokens tokens.json"
             )
-
-    @property
-    def in_ram(self) -> bool:
-        return self.memory in (None, "ram:")
 
     @property
     def rate_per_second(self) -> float:

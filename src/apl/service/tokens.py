@@ -1,4 +1,4 @@
-"""Bearer tokens: who may do what in which memory.
+"""Bearer tokens: who may do what in which memory; and links that carry one.
 
 The file holds hashes only:
 
@@ -16,22 +16,27 @@ import hashlib
 import hmac
 import os
 import secrets
+import socket
 import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, get_args
+from urllib.parse import urlencode
 
 from filelock import FileLock
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from apl.durable_file import replace_durably
+from apl.service.settings import is_loopback
 from apl.store.checks import checked_name
 
 Scope = Literal["read", "learn", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 EVERY = "*"
 Granted = Annotated[str, AfterValidator(lambda name: name if name == EVERY else checked_name(name))]
+ELSEWHERE = "192.0.2.1"
+"""An address reserved for documentation. Connecting a datagram socket to it sends nothing, and shows our own address."""
 
 
 class Client(BaseModel):
@@ -131,3 +136,20 @@ def _read(path: Path) -> list[Client]:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise ValueError(f"the token file {path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+def link(address: str, port: int, **fragment: str) -> str:
+    """For a browser. A token goes behind the `#`, which browsers send to no server: it is in no log."""
+    host = f"[{address}]" if ":" in address else address
+    return f"http://{host}:{port}/" + (f"#{urlencode(fragment)}" if fragment else "")
+
+
+def local_address() -> str | None:
+    """The address under which others on the network may reach this machine."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((ELSEWHERE, 9))
+            found = str(probe.getsockname()[0])
+        except OSError:
+            return None  # no network at all
+    return None if is_loopback(found) else found

@@ -38,6 +38,22 @@ async function refusal(response) {
   return Object.assign(new Error(error.message), { status: response.status, code: error.code });
 }
 
+// What the service says of examples, each in `sent`. One that it cannot read spoils the whole request: it is left out, and named to `leave`.
+export async function callWith(path, examples, leave) {
+  const items = [...examples];
+  while (items.length) {
+    try {
+      return { items, found: await call(path, { method: "POST", json: { examples: items.map(({ sent }) => sent) } }) };
+    } catch (error) {
+      const named = error.status === 422 && error.message.match(/^examples\.(\d+)[.:]\s*(.*)/s);
+      if (!named && !(error.status === 422 && items.length === 1)) throw error;
+      const [one] = items.splice(named ? Number(named[1]) : 0, 1);
+      leave(one, (named ? named[2] : error.message).replace(/^image: /, ""));
+    }
+  }
+  return { items, found: [] };
+}
+
 // Server-sent events through fetch, because EventSource cannot show a token.
 export async function* events(path, signal) {
   const headers = token() ? { Authorization: `Bearer ${token()}` } : {};

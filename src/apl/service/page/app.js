@@ -4,10 +4,8 @@ import { lessonInWords, shares, words } from "./answer.js";
 import { call, memoryPath, onTokenNeeded, useToken } from "./api.js";
 import { Batch } from "./batch.js";
 import { Camera } from "./camera.js";
-import { ask, count, el, percent, save, say, showBars } from "./elements.js";
-import { Episode } from "./episode.js";
-import { badge, Gallery, picture } from "./gallery.js";
-import { Guide } from "./guide.js";
+import { ask, count, el, find, percent, save, say, showBars } from "./elements.js";
+import { badge, Gallery, picture, textOf } from "./gallery.js";
 import { chosen, dropped, shrunk, whyUnreadable } from "./pictures.js";
 import { follow } from "./live.js";
 import { Queue } from "./queue.js";
@@ -17,10 +15,9 @@ import { Sentence } from "./sentence.js";
 import { Sheet, SENT } from "./sheet.js";
 import { setUpTables } from "./table.js";
 
-const find = (id) => document.getElementById(id);
 const ASK_EVERY_MS = 110;
 const CHIPS = 24;
-const NEIGHBOURS = { least: 3, most: 8, weight: 0.01 };
+const NEIGHBOURS = 8;
 const PHOTO_SENT = 448;
 const POOL_SENT = 288; // photographs that are only chosen from
 
@@ -40,6 +37,8 @@ let insist = false; // the photograph on the sheet was remarked on: go on all th
 let takes = "drawing";
 
 const failed = (error) => say(error.message);
+const told = (work) => (...given) => work(...given).catch(failed);
+const post = (path, json, headers) => call(memoryPath(memory, path), { method: "POST", json, headers });
 onTokenNeeded(() => ask({ title: "A token, please", text: "This service is open to those who have a token.", secret: true }));
 
 // --- asking while the pen moves: one question at a time, the latest drawing next ---
@@ -54,10 +53,9 @@ function askSoon() {
     const asked = drawing;
     try {
       if (!sheet.empty) {
-        const question = { method: "POST", json: sheet.example() };
-        const verbs = ["explain", ...(surely ? ["predict_set"] : [])];
-        const [found, set] = await Promise.all(verbs.map((verb) => call(memoryPath(memory, `/${verb}${going()}`), question)));
-        if (asked === drawing && !sheet.empty) await showAnswer(found, set);
+        const verbs = ["/explain", ...(surely ? ["/predict_set"] : [])];
+        const [found, set] = await Promise.all(verbs.map((verb) => post(verb, example())));
+        if (asked === drawing && !sheet.empty) showAnswer(found, set);
       }
     } catch (error) {
       if (error.code === "photograph") { insist = again = true; say("This looks like a photograph, and drawings are known here: apl serve --model photo."); }
@@ -68,7 +66,7 @@ function askSoon() {
   }, Math.max(0, ASK_EVERY_MS - (performance.now() - lastAsked)));
 }
 
-const going = () => (insist || queue.on ? "?anyway=true" : "");
+const example = () => ({ ...sheet.example(), anyway: insist || queue.on });
 
 const watch = {
   began() { camera.stop(); queue.stop(); },
@@ -101,31 +99,27 @@ function forgetAnswer() {
   find("neighbours").replaceChildren(el("li", { class: "empty" }, "nothing yet"));
 }
 
-async function showAnswer(found, set) {
+function showAnswer(found, set) {
   showBars(find("bars"), shares(found));
   said = words(found, set);
-  const { verdict, live, yes, no, agree, others = [] } = said;
+  const { verdict, live, yes, no, others = [] } = said;
   find("judge").hidden = !yes || sheet.done;
   find("right").textContent = yes;
   find("wrong").textContent = no;
   find("others").replaceChildren(...others.map((label) => el("button", { onclick: () => teach(label) }, String(label))));
   find("live").textContent = live;
   if (surely || !find("verdict").textContent.startsWith(verdict.split(" ")[0])) find("verdict").textContent = verdict;
-  if (surely && !sheet.done && agree) guide.answer(agree);
-  await showNeighbours(found.neighbours);
+  showNeighbours(found.neighbours);
 }
 
 // The rows that carried the answer, the heaviest first.
-async function showNeighbours(neighbours) {
+function showNeighbours(neighbours) {
   if (!neighbours.length) return;
-  const asked = drawing;
-  const carried = [...neighbours].sort((one, other) => other.weight - one.weight)
-    .filter(({ weight }, i) => i < NEIGHBOURS.least || weight >= NEIGHBOURS.weight).slice(0, NEIGHBOURS.most);
-  const kept = await Promise.all(carried.map(({ row }) => gallery.of(memory, row)));
-  if (asked !== drawing) return;
-  const items = carried.map((neighbour, i) => {
-    const item = el("li", { class: kept[i].text ? "sentence" : "", title: `row ${neighbour.row}, ${count(neighbour.examples, "example")}, distance ${neighbour.distance.toFixed(2)}` },
-      picture(kept[i]), ...badge(neighbour.examples), el("b", {}, String(neighbour.label)), el("span", {}, percent(neighbour.weight)));
+  const pictured = neighbours.filter(({ payload }) => payload);
+  const carried = (pictured.length ? pictured : neighbours).sort((one, other) => other.weight - one.weight).slice(0, NEIGHBOURS);
+  const items = carried.map((neighbour) => {
+    const item = el("li", { class: textOf(neighbour.payload) ? "sentence" : "", title: `row ${neighbour.row}, ${count(neighbour.examples, "example")}, distance ${neighbour.distance.toFixed(2)}` },
+      picture(neighbour.payload), ...badge(neighbour.examples), el("b", {}, String(neighbour.label)), el("span", {}, percent(neighbour.weight)));
     item.style.setProperty("--weight", Math.max(0.25, Math.sqrt(neighbour.weight)).toFixed(2));
     return item;
   });
@@ -138,18 +132,15 @@ async function showNeighbours(neighbours) {
 
 async function teach(label) {
   if (sheet.empty || sheet.done) { say(sheet.done ? "You have taught this one: take another." : "There is nothing to teach yet."); return; }
-  const example = sheet.example(), key = newKey(), source = queue.source() ?? `page ${key}`;
+  const key = newKey(), source = queue.source() ?? `page ${key}`;
   try {
-    const receipt = await call(memoryPath(memory, `/learn${going()}`), {
-      method: "POST", json: { ...example, label, source }, headers: { "Idempotency-Key": key },
-    });
+    const receipt = await post("/learn", { ...example(), label, source }, { "Idempotency-Key": key });
     sheet.taught();
     find("judge").hidden = true;
     if (!camera.on) find("label").value = "";
     showSurprise(receipt);
     await refresh();
     askSoon();
-    guide.lesson(label, example.image);
     const undo = () => forget({ source }, "the last lesson");
     if (receipt.written) say(`Learnt “${label}”, row ${receipt.row}.`, "Undo", undo);
     else if (receipt.merged_into) say(`Learnt “${label}”: merged into row ${receipt.merged_into}.`, "Undo", undo);
@@ -224,7 +215,8 @@ async function askAbout(pictures) {
     example: async () => ({ image: (await shrunk(file, takes === "photo" ? POOL_SENT : SENT)).toDataURL(takes === "photo" ? "image/jpeg" : "image/png") }),
   })));
 }
-const askAboutTexts = (texts) => queue.start(texts.map((text) => ({ name: text, show: () => fresh(() => sheet.put(text)), example: async () => ({ text }) })));
+const askAboutTexts = (texts) => queue[mayTeach() ? "start" : "sort"](texts.map((text) => ({ name: text, show: () => fresh(() => sheet.put(text)), example: async () => ({ text }) })));
+const mayTeach = () => document.body.dataset.scope !== "read";
 
 async function taught(summary) {
   find("surprise").replaceChildren(el("p", {}, summary));
@@ -255,20 +247,14 @@ for (const name of ["dragover", "dragleave", "drop"]) {
 
 // --- the memory ---
 
-const gallery = new Gallery({ forget, rename });
-const shelf = new Shelf({ memory: () => memory, failed, forget, changed, picture: async (row) => picture(await gallery.of(memory, row)) });
-
 async function refresh() {
   const asked = memory, state = await gallery.load(memory);
-  if (asked !== memory) return state;
+  if (asked !== memory) return;
   rows = state.rows;
   document.body.dataset.scope = state.scope;
-  find("tab-teach").textContent = state.scope === "read" ? "Ask" : "Teach";
   known = state.classes.map(({ label }) => label);
   shelf.soon(state);
   showChips();
-  find("known-labels").replaceChildren(...known.map((label) => el("option", { value: String(label) })));
-  return state;
 }
 
 // The latest names first; while a name is being typed, those that contain it.
@@ -285,43 +271,38 @@ async function changed() {
   if (!sheet.empty) askSoon(); else forgetAnswer();
 }
 
-async function forget(what, name) {
-  try {
-    const gone = await call(memoryPath(memory, "/forget"), { method: "POST", json: what });
-    await changed();
-    say(gone.rows.length || gone.rebuilt.length ? `Forgot ${name}.` : "It was gone already.");
-  } catch (error) { failed(error); }
-}
+const forget = told(async (what, name) => {
+  const gone = await post("/forget", what);
+  await changed();
+  say(gone.rows.length || gone.rebuilt.length ? `Forgot ${name}.` : "It was gone already.");
+});
 
-async function rename(label) {
+const rename = told(async (label) => {
   const to = (await ask({ title: `Rename “${label}”`, text: "If there is a class of the new name, the two become one.", value: String(label) }))?.trim().normalize();
   if (!to || to === String(label)) return;
-  try {
-    const { joined } = await call(memoryPath(memory, "/rename"), { method: "POST", json: { label, to } });
-    await changed();
-    say(joined ? `“${label}” and “${to}” are one class now.` : `“${label}” is called “${to}” now.`);
-  } catch (error) { failed(error); }
-}
-
-find("export").addEventListener("click", async () => {
-  try {
-    save([await (await call(memoryPath(memory, "/export"), { raw: true })).blob()], "application/zip", `${memory}.zip`);
-  } catch (error) { failed(error); }
+  const joins = known.includes(to);
+  await post("/rename", { label, to });
+  await changed();
+  say(joins ? `“${label}” and “${to}” are one class now.` : `“${label}” is called “${to}” now.`);
 });
-find("import").addEventListener("change", async (event) => {
+
+const gallery = new Gallery({ forget, rename });
+const shelf = new Shelf({ memory: () => memory, failed, forget, changed, row: (memory, row) => gallery.row(memory, row) });
+find("export").addEventListener("click", told(async () => {
+  save([await (await call(memoryPath(memory, "/export"), { raw: true })).blob()], "application/zip", `${memory}.zip`);
+}));
+find("import").addEventListener("change", told(async (event) => {
   const file = event.target.files[0];
   event.target.value = "";
   if (!file) return;
-  try {
-    const done = await call(memoryPath(memory, "/import"), { method: "POST", body: file, headers: { "Content-Type": "application/zip" } });
-    await changed();
-    say(`Imported ${done.written} rows; ${done.already_there} were there already.`);
-  } catch (error) { failed(error); }
-});
+  const done = await call(memoryPath(memory, "/import"), { method: "POST", body: file, headers: { "Content-Type": "application/zip" } });
+  await changed();
+  say(`Imported ${done.written} rows; ${done.already_there} were there already.`);
+}));
 setUpSharing(() => memory);
 
 async function listMemories() {
-  const { memories } = await call("/v1/memories");
+  const memories = await call("/v1/memories");
   const usable = memories.filter((one) => one.usable).map(({ name }) => name);
   if (!usable.includes(memory)) memory = usable[0] ?? "default";
   find("memory").replaceChildren(...usable.map((name) => el("option", { value: name, selected: name === memory }, name)));
@@ -333,71 +314,40 @@ async function choose(name) {
   localStorage.setItem("apl memory", memory);
   queue.stop();
   find("surprise").replaceChildren(el("p", { class: "empty" }, "teach it something"));
-  const state = await refresh();
+  await refresh();
   sheet.clear(); // after it is known what the memory knows
   updates.of(memory);
-  return state;
 }
 
 // Others may teach, rename and delete at the same time.
 const updates = follow({
   rows: () => rows,
   changed: () => changed().catch(failed),
-  async deleted() {
+  deleted: told(async () => {
     say(`“${memory}” was deleted.`);
-    try { await choose(memory); } catch (error) { failed(error); }
-  },
+    await choose(memory);
+  }),
 });
 
 find("memory").addEventListener("change", (event) => choose(event.target.value).catch(failed));
-find("new-memory").addEventListener("click", async () => {
+find("new-memory").addEventListener("click", told(async () => {
   const name = await ask({ title: "A new memory", text: "Letters, digits, dots, dashes and underscores.", pattern: "[A-Za-z0-9._\\-]{1,64}" });
   if (!name) return;
-  try { await call(memoryPath(name), { method: "PUT" }); await choose(name); } catch (error) { failed(error); }
-});
-find("delete-memory").addEventListener("click", async () => {
+  await call(memoryPath(name), { method: "PUT" });
+  await choose(name);
+}));
+find("delete-memory").addEventListener("click", told(async () => {
   const gone = memory;
   const sure = await ask({ title: `Delete “${gone}”?`, text: "The memory and all its rows will be deleted. This cannot be undone; Export keeps a copy.", input: false });
   if (!sure) return;
-  try {
-    for (const one of [updates, shelf, gallery]) one.leave();
-    await call(memoryPath(gone), { method: "DELETE" });
-    if (find("memory").options.length < 2) await call(memoryPath("default"), { method: "PUT" });
-    await choose("default");
-    say(`“${gone}” was deleted.`);
-  } catch (error) { failed(error); }
-});
+  for (const one of [updates, shelf, gallery]) one.leave();
+  await call(memoryPath(gone), { method: "DELETE" });
+  if (find("memory").options.length < 2) await call(memoryPath("default"), { method: "PUT" });
+  await choose("default");
+  say(`“${gone}” was deleted.`);
+}));
 
-// --- tabs ---
-
-const tabs = [...document.querySelectorAll('[role="tab"]')];
-function select(tab) {
-  for (const other of tabs) {
-    const isChosen = other === tab;
-    other.setAttribute("aria-selected", isChosen);
-    other.tabIndex = isChosen ? 0 : -1;
-    find(other.getAttribute("aria-controls")).hidden = !isChosen;
-  }
-  if (tab.id !== "tab-teach") camera.stop();
-  find("guide").hidden = tab.id !== "tab-teach" || !guide.open;
-  history.replaceState(null, "", tab.id === "tab-episode" ? "#episode" : "#");
-}
-tabs.forEach((tab, i) => {
-  tab.addEventListener("click", () => select(tab));
-  tab.addEventListener("keydown", (event) => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!step) return;
-    const next = tabs[(i + step + tabs.length) % tabs.length];
-    select(next);
-    next.focus();
-  });
-});
-
-const guide = new Guide({
-  finished() { localStorage.setItem("apl guide", "seen"); },
-  named(name) { find("label").value = name; },
-});
-new Episode({ failed });
+// --- the start ---
 
 function suit(kind) {
   takes = kind;
@@ -413,15 +363,13 @@ function suit(kind) {
   else find("label-title").textContent = "It is about";
 }
 
-setUpTables({ askAbout: askAboutTexts, memory: () => memory, mayTeach: () => document.body.dataset.scope !== "read", taught });
+setUpTables({ askAbout: askAboutTexts, memory: () => memory, mayTeach, taught });
 
 try {
   const service = await call("/v1/service");
   document.body.toggleAttribute("data-owner", service.admin);
   suit(service.takes);
   await listMemories();
-  const state = await choose(memory);
-  if (location.hash === "#episode") select(find("tab-episode"));
-  else if (takes === "drawing" && state.scope !== "read" && !state.rows && !localStorage.getItem("apl guide")) guide.start();
+  await choose(memory);
 } catch (error) { failed(error); }
 document.documentElement.dataset.ready = "true";

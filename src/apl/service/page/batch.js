@@ -1,14 +1,12 @@
 // Several pictures taught at once: names for each folder, a bar while it works, and a report that leaves nothing out.
 
-import { call, memoryPath } from "./api.js";
-import { count, el } from "./elements.js";
+import { callWith, memoryPath } from "./api.js";
+import { count, el, find } from "./elements.js";
 import { shrunk, sorted, whyUnreadable } from "./pictures.js";
 
 const AT_ONCE = 16;
 const LISTED = 12;
 const THUMBNAILS = 4;
-
-const find = (id) => document.getElementById(id);
 
 export class Batch {
   constructor({ memory, side, photographs, taught, askAbout }) {
@@ -98,22 +96,11 @@ export class Batch {
       try {
         const small = await shrunk(file, this.side());
         const image = this.photographs() ? small.toDataURL("image/jpeg", 0.92) : small.toDataURL("image/png");
-        examples.push({ image, label, source: `page: ${path}`.slice(0, 1000) });
+        examples.push({ path, sent: { image, label, source: `page: ${path}`.slice(0, 1000), anyway: true } });
       } catch { this.skipped.push({ name: path, why: whyUnreadable(file) }); }
     }
-    while (examples.length) {
-      try {
-        const { receipts } = await call(memoryPath(this.memory(), "/learn/batch"), { method: "POST", json: { examples } });
-        sum.seen += receipts.length;
-        sum.written += receipts.filter((receipt) => receipt.written).length;
-        return;
-      } catch (error) {
-        // One bad picture spoils its whole batch: leave it out, say so, send the others.
-        const bad = error.status === 422 && error.message.match(/^examples\.(\d+)[.:]\s*(.*)/s);
-        if (!bad && !(error.status === 422 && examples.length === 1)) throw error;
-        const [one] = examples.splice(bad ? Number(bad[1]) : 0, 1);
-        this.skipped.push({ name: one.source.replace("page: ", ""), why: (bad ? bad[2] : error.message).replace(/^image: /, "") });
-      }
-    }
+    const { found } = await callWith(memoryPath(this.memory(), "/learn/batch"), examples, ({ path }, why) => this.skipped.push({ name: path, why }));
+    sum.seen += found.length;
+    sum.written += found.filter((receipt) => receipt.written).length;
   }
 }

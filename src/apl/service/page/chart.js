@@ -10,11 +10,11 @@ function node(name, attributes, text) {
   return made;
 }
 
-export function chart(svg, { share, count, total, first = 0, most = 0, mark = null }) {
+export function chart(svg, { share, count, first = 0, mark = null }) {
   svg.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT}`);
   svg.replaceChildren();
-  const length = Math.max(total ?? 0, count.length, 2);
-  const top = Math.max(most, 4, ...count);
+  const length = Math.max(count.length, 2);
+  const top = Math.max(4, ...count);
   const x = (i) => LEFT + (i / (length - 1)) * (WIDTH - LEFT - RIGHT);
   const y = (v) => TOP + (1 - v) * (HEIGHT - TOP - BOTTOM);
   for (const v of [0, 0.5, 1]) {
@@ -24,7 +24,7 @@ export function chart(svg, { share, count, total, first = 0, most = 0, mark = nu
   }
   svg.append(node("text", { class: "tick", x: LEFT, y: HEIGHT - 5 }, `${first}`));
   const last = node("text", { class: "tick", x: WIDTH - RIGHT, y: HEIGHT - 5, "text-anchor": "end" });
-  const examples = first + (total ?? count.length);
+  const examples = first + count.length;
   last.textContent = examples === 1 ? "1 example" : `${examples} examples`;
   svg.append(last);
   if (mark !== null && mark >= 0) svg.append(node("line", { class: "drift", x1: x(mark), x2: x(mark), y1: TOP, y2: HEIGHT - BOTTOM }));
@@ -53,13 +53,5 @@ export function accuracySoFar(outcomes) {
   return [...outcomes].map((letter) => {
     if (letter !== "n") { asked++; right += letter === "r"; }
     return asked ? right / asked : null;
-  });
-}
-
-export function recent(values, span) {
-  let sum = 0;
-  return values.map((v, i) => {
-    sum += v - (i >= span ? values[i - span] : 0);
-    return sum / Math.min(i + 1, span);
   });
 }

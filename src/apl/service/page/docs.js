@@ -1,8 +1,7 @@
 // The service's own description, to be read by people: paths by tag, and the schemas they name.
 
-import { el } from "./elements.js";
+import { el, find } from "./elements.js";
 
-const find = (id) => document.getElementById(id);
 const last = (ref) => ref.split("/").pop();
 
 // A schema in a few words; named schemas are links.

@@ -1,4 +1,6 @@
-// Pieces of the page that both tabs use.
+// Pieces that the page is made of.
+
+export const find = (id) => document.getElementById(id);
 
 export function el(name, attributes = {}, ...children) {
   const made = document.createElement(name);
@@ -26,16 +28,14 @@ export function showBars(list, items) {
       list.append(row);
     }
     const [name, bar, value] = row.children;
-    if (item.picture) {
-      if (name.firstChild?.src !== item.picture) name.replaceChildren(el("img", { src: item.picture, alt: item.label }));
-    } else name.textContent = item.label;
+    name.textContent = item.label;
     bar.firstElementChild.style.width = `${100 * item.probability}%`;
     value.textContent = percent(item.probability);
-    row.className = [item.kind ?? "", item.mark ? "mark" : "", item.probability === largest ? "first" : ""].join(" ").trim();
+    row.className = [item.kind ?? "", item.probability === largest ? "first" : ""].join(" ").trim();
   });
 }
 
-const toast = document.getElementById("toast");
+const toast = find("toast");
 let toastTimer;
 
 export function say(message, action, run) {
@@ -56,24 +56,20 @@ export function save(parts, type, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
-// The text that was given, or true where none is asked for; null if cancelled, "other" for the third button.
-export async function ask({ title, text, label, value = "", secret = false, pattern = null, input = true, ok = "OK", other = "" }) {
-  const dialog = document.getElementById("ask");
-  const field = document.getElementById("ask-input");
+// The text that was given, or true where none is asked for; null if cancelled.
+export async function ask({ title, text, label, value = "", secret = false, pattern = null, input = true }) {
+  const dialog = find("ask"), field = find("ask-input");
   dialog.querySelector("h2").textContent = title;
   dialog.querySelector("p").textContent = text;
   dialog.querySelector("label").textContent = label ?? title;
   field.type = secret ? "password" : "text";
   field.value = value;
-  dialog.querySelector("[value=ok]").textContent = ok;
-  Object.assign(dialog.querySelector("[value=other]"), { hidden: !other, textContent: other });
   field.hidden = !input;
   field.required = input;
   if (pattern) field.pattern = pattern; else field.removeAttribute("pattern");
   dialog.returnValue = "cancel";
   dialog.showModal();
   await new Promise((resolve) => dialog.addEventListener("close", resolve, { once: true }));
-  if (dialog.returnValue === "other") return "other";
   if (dialog.returnValue !== "ok") return null;
   return input ? field.value : true;
 }

@@ -2,18 +2,16 @@
 
 import { call, memoryPath } from "./api.js";
 import { accuracySoFar, chart } from "./chart.js";
-import { ask, count, el } from "./elements.js";
+import { ask, count, el, find } from "./elements.js";
 
 const SHOWN = 400; // pictures; larger memories say how many more there are
 const CLASSES_SHOWN = 100;
-
-const find = (id) => document.getElementById(id);
 
 export class Gallery {
   constructor({ forget, rename }) {
     this.forget = forget;
     this.rename = rename;
-    this.kept = new Map(); // row → what is shown of it
+    this.kept = new Map(); // row → the row with what was kept of its example
     this.drift = null; // the report, while surprise has risen
     this.tellsDrift = true;
   }
@@ -32,8 +30,8 @@ export class Gallery {
     const found = await this.pages(memory, "limit=400", 0);
     const missing = found.find(({ row }) => !this.kept.has(row));
     if (missing) {
-      const pictured = await this.pages(memory, "images=true&limit=200", missing.row - 1);
-      for (const row of pictured) this.kept.set(row.row, shown(row));
+      const pictured = await this.pages(memory, "payloads=true&limit=200", missing.row - 1);
+      for (const row of pictured) this.kept.set(row.row, row);
     }
     return found;
   }
@@ -94,7 +92,7 @@ export class Gallery {
       el("h3", {}, String(label)), el("span", { class: "count" }, count(inAll, "row")),
       el("button", { class: "quiet rename", "aria-label": `Rename ${label}`, onclick: () => this.rename(label) }, "Rename"),
       el("button", { class: "quiet forget-class", "aria-label": `Forget everything about ${label}`, onclick: () => this.forgetClass(label, inAll) }, "Forget"));
-    const pictures = rows.map((row) => el("li", { class: row.text ? "sentence" : "" }, picture(this.kept.get(row.row), `${label}, row ${row.row}`),
+    const pictures = rows.map((row) => el("li", { class: textOf(this.kept.get(row.row)?.payload) ? "sentence" : "" }, picture(this.kept.get(row.row)?.payload, `${label}, row ${row.row}`),
       ...badge(row.examples),
       el("button", {
         class: "forget", "aria-label": `Forget row ${row.row}, ${label}`,
@@ -110,21 +108,26 @@ export class Gallery {
     if (sure) this.forget({ label }, `“${label}”`);
   }
 
-  async of(memory, row) {
-    if (!this.kept.has(row)) {
-      try { this.kept.set(row, shown(await call(memoryPath(memory, `/rows/${row}`), { quiet: true }))); } catch { return {}; }
-    }
-    return this.kept.get(row);
+  async row(memory, row) {
+    if (this.kept.has(row)) return this.kept.get(row);
+    const { rows: [found] } = await call(memoryPath(memory, `/rows?payloads=true&limit=1&after=${row - 1}`));
+    return found?.row === row ? found : null;
   }
 }
 
-const shown = (row) => ({ text: row.text, image: row.image && `data:image/${row.image.startsWith("/9j/") ? "jpeg" : "png"};base64,${row.image}` });
+const IMAGES = { "_9j_": "jpeg", "iVBO": "png" }; // how the payload of a picture begins, in URL-safe base64
+const plain = (payload) => payload.replaceAll("-", "+").replaceAll("_", "/");
 
-export function picture(kept, alt = "") {
-  if (kept?.text) return el("q", {}, kept.text);
-  if (!kept?.image) return el("span", { class: "blank" });
-  const kind = kept.image.startsWith("data:image/jpeg") ? "photo" : "ink";
-  return el("img", { src: kept.image, alt, class: kind, width: 52, height: 52 });
+export function textOf(payload) {
+  if (!payload || payload.slice(0, 4) in IMAGES) return null;
+  return new TextDecoder().decode(Uint8Array.from(atob(plain(payload)), (sign) => sign.charCodeAt(0)));
+}
+
+// What was kept with a row: a drawing or a photograph, or a sentence.
+export function picture(payload, alt = "") {
+  const kind = IMAGES[payload?.slice(0, 4)];
+  if (kind) return el("img", { src: `data:image/${kind};base64,${plain(payload)}`, alt, class: kind === "jpeg" ? "photo" : "ink", width: 52, height: 52 });
+  return payload ? el("q", {}, textOf(payload)) : el("span", { class: "blank" });
 }
 
 // How many examples stand behind a row.

@@ -1,15 +1,13 @@
 // A queue: it asks about one example after the other, the one most worth a name first, and sorts the rest.
 
-import { call, memoryPath } from "./api.js";
-import { count, el, save, say } from "./elements.js";
+import { callWith, memoryPath } from "./api.js";
+import { count, el, find, save, say } from "./elements.js";
 import { cell } from "./table.js";
 
 const POOL = 200; // examples to choose from; the others follow as these are answered
 const AGAIN = 6; // answers until the order is made anew
 const AT_ONCE = 64;
 const THUMBNAILS = 12;
-
-const find = (id) => document.getElementById(id);
 
 export class Queue {
   constructor({ memory, failed, finished }) {
@@ -32,6 +30,12 @@ export class Queue {
     this.progress("Looking at what you gave it…");
     find("queue").hidden = !items.length;
     try { await this.next(); } catch (error) { this.stop(); this.failed(error); }
+  }
+
+  // Without questions, for guests who may only ask.
+  async sort(items) {
+    Object.assign(this, { left: [...items], total: items.length, answers: 0 });
+    await this.sortRest();
   }
 
   stop() {
@@ -73,30 +77,18 @@ export class Queue {
 
   // The order of `suggest`, and what each of the others would be called.
   async choose() {
-    const { items, found } = await this.sent(this.left.slice(0, POOL), (n) => `/suggest?anyway=true&n=${n}`);
-    const suggestions = found?.suggestions ?? [];
-    const order = suggestions.map(({ index, reason }) => Object.assign(items[index], { reason }));
+    const { items, found } = await this.asked(this.left.slice(0, POOL), `/suggest?n=${POOL}`);
+    const order = found.map(({ index, reason }) => Object.assign(items[index], { reason }));
     this.order = [...order.filter((item) => !this.skipped.has(item)), ...order.filter((item) => this.skipped.has(item))];
-    this.sorted(suggestions.filter(({ probability_new, labels }) => probability_new <= 0.5 && labels.length));
+    this.sorted(found.filter(({ probability_new, labels }) => probability_new <= 0.5 && labels.length));
   }
 
-  // What the service says of these. One that cannot be read spoils the whole request: it is left out.
-  async sent(some, path) {
+  async asked(some, path) {
     const items = [];
     for (const item of some) {
-      try { item.sent ??= await item.example(); items.push(item); } catch { this.drop(item); }
+      try { item.sent ??= { anyway: true, ...await item.example() }; items.push(item); } catch { this.drop(item); }
     }
-    while (items.length) {
-      try {
-        const json = { examples: items.map(({ sent }) => sent) };
-        return { items, found: await call(memoryPath(this.memory(), path(items.length)), { method: "POST", json }) };
-      } catch (error) {
-        const named = error.status === 422 && error.message.match(/^examples\.(\d+)/);
-        if (!named && !(error.status === 422 && items.length === 1)) throw error;
-        this.drop(items.splice(named ? Number(named[1]) : 0, 1)[0]);
-      }
-    }
-    return { items, found: null };
+    return callWith(memoryPath(this.memory(), path), items, (item) => this.drop(item));
   }
 
   drop(item) {
@@ -121,8 +113,8 @@ export class Queue {
     const rest = this.left, groups = new Map(), lines = ["name,predicted,probability,probability_new"];
     this.progress("Sorting…");
     for (let i = 0; i < rest.length; i += AT_ONCE) {
-      const { items, found } = await this.sent(rest.slice(i, i + AT_ONCE), () => "/predict/batch?top=1&new_above=0.5&anyway=true");
-      found?.answers.forEach(({ predicted, probabilities, probability_new }, k) => {
+      const { items, found } = await this.asked(rest.slice(i, i + AT_ONCE), "/predict/batch?top=1&new_above=0.5");
+      found.forEach(({ predicted, probabilities, probability_new }, k) => {
         const label = predicted ?? "something new?";
         groups.set(label, [...(groups.get(label) ?? []), items[k]]);
         lines.push([items[k].name, predicted ?? "", probabilities[0]?.probability ?? "", probability_new].map(cell).join(","));
@@ -131,7 +123,7 @@ export class Queue {
     this.table = lines.join("\n") + "\n";
     const largest = [...groups].sort((one, other) => other[1].length - one[1].length);
     find("sorted-title").textContent = `It sorted ${count(lines.length - 1, "example")}`;
-    find("sorted-text").textContent = `After ${count(this.answers, "answer")} of yours. Nothing of this was learnt.`;
+    find("sorted-text").textContent = "Nothing of this was learnt.";
     find("sorted-groups").replaceChildren(...largest.map(([label, found]) => el("li", {}, el("b", {}, String(label)), el("span", { class: "small" }, ` ${found.length}`), this.shown(found))));
     this.stop();
     this.finished();

@@ -8,17 +8,9 @@ const KEY_STEP = 0.04;
 
 export class Sheet {
   constructor(canvas, { changed, lifted, began }) {
-    this.canvas = canvas;
-    this.context = canvas.getContext("2d");
-    this.changed = changed;
-    this.lifted = lifted;
-    this.began = began;
-    this.strokes = [];
-    this.picture = null;
-    this.done = false; // taught already: the next stroke begins a new drawing
+    Object.assign(this, { canvas, changed, lifted, began, context: canvas.getContext("2d"), pen: null, pointer: null });
     this.photographs = false; // nothing is drawn then
-    this.pen = null;
-    this.pointer = null;
+    this.forget();
     canvas.addEventListener("pointerdown", (event) => this.down(event));
     canvas.addEventListener("pointermove", (event) => this.move(event));
     for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, (event) => this.up(event));
@@ -109,10 +101,9 @@ export class Sheet {
     this.changed(false);
   }
 
-  forget() {
-    this.strokes = [];
-    this.picture = null;
-    this.done = false;
+  forget(picture = null) {
+    // Done: taught already, so that the next stroke begins a new drawing.
+    Object.assign(this, { strokes: [], picture, done: false });
   }
 
   taught() {
@@ -121,18 +112,13 @@ export class Sheet {
   }
 
   async show(file) {
-    const picture = await shrunk(file, this.canvas.width);
-    this.forget();
-    this.picture = picture;
-    this.paint();
-    this.changed(false);
+    this.frame(await shrunk(file, this.canvas.width));
     this.lifted();
   }
 
   // One of many: the camera's.
   frame(picture) {
-    this.forget();
-    this.picture = picture;
+    this.forget(picture);
     this.paint();
     this.changed(false);
   }
@@ -140,36 +126,31 @@ export class Sheet {
   // What is sent: a photograph as it is, a drawing as dark ink on white, whatever the colours of the page.
   example() {
     if (this.photographs) return { image: this.picture.toDataURL("image/jpeg", 0.92) };
-    return { image: this.toDataURL() };
-  }
-
-  toDataURL() {
     const small = document.createElement("canvas");
     small.width = small.height = SENT;
     const context = small.getContext("2d");
     context.fillStyle = "#fff";
     context.fillRect(0, 0, SENT, SENT);
     this.draw(context, SENT, "#000");
-    return small.toDataURL("image/png");
+    return { image: small.toDataURL("image/png") };
   }
 
   paint() {
     const side = this.canvas.width;
     const style = getComputedStyle(this.canvas);
-    this.context.clearRect(0, 0, side, side);
-    this.context.globalAlpha = this.done ? 0.35 : 1;
-    this.draw(this.context, side, style.color);
-    this.context.globalAlpha = 1;
-    if (this.pen) {
-      const [x, y] = this.pen.at.map((v) => v * side);
-      this.context.beginPath();
-      this.context.arc(x, y, side * 0.025, 0, 7);
-      this.context.lineWidth = 3;
-      this.context.strokeStyle = style.getPropertyValue("--accent");
-      this.context.fillStyle = style.getPropertyValue("--accent");
-      this.context.stroke();
-      if (this.pen.down) this.context.fill();
-    }
+    const { context } = this;
+    context.clearRect(0, 0, side, side);
+    context.globalAlpha = this.done ? 0.35 : 1;
+    this.draw(context, side, style.color);
+    context.globalAlpha = 1;
+    if (!this.pen) return;
+    const [x, y] = this.pen.at.map((v) => v * side);
+    context.beginPath();
+    context.arc(x, y, side * 0.025, 0, 7);
+    context.lineWidth = 3;
+    context.strokeStyle = context.fillStyle = style.getPropertyValue("--accent");
+    context.stroke();
+    if (this.pen.down) context.fill();
   }
 
   draw(context, side, colour) {

@@ -1,18 +1,17 @@
 // A shelf of rows whose name looks wrong by the other rows: keep, relabel or forget.
 
 import { call, memoryPath } from "./api.js";
-import { el, say } from "./elements.js";
+import { el, find, say } from "./elements.js";
+import { picture } from "./gallery.js";
 
 const LOOKED_AT = 200; // rows up to which it looks by itself
 const SHOWN = 6;
 const WAIT_MS = 1500;
 const KEPT = "apl kept", MOST_KEPT = 500;
 
-const find = (id) => document.getElementById(id);
-
 export class Shelf {
-  constructor({ memory, failed, forget, changed, picture }) {
-    Object.assign(this, { memory, failed, forget, changed, picture });
+  constructor({ memory, failed, forget, changed, row }) {
+    Object.assign(this, { memory, failed, forget, changed, row });
     find("check").addEventListener("click", async () => {
       try { if (!await this.look()) say("No name looks wrong."); } catch (error) { failed(error); }
     });
@@ -29,7 +28,7 @@ export class Shelf {
 
   async look() {
     const asked = this.memory();
-    const { suspects } = await call(memoryPath(asked, "/review?limit=50"));
+    const suspects = await call(memoryPath(asked, "/review?limit=50"));
     const open = suspects.filter((one) => !kept().includes(name(asked, one))).slice(0, SHOWN);
     const items = await Promise.all(open.map((one) => this.item(asked, one)));
     if (asked !== this.memory()) return open.length;
@@ -46,20 +45,15 @@ export class Shelf {
     };
     const relabel = async () => {
       try {
-        await call(memoryPath(memory, "/relabel"), { method: "POST", json: { row, label: suggested, ...(source === null ? {} : { source }) } });
+        await call(memoryPath(memory, "/relabel"), { method: "POST", json: { row, label: suggested, source } });
         await this.changed();
         say(`It is called “${suggested}” now.`);
       } catch (error) { this.failed(error); }
     };
-    const forget = async () => {
-      try {
-        // Others may share the row.
-        const { examples } = await call(memoryPath(memory, `/rows/${row}`));
-        this.forget(examples > 1 && source !== null ? { source } : { row }, source ?? `row ${row}`);
-      } catch (error) { this.failed(error); }
-    };
-    const shown = await this.picture(row);
-    return el("li", { "data-row": row, title: source ?? "" }, shown, el("p", {}, "“", el("b", {}, String(label)), "”, or rather “", el("b", {}, String(suggested)), "”?"),
+    const found = await this.row(memory, row);
+    // Others may share the row.
+    const forget = () => this.forget(found?.examples > 1 && source !== null ? { source } : { row }, source ?? `row ${row}`);
+    return el("li", { "data-row": row, title: source ?? "" }, picture(found?.payload), el("p", {}, "“", el("b", {}, String(label)), "”, or rather “", el("b", {}, String(suggested)), "”?"),
       el("div", { class: "tools" },
         el("button", { onclick: keep }, `Keep ${label}`), el("button", { onclick: relabel }, `It is ${suggested}`),
         el("button", { class: "quiet", onclick: forget }, "Forget")));

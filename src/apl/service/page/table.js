@@ -1,12 +1,10 @@
-// Tables of sentences: taught if they have a column of names, named and given back if they have none.
+// Tables of sentences: taught if they have a column of names, else put in the queue.
 
 import { call, memoryPath } from "./api.js";
-import { ask, count, save, say } from "./elements.js";
+import { ask, count, find, say } from "./elements.js";
 
 const AT_ONCE = 64;
 const TEXTS = ["text", "sentence", "utterance", "query"], NAMES = ["label", "name", "class", "intent", "category"];
-
-const find = (id) => document.getElementById(id);
 
 // Quoted cells may hold separators, line ends and doubled quotes.
 export function parse(content) {
@@ -44,18 +42,10 @@ export function setUpTables({ askAbout, memory, mayTeach, taught }) {
       const examples = rows.map((row) => ({ text: row[text]?.trim(), label: label < 0 ? "" : row[label]?.trim().normalize() })).filter((one) => one.text);
       const named = examples.filter((one) => one.label);
       if (named.length && mayTeach()) await teach(named, examples.length - named.length);
-      else if (examples.length && mayTeach()) await choose(examples, file.name);
-      else if (examples.length) await answer(examples, file.name);
+      else if (examples.length) await askAbout(examples.map((one) => one.text));
       else say("There are no sentences in this table.");
     } catch (error) { say(error.message); }
   });
-
-  async function choose(examples, name) {
-    const text = `${count(examples.length, "sentence")} without names. It can ask you about one after the other and sort the rest, or name them all as a table.`;
-    const chosen = await ask({ title: "Sort this table?", text, input: false, ok: "Ask me", other: "Name them all" });
-    if (chosen === "other") await answer(examples, name);
-    else if (chosen) await askAbout(examples.map((one) => one.text));
-  }
 
   async function teach(examples, without) {
     const names = new Set(examples.map(({ label }) => label)).size;
@@ -64,7 +54,7 @@ export function setUpTables({ askAbout, memory, mayTeach, taught }) {
     let written = 0, seen = 0;
     for (const part of parts(examples)) {
       const json = { examples: part.map((one) => ({ ...one, source: `page: ${one.text}`.slice(0, 500) })) };
-      const { receipts } = await call(memoryPath(memory(), "/learn/batch"), { method: "POST", json });
+      const receipts = await call(memoryPath(memory(), "/learn/batch"), { method: "POST", json });
       seen += receipts.length;
       written += receipts.filter((receipt) => receipt.written).length;
       say(`${seen} of ${examples.length}…`);
@@ -72,18 +62,6 @@ export function setUpTables({ askAbout, memory, mayTeach, taught }) {
     const summary = `Taught ${count(seen, "sentence")}: ${written} written, ${seen - written} did not surprise.`;
     await taught(summary);
     say(summary);
-  }
-
-  async function answer(examples, name) {
-    const lines = ["text,predicted,probability,probability_new"];
-    for (const part of parts(examples)) {
-      const json = { examples: part.map(({ text }) => ({ text })) };
-      const { answers } = await call(memoryPath(memory(), "/predict/batch?top=1"), { method: "POST", json });
-      answers.forEach((found, i) => lines.push([part[i].text, found.predicted ?? "", found.probabilities[0]?.probability ?? "", found.probability_new].map(cell).join(",")));
-      say(`${lines.length - 1} of ${examples.length}…`);
-    }
-    save([lines.join("\n") + "\n"], "text/csv", name.replace(/\.\w+$/, "") + "-answers.csv");
-    say(`Named ${count(lines.length - 1, "sentence")}.`);
   }
 }
 
