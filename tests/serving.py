@@ -125,12 +125,11 @@ def running(settings: Settings) -> Iterator[httpx.Client]:
 class Process:
     """`apl serve` as its users start it, in a process that can be killed."""
 
-    def __init__(self, *arguments: str, files: int | None = None) -> None:
-        """With so many open files at most, if told."""
+    def __init__(self, *arguments: str) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-m", "apl", "serve", "--port", "0", *arguments]
         self.process = subprocess.Popen(
-            [*(() if files is None else ("prlimit", f"--nofile={files}")), *command],
+            command,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from serving import Process, lesson, question, running, save_small_model, settings, small_learner
 
+from apl.service.server import most_connections
 from apl.service.settings import Limits
 from apl.store import NewRow, open_store
 
@@ -105,19 +106,19 @@ def test_a_large_head_that_comes_at_once_is_refused(model: Path) -> None:
         assert client.get("/healthz", headers={"x": "x" * 4_000}).status_code == 200
 
 
-def test_silent_connections_keep_nobody_out_for_long_and_fill_no_log(model: Path) -> None:
-    server = Process("--model", str(model), "--memory", "ram:", files=256)
-    silent = []
-    try:
-        for _ in range(200):
-            silent.append(connect(server.client))
+def test_silent_connections_keep_nobody_out_for_long(model: Path) -> None:
+    limits = Limits(connections=32, head_seconds=0.5)
+    with running(settings(None, model, limits=limits)) as client, ExitStack() as stack:
+        for _ in range(100):
+            stack.enter_context(connect(client))
         for number in range(5):
-            assert httpx.get(f"{server.url}/healthz", trust_env=False, timeout=60).status_code == 200, number
-    finally:
-        for one in silent:
-            one.close()
-        server.stop()
-    assert sum(map(len, server.log)) < 50_000
+            assert httpx.get(f"{client.base_url}/healthz", trust_env=False, timeout=60).status_code == 200, number
+
+
+def test_fewer_connections_are_taken_where_fewer_files_may_be_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    for files, connections in ((256, 128), (100_000, 1000), (-1, 1000), (50, 8)):
+        monkeypatch.setattr("resource.getrlimit", lambda _, files=files: (files, files))
+        assert most_connections(Limits()) == connections
 
 
 # --- bodies -------------------------------------------------------------------------------------------------------

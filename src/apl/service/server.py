@@ -1,7 +1,7 @@
 """Running the application under granian, and stopping it so that nothing is lost.
 
 granian bounds what comes before a request: heads by size and time, trailers, pipelined requests, silent connections. What
-comes after, bodies and unread answers, is bounded by the guard.
+comes after, bodies by size and time, is bounded by the guard.
 """
 
 from __future__ import annotations
