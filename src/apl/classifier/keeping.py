@@ -80,9 +80,9 @@ class MemoryKeeping(Configuration):
             if source is not None:
                 forgotten = memory.forget_source(source)
                 return Forgotten(forgotten.gone, forgotten.rebuilt)
-            return Forgotten(
-                memory.forget(memory.ids_of(plain_labels([label])[0]) if row is None else [_row_number(row)])
-            )
+            if row is not None:
+                return Forgotten(memory.forget([_row_number(row)]))
+            return Forgotten(memory.forget_label(plain_labels([label])[0]))
 
     def review(self, *, everything: bool = False) -> list[Suspect]:
         """Rows whose label looks wrong, the most suspicious first: the other rows make another label more probable. Of a

@@ -299,6 +299,12 @@ class StagedMemory(ABC):
         self.follow()
         return gone
 
+    def forget_label(self, label: Label) -> list[int]:
+        """Delete a class, and the receipts that name it. Returns the ids of its rows."""
+        gone = self.store.delete_label(label)
+        self.follow()
+        return gone
+
     def forget_source(self, source: str) -> Forgotten:
         """Leave no trace of a source: its rows go, and rows that others share with it become the mean of theirs. What the
         reading has learnt with its help starts over."""
