@@ -158,10 +158,10 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ctrl_c_saves_and_ends_in_good_order(tmp_path: Path, always: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = Run.log
+    log, handler = Run.log, signal.getsignal(signal.SIGINT)
     monkeypatch.setattr(Run, "log", lambda run, **said: (log(run, **said), signal.raise_signal(signal.SIGINT)))
     pretrain(replace(PRETRAIN, steps=10**6), RunOptions(tmp_path))
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is handler
     assert read_json(tmp_path / "state.json")["state"]["step"] == 1
     assert read_json(tmp_path / "encoder" / "model.json")["provenance"]["steps"] == 1
     [logged] = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]

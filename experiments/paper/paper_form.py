@@ -131,9 +131,9 @@ def is_of(row: Row, model: str) -> bool:
 
 
 def origin(model: str) -> Row:
-    """How weights that are not in the repository were made."""
+    """How the weights were made."""
     place = place_of(model)
-    if place is None or is_named(model):
+    if place is None:
         return {}
     provenance = read_description(find_model(place))["provenance"]
     return {"trained": {name: provenance[name] for name in ("trained_as", "steps", "seconds", "commit", "validation")}}
