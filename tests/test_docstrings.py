@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import inspect
 from pathlib import Path
 
 import pytest
@@ -41,3 +42,15 @@ def test_the_examples_of_a_module_run(module, names):
         pytest.importorskip(NEEDS[module])
     found = doctest.testmod(importlib.import_module(module), extraglobs=names)
     assert found.attempted and not found.failed
+
+
+@pytest.mark.parametrize("module", WITH_EXAMPLES)
+def test_examples_stand_under_a_heading_by_which_the_site_shows_them_as_code(module):
+    lines = inspect.getsource(importlib.import_module(module)).splitlines()
+    starts = [n for n, line in enumerate(lines) if line.lstrip().startswith(">>> ") and not _is_example(lines[n - 1])]
+    assert [lines[n - 1].strip() for n in starts] == ["Examples:"] * len(starts)
+
+
+def _is_example(line: str) -> bool:
+    """Whether a line goes on with an example: code, or what it printed."""
+    return line.strip() not in ("", "Examples:")

@@ -76,9 +76,7 @@ def test_python_on_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest
 
 def commands(page: Path) -> list[str]:
     """Lines of the page that begin with `apl`, without their comments; alternatives and what is left out are not for us."""
-    lines = re.findall(
-        r"^(?: {4})?(?:torchrun .* -m |\.venv/bin/)?apl ([a-z].*)$", page.read_text(encoding="utf-8"), re.M
-    )
+    lines = re.findall(r"^(?: {4})?(?:\.venv/bin/)?apl ([a-z].*)$", page.read_text(encoding="utf-8"), re.M)
     plain = [re.split(r"\s+#|\s{3,}", line)[0].strip() for line in lines]
     return [line for line in plain if not re.search(r"[|…]", line)]
 

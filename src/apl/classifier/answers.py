@@ -21,8 +21,9 @@ class Probabilities(dict[Label, float]):
     `new_class` stands apart: the probability that it is none of them. With an empty memory there are no known
     classes, and it is 1.
 
-    >>> Probabilities({"a": 0.75, "b": 0.25}, new_class=0.1)["a"]
-    0.75
+    Examples:
+        >>> Probabilities({"a": 0.75, "b": 0.25}, new_class=0.1)["a"]
+        0.75
     """
 
     def __init__(self, known: dict[Label, float], new_class: float) -> None:
@@ -45,10 +46,11 @@ class Forgotten(list[int]):
 class Receipt:
     """What became of one example.
 
-    >>> from apl import OnlineClassifier
-    >>> receipt = OnlineClassifier().learn_one([0, 1], "a")
-    >>> receipt.written, receipt.new_label, receipt.predicted
-    (True, True, None)
+    Examples:
+        >>> from apl import OnlineClassifier
+        >>> receipt = OnlineClassifier().learn_one([0, 1], "a")
+        >>> receipt.written, receipt.new_label, receipt.predicted
+        (True, True, None)
     """
 
     label: Label
@@ -81,11 +83,12 @@ class Receipt:
 class LabelSet:
     """The labels that one example may have.
 
-    >>> from apl import OnlineClassifier
-    >>> clf = OnlineClassifier()
-    >>> _ = clf.learn_many([[n % 2, n / 40] for n in range(40)], ["even", "odd"] * 20)
-    >>> clf.predict_set([0, 0.5]).labels
-    ('even',)
+    Examples:
+        >>> from apl import OnlineClassifier
+        >>> clf = OnlineClassifier()
+        >>> _ = clf.learn_many([[n % 2, n / 40] for n in range(40)], ["even", "odd"] * 20)
+        >>> clf.predict_set([0, 0.5]).labels
+        ('even',)
     """
 
     labels: tuple[Label, ...]
@@ -152,11 +155,12 @@ def carried(rows: Iterable[RecalledRow]) -> tuple[RecalledRow, ...]:
 class Explanation:
     """Why it answers so: the rows it recalled, and the readers that share the answer.
 
-    >>> from apl import OnlineClassifier
-    >>> clf = OnlineClassifier()
-    >>> _ = clf.learn_many([[0, 0], [0, 1], [5, 5]], ["low", "low", "high"])
-    >>> clf.explain([0, 0.4]).why
-    "1 of the 2 nearest rows is 'low', and the mean of 'low' is the closest; next comes 'high' with 0%."
+    Examples:
+        >>> from apl import OnlineClassifier
+        >>> clf = OnlineClassifier()
+        >>> _ = clf.learn_many([[0, 0], [0, 1], [5, 5]], ["low", "low", "high"])
+        >>> clf.explain([0, 0.4]).why
+        "1 of the 2 nearest rows is 'low', and the mean of 'low' is the closest; next comes 'high' with 0%."
     """
 
     predicted: Label | None

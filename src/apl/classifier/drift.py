@@ -39,9 +39,10 @@ LEAST_RISE = 0.1
 class DriftReport:
     """Surprise over the latest examples of a memory.
 
-    >>> from apl import OnlineClassifier
-    >>> OnlineClassifier().drift().alarm
-    False
+    Examples:
+        >>> from apl import OnlineClassifier
+        >>> OnlineClassifier().drift().alarm
+        False
     """
 
     alarm: bool

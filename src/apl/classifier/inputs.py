@@ -64,8 +64,9 @@ def interleaved(labels: Sequence[Hashable]) -> list[int]:
     appearance. Folders and tables usually come sorted by class, and examples of one class in a row are a poor stream to
     learn from: each but the first confirms that nothing else exists.
 
-    >>> interleaved(["a", "a", "a", "b", "c", "c"])
-    [0, 3, 4, 1, 5, 2]
+    Examples:
+        >>> interleaved(["a", "a", "a", "b", "c", "c"])
+        [0, 3, 4, 1, 5, 2]
     """
     seen: dict[Hashable, int] = {}
     place = []

@@ -88,16 +88,17 @@ class MemoryKeeping(Configuration):
         """Rows whose label looks wrong, the most suspicious first: the other rows make another label more probable. Of a
         merged row, one answer per source. With `everything`, all rows but those that are alone in their class.
 
-        >>> from apl import OnlineClassifier
-        >>> clf = OnlineClassifier()
-        >>> _ = clf.learn_many([[n % 2, n / 40] for n in range(40)], ["even", "odd"] * 20)
-        >>> mistake = clf.learn_one([0, 0.51], "odd")
-        >>> suspect = clf.review()[0]
-        >>> suspect.row == mistake.row, suspect.suggested
-        (True, 'even')
-        >>> _ = clf.relabel(suspect.row, suspect.suggested)
-        >>> clf.review()
-        []
+        Examples:
+            >>> from apl import OnlineClassifier
+            >>> clf = OnlineClassifier()
+            >>> _ = clf.learn_many([[n % 2, n / 40] for n in range(40)], ["even", "odd"] * 20)
+            >>> mistake = clf.learn_one([0, 0.51], "odd")
+            >>> suspect = clf.review()[0]
+            >>> suspect.row == mistake.row, suspect.suggested
+            (True, 'even')
+            >>> _ = clf.relabel(suspect.row, suspect.suggested)
+            >>> clf.review()
+            []
         """
         opened = self._known()
         if opened is None:

@@ -66,11 +66,12 @@ class OnlineClassifier(MemoryKeeping):
     index: URL of a vector engine (`milvus+http://host:19530`) that finds the nearest rows of a memory on PostgreSQL.
     keep_sources: False, given when a memory is made, stores nothing about sources; then they cannot be forgotten.
 
-    >>> clf = OnlineClassifier()
-    >>> clf.learn_many([[0, 0], [0, 1], [5, 5], [5, 6]], ["low", "low", "high", "high"])[0].new_label
-    True
-    >>> clf.predict_one([0.2, 0.4])
-    'low'
+    Examples:
+        >>> clf = OnlineClassifier()
+        >>> clf.learn_many([[0, 0], [0, 1], [5, 5], [5, 6]], ["low", "low", "high", "high"])[0].new_label
+        True
+        >>> clf.predict_one([0.2, 0.4])
+        'low'
     """
 
     @classmethod
@@ -121,10 +122,11 @@ class OnlineClassifier(MemoryKeeping):
         Conformal and adaptive: the frequency holds in the long run, also when the stream changes. Before there are enough
         examples to tell, the set holds every label and `.new` is True.
 
-        >>> clf = OnlineClassifier()
-        >>> _ = clf.learn_many([[0, 0], [5, 5]], ["low", "high"])
-        >>> clf.predict_set([0.2, 0.4])
-        LabelSet(labels=('low', 'high'), new=True, coverage=0.9, examples=1)
+        Examples:
+            >>> clf = OnlineClassifier()
+            >>> _ = clf.learn_many([[0, 0], [5, 5]], ["low", "high"])
+            >>> clf.predict_set([0.2, 0.4])
+            LabelSet(labels=('low', 'high'), new=True, coverage=0.9, examples=1)
         """
         if isinstance(coverage, bool) or not isinstance(coverage, Real) or not 0 < float(coverage) < 1:
             raise ValueError(f"coverage is a share between 0 and 1, both excluded, got {coverage!r}")
@@ -261,11 +263,12 @@ class OnlineClassifier(MemoryKeeping):
     def suggest(self, pool: Any, n: int = 20) -> list[Suggestion]:
         """The examples of a pool that are most worth a label, best first, each with the reason. Nothing is learnt.
 
-        >>> clf = OnlineClassifier()
-        >>> _ = clf.learn_many([[0, 0], [0, 1], [5, 5], [5, 6]], ["low", "low", "high", "high"])
-        >>> pool = [[0, 0.5], [0.1, 0.5], [50, -50], [5, 5.5]]
-        >>> clf.suggest(pool, 1)[0].index
-        2
+        Examples:
+            >>> clf = OnlineClassifier()
+            >>> _ = clf.learn_many([[0, 0], [0, 1], [5, 5], [5, 6]], ["low", "low", "high", "high"])
+            >>> pool = [[0, 0.5], [0.1, 0.5], [50, -50], [5, 5.5]]
+            >>> clf.suggest(pool, 1)[0].index
+            2
         """
         check_whole("n", n)
         if not len(pool):

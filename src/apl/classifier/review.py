@@ -26,12 +26,13 @@ FOLDS = 10
 class Suspect:
     """A row, or what one source contributed to it, and how well its label goes with the other rows.
 
-    >>> from apl import OnlineClassifier
-    >>> clf = OnlineClassifier()
-    >>> _ = clf.learn_many([[n % 2, n / 40] for n in range(40)], ["even", "odd"] * 20)
-    >>> mistake = clf.learn_one([0, 0.51], "odd")
-    >>> [(suspect.row == mistake.row, suspect.suggested) for suspect in clf.review()]
-    [(True, 'even')]
+    Examples:
+        >>> from apl import OnlineClassifier
+        >>> clf = OnlineClassifier()
+        >>> _ = clf.learn_many([[n % 2, n / 40] for n in range(40)], ["even", "odd"] * 20)
+        >>> mistake = clf.learn_one([0, 0.51], "odd")
+        >>> [(suspect.row == mistake.row, suspect.suggested) for suspect in clf.review()]
+        [(True, 'even')]
     """
 
     row: int

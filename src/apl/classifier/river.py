@@ -29,11 +29,12 @@ class RiverClassifier(base.Classifier):
 
     memory: None (in RAM) or the path of a file. There names of features are text, and labels what JSON can hold.
 
-    >>> model = RiverClassifier()
-    >>> for x in range(10):
-    ...     model.learn_one({"height": x}, x > 4)
-    >>> model.predict_one({"height": 7})
-    True
+    Examples:
+        >>> model = RiverClassifier()
+        >>> for x in range(10):
+        ...     model.learn_one({"height": x}, x > 4)
+        >>> model.predict_one({"height": 7})
+        True
     """
 
     def __init__(

@@ -35,9 +35,10 @@ NEW, UNLIKE, CLEAR = 0.5, 0.9, 0.5
 class Suggestion:
     """An example worth a label.
 
-    >>> from apl import OnlineClassifier
-    >>> OnlineClassifier().suggest([[0, 0], [0, 1], [9, 9]], 1)[0].reason
-    'typical of the pool; no class is known yet'
+    Examples:
+        >>> from apl import OnlineClassifier
+        >>> OnlineClassifier().suggest([[0, 0], [0, 1], [9, 9]], 1)[0].reason
+        'typical of the pool; no class is known yet'
     """
 
     index: int

@@ -24,7 +24,7 @@ COMMANDS = {
     "train": "train an encoder or a learner from a named preset",
     "export": "write a trained model as ONNX graphs, for use without torch",
     "evaluate": "measure a model: fixed context or online",
-    "completion": "print the completion script for bash and zsh",
+    "completion": "print the completion script for bash, zsh or fish",
 }
 FIRST = """\
 It learns your classes from a few examples of each, and keeps only what surprised it.

@@ -40,8 +40,8 @@ class Command:
         if self.json:
             print_json({"forgotten": gone, "rebuilt": rebuilt, "rows": left})
         else:
-            others = f", rebuilt {len(rebuilt)} without it" if rebuilt else ""
-            print(f"forgot {len(gone)} rows{others}, {left} are left")
+            others = f", rebuilt without it: {len(rebuilt)}" if rebuilt else ""
+            print(f"rows forgotten: {len(gone)}{others}, left: {left}")
         return 0 if gone or rebuilt else 1
 
     def _forget(self, store: Store) -> tuple[list[int], list[int]]:

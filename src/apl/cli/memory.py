@@ -104,7 +104,7 @@ def export(memory: Memory, directory: Exported, name: NameOption = "default", js
 
     with open_store(memory, name, read_only=True) as store:
         rows = export_memory(store, directory)
-    print_result({"rows": rows, "directory": str(directory)}, json)
+    print_result({"rows": rows, "path": str(directory)}, json)
 
 
 def import_(directory: Exported, memory: Memory, name: NameOption = "default", json: JsonOption = False) -> None:

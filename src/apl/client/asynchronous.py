@@ -30,12 +30,13 @@ def _awaited(
 class AsyncClient:
     """`Client` for asyncio: the same parameters and verbs, awaited; `classes()` instead of `classes_`.
 
-    >>> async def ask(text):
-    ...     async with AsyncClient(service_url, memory="words") as client:
-    ...         await client.learn_one("my card has not come", "card")
-    ...         return await client.predict_one(text)
-    >>> asyncio.run(ask("where is my card?"))
-    'card'
+    Examples:
+        >>> async def ask(text):
+        ...     async with AsyncClient(service_url, memory="words") as client:
+        ...         await client.learn_one("my card has not come", "card")
+        ...         return await client.predict_one(text)
+        >>> asyncio.run(ask("where is my card?"))
+        'card'
     """
 
     def __init__(self, url: str, token: str | None = None, **parameters: Any) -> None:

@@ -60,10 +60,11 @@ class Client:
     Examples are what the service takes: texts, or pictures as a path, bytes, PIL image or array. `learn_many` sends 64
     examples in a request; those of one request last together, or none does.
 
-    >>> with Client(service_url, memory="words") as client:
-    ...     receipt = client.learn_one("my card has not come", "card")
-    ...     client.predict_one("where is my card?")
-    'card'
+    Examples:
+        >>> with Client(service_url, memory="words") as client:
+        ...     receipt = client.learn_one("my card has not come", "card")
+        ...     client.predict_one("where is my card?")
+        'card'
     """
 
     def __init__(

@@ -36,8 +36,9 @@ __all__ = [
 def open_encoder(encoder: Any) -> FrozenEncoder:
     """An encoder by its name, its ONNX file, as a callable, or one that is open already.
 
-    >>> open_encoder(lambda words: [[len(word), word.count("a")] for word in words]).embed(["banana"])
-    array([[6., 3.]], dtype=float32)
+    Examples:
+        >>> open_encoder(lambda words: [[len(word), word.count("a")] for word in words]).embed(["banana"])
+        array([[6., 3.]], dtype=float32)
     """
     if is_encoder_name(encoder):
         encoder = open_named(encoder)

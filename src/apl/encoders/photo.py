@@ -35,9 +35,10 @@ NAMING = 0.5
 class PhotoEncoder(PhotoExamples):
     """EfficientNet-Lite0 (10 ms a photograph on one thread) or -Lite2 (20 ms, a little better).
 
-    >>> encoder = PhotoEncoder()
-    >>> encoder.embed([encoder.read(np.zeros((40, 60, 3), np.uint8))]).shape
-    (1, 2280)
+    Examples:
+        >>> encoder = PhotoEncoder()
+        >>> encoder.embed([encoder.read(np.zeros((40, 60, 3), np.uint8))]).shape
+        (1, 2280)
     """
 
     width = 2280

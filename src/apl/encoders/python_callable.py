@@ -23,10 +23,11 @@ class CallableEncoder:
         with a name alone, use another memory when the function changes.
     kind: what it reads, for the command line and the service.
 
-    >>> encoder = CallableEncoder(lambda words: [[len(word), word.count("a")] for word in words], fingerprint="lengths-1")
-    >>> encoder.embed(["banana", "fig"])
-    array([[6., 3.],
-           [3., 0.]], dtype=float32)
+    Examples:
+        >>> encoder = CallableEncoder(lambda words: [[len(word), word.count("a")] for word in words], fingerprint="lengths-1")
+        >>> encoder.embed(["banana", "fig"])
+        array([[6., 3.],
+               [3., 0.]], dtype=float32)
     """
 
     def __init__(

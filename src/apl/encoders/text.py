@@ -26,10 +26,11 @@ _AT_ONCE = 32
 class TextEncoder(TextExamples):
     """all-MiniLM-L6-v2; about 5 ms for a short sentence on one thread.
 
-    >>> encoder = TextEncoder()
-    >>> near, far, asked = encoder.embed(["my card has not come", "what a lovely day", "where is my card"])
-    >>> bool(near @ asked > far @ asked)
-    True
+    Examples:
+        >>> encoder = TextEncoder()
+        >>> near, far, asked = encoder.embed(["my card has not come", "what a lovely day", "where is my card"])
+        >>> bool(near @ asked > far @ asked)
+        True
     """
 
     width = 384

@@ -22,10 +22,11 @@ from apl.encoders.origins import installed_folder
 class MultilingualTextEncoder(TextExamples):
     """multilingual-e5-small; about 10 ms for a short sentence on one thread.
 
-    >>> encoder = MultilingualTextEncoder()
-    >>> near, far, asked = encoder.embed(["wo ist meine Karte?", "was für ein schöner Tag", "where is my card?"])
-    >>> bool(near @ asked > far @ asked)
-    True
+    Examples:
+        >>> encoder = MultilingualTextEncoder()
+        >>> near, far, asked = encoder.embed(["wo ist meine Karte?", "was für ein schöner Tag", "where is my card?"])
+        >>> bool(near @ asked > far @ asked)
+        True
     """
 
     width = 384

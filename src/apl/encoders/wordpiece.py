@@ -52,9 +52,10 @@ def _simplify(character: str) -> str:
 class WordPiece:
     """Splits words into the longest pieces the vocabulary knows, from the left.
 
-    >>> pieces = WordPiece()
-    >>> pieces.numbers("Embedding!", most=256)
-    [101, 7861, 8270, 4667, 999, 102]
+    Examples:
+        >>> pieces = WordPiece()
+        >>> pieces.numbers("Embedding!", most=256)
+        [101, 7861, 8270, 4667, 999, 102]
     """
 
     def __init__(self) -> None:
