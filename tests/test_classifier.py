@@ -335,7 +335,11 @@ def test_numbers_with_which_nobody_can_reckon_are_refused_by_name(tmp_path) -> N
         for attempt in (lambda: vectors.learn_one(much, "b"), lambda: vectors.predict([much])):
             with pytest.raises(ValueError, match="may be longer than 1e\\+18"):
                 attempt()
-    for name, value in {"width": -4, "max_rows": 2.5, "k": 0, "max_rows_per_class": "7"}.items():
+    for nothing in (np.float32(3), [10**400] * 4):
+        for attempt in (lambda: vectors.predict_one(nothing), lambda: vectors.predict(nothing)):
+            with pytest.raises(ValueError):
+                attempt()
+    for name, value in {"width": -4, "max_rows": 2.5, "k": 0, "max_rows_per_class": True}.items():
         with pytest.raises(ValueError, match=f"{name} must be at least 1, and a whole number, got {value}"):
             OnlineClassifier.for_features().set_params(**{"width": 4, name: value}).open()
     with pytest.raises(StoreError, match="is a directory: give the name of a file"):

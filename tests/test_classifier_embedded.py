@@ -9,7 +9,7 @@ import pytest
 
 from apl import OnlineClassifier
 from apl.classifier.inputs import Examples
-from apl.store import AlreadyAnswered
+from apl.store import AlreadyAnswered, StoreDamaged
 from apl.store.transfer import export_memory, read_exported
 
 
@@ -109,3 +109,22 @@ def test_a_sibling_has_a_memory_of_its_own_and_the_same_model(tmp_path: Path) ->
     assert len(template) == 0
     with OnlineClassifier.load(tmp_path / "m.apl", name="letters") as again:
         assert again.model == "drawings" and again.counts() == {"a": 1}
+
+
+@pytest.mark.parametrize("recorded", [{"model": 7}, {"k": 10**9}, {"ink": 3}, {"ageing": None}])
+def test_a_memory_whose_parameters_cannot_be_used_is_refused_as_damaged(tmp_path, recorded) -> None:
+    with OnlineClassifier(memory=tmp_path / "m.apl") as classifier:
+        classifier.learn_one([1, 2, 3], "a")
+        kept = classifier.store.setting("classifier")
+        classifier.store.update_settings({"classifier": kept | recorded})
+    with pytest.raises(StoreDamaged, match="cannot be used"):
+        OnlineClassifier.load(tmp_path / "m.apl")
+
+
+def test_a_memory_does_not_say_where_it_is_searched(tmp_path) -> None:
+    with OnlineClassifier(memory=tmp_path / "m.apl") as classifier:
+        classifier.learn_one([1, 2, 3], "a")
+        kept = classifier.store.setting("classifier")
+        classifier.store.update_settings({"classifier": kept | {"index": "milvus+http://elsewhere", "read_only": True}})
+    with OnlineClassifier.load(tmp_path / "m.apl") as again:
+        assert again.index is None and not again.read_only

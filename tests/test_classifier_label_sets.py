@@ -122,7 +122,16 @@ def test_a_history_holds_the_latest_examples_and_no_names():
 
 @pytest.mark.parametrize(
     "damage",
-    [{"score": "x"}, {"score": ""}, {"shift": [1]}, {"seen": -1}, {"seen": "a"}, {"surprise": 3}, {"label": None}],
+    [
+        {"score": "x"},
+        {"score": ""},
+        {"shift": [1]},
+        {"seen": -1},
+        {"seen": "a"},
+        {"surprise": 3},
+        {"label": None},
+        {"shift": [1e308] * 10},
+    ],
 )
 def test_a_damaged_history_starts_over(damage):
     history = History()

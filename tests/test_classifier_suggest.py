@@ -76,6 +76,14 @@ def test_an_empty_pool_has_no_suggestions():
     assert taught().suggest([], 5) == [] == OnlineClassifier().suggest(np.zeros((0, 3)), 5)
 
 
+def test_a_pool_without_a_length_is_read_or_refused():
+    pool = examples(np.arange(3))
+    assert taught().suggest(iter(pool), 2) == taught().suggest(pool, 2)
+    for nothing in (None, np.float32(3)):
+        with pytest.raises(ValueError):
+            taught().suggest(nothing, 2)
+
+
 @pytest.mark.parametrize("n", [0, -1])
 def test_fewer_than_one_is_refused(n):
     with pytest.raises(ValueError, match="n must be at least 1"):

@@ -6,12 +6,11 @@ checked by its own functions and errors are of its own kinds; in one that has no
 
 from __future__ import annotations
 
-import math
 import sys
 from dataclasses import KW_ONLY, dataclass, fields
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
@@ -22,11 +21,10 @@ from apl.encoders import FrozenEncoder, encoder_name, plugged_encoder
 from apl.learner import Learner
 from apl.pictures.drawings import Ink, check_ink
 from apl.store import StoreError, open_store
+from apl.store.checks import MOST_NEIGHBOURS, require_usable
 
 SETTING = "classifier"
 """Under this name a memory records the configuration that `OnlineClassifier.load` needs."""
-MOST_NEIGHBOURS = 1024
-"""Largest k: recalled rows are compared with one another too."""
 Recall = Literal["ram", "engine", "approximate"]
 """Where a memory is searched: in a copy in RAM, or on the server it lives on, exactly or through an index that misses
 some neighbours."""
@@ -100,6 +98,7 @@ class Configuration:
             # A bundled model is found by name on any machine, another one only where it lies.
             model = str(model) if (BUNDLED / str(model)).is_dir() else str(Path(model).absolute())
         kept = {name: getattr(self, name) for name in RECORDED}
+        kept |= {name: bool(kept[name]) for name in ("consolidate", "keep_images")}
         return {**kept, "width": width, "model": model, "encoder": None if encoder is None else encoder_name(encoder)}
 
     # --- scikit-learn's conventions -------------------------------------------------------------------------------
@@ -157,13 +156,11 @@ class Configuration:
 
 def recorded_parameters(location: Any, name: str, model: Any, encoder: Any = None) -> dict[str, Any]:
     """The parameters that a memory records, with this model or encoder if one is given."""
+    where = f"memory {name!r} in {location}"
     with open_store(location, name, read_only=True) as store:
         kept = store.setting(SETTING) or {}
-    where = f"memory {name!r} in {location}"
-    if not isinstance(kept, dict):
-        raise StoreError(f"{where} records no readable configuration: give model= (--model)")
-    known = {field.name for field in fields(Configuration)}
-    found = {key: value for key, value in kept.items() if key in known}
+    require_usable({SETTING: kept}, where)
+    found = {key: kept[key] for key in (*RECORDED, "model", "encoder") if key in kept}
     if not found and model is None and encoder is None:
         raise StoreError(f"{where} does not say which model it belongs to: give model= (--model)")
     if model is None and found.get("model") == "":
@@ -196,7 +193,9 @@ def check_parameters(
         raise ValueError(f"k may be {MOST_NEIGHBOURS} at most, got {k}: every question would look at that many rows")
     if not isinstance(ageing, bool):
         raise ValueError(f"ageing is True or False, got {ageing!r}")
-    if sigma is not None and not (isinstance(sigma, Real) and 0 <= float(sigma) < math.inf):
+    if sigma is not None and (
+        isinstance(sigma, bool) or not isinstance(sigma, Real) or not 0 <= cast(float, sigma) <= 1e308
+    ):
         raise ValueError(f"sigma must be at least 0 nats, and a number, got {sigma!r}")
     if metric not in (None, *get_args(Metric)):
         raise ValueError(f"metric is 'euclidean' or 'cosine', got {metric!r}")
@@ -204,7 +203,7 @@ def check_parameters(
 
 
 def check_whole(name: str, value: Any) -> None:
-    if not isinstance(value, Integral) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise ValueError(f"{name} must be at least 1, and a whole number, got {value}")
 
 

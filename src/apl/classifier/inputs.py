@@ -170,9 +170,9 @@ def as_vectors(x: Any, one: bool) -> Float[np.ndarray, "example embed"]:
         try:
             with np.errstate(over="ignore"):
                 values = np.array(x, dtype=np.float32)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"a vector consists of numbers: {error}") from None
-    if values.size == 0:
+    if values.size == 0 or values.ndim == 0:
         raise ValueError(f"there is nothing in an array of shape {list(values.shape)}")
     largest = float(np.abs(values).max())
     if not largest < np.inf:

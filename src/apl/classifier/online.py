@@ -12,7 +12,7 @@ checked before anything changes, and a call that fails leaves the memory as it w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from numbers import Real
 from pathlib import Path
@@ -271,8 +271,9 @@ class OnlineClassifier(MemoryKeeping):
             2
         """
         check_whole("n", n)
-        if not len(pool):
-            return []
+        with suppress(TypeError):  # what has no length is read below, or refused
+            if not len(pool):
+                return []
         with self._asking(self._many(pool)) as (opened, embeddings):
             return suggest(opened, embeddings, n)
 

@@ -25,6 +25,8 @@ LEVELS = np.array([0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75])
 """Shares of misses that are followed."""
 STEP = 0.02
 """How far one example moves a level."""
+FARTHEST_SHIFT = 2.0
+"""Beyond 1 every set is empty or holds everything, which moves the level back."""
 MOST_NATS = 100.0
 """Larger surprises are recorded as this."""
 SLACK = 1e-9
@@ -112,7 +114,7 @@ class History:
             return History()
         numbers = np.concatenate([score, surprise])
         usable = len(score) == len(surprise) == len(label) <= min(KEPT, seen) and shift.shape == LEVELS.shape
-        if not usable or not (np.isfinite(numbers).all() and np.isfinite(shift).all()):
+        if not usable or not (np.isfinite(numbers).all() and (np.abs(shift) < FARTHEST_SHIFT).all()):
             return History()
         return History(score, surprise, label, shift, seen, *rise)
 

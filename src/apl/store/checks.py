@@ -30,9 +30,24 @@ YEAR_9999 = 253_370_764_800.0
 NESTED_AT_MOST = 50
 """How deep lists and dictionaries of a setting may be nested: JSON is read by recursion."""
 DICTIONARIES = ("classifier", "readers", "merged memories")
-AT_LEAST = {"sigma": 0, "max_rows": 1, "max_rows_per_class": 1, "k": 1, "width": 1}
+MOST_NEIGHBOURS = 1024
+"""Largest k: recalled rows are compared with one another too."""
+RANGES = {
+    "sigma": (0, 1e308),
+    "max_rows": (1, math.inf),
+    "max_rows_per_class": (1, math.inf),
+    "k": (1, MOST_NEIGHBOURS),
+    "width": (1, math.inf),
+}
 """Numbers among the parameters of a classifier; all but sigma are whole."""
-TEXTS = ("model", "encoder", "metric", "ink")
+TEXTS = ("model", "encoder")
+CHOICES = {
+    "metric": (None, "euclidean", "cosine"),
+    "ink": ("auto", "dark", "light"),
+    "consolidate": (True, False),
+    "keep_images": (True, False),
+    "ageing": (True, False),
+}
 _JSON = json.JSONEncoder(allow_nan=False)
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 
@@ -210,11 +225,19 @@ def require_usable(settings: Mapping[str, Any], where: str) -> None:
 
 
 def _wrong(parameters: Mapping[str, Any]) -> Iterator[str]:
-    for name, least in AT_LEAST.items():
+    for name, (least, most) in RANGES.items():
         value = parameters.get(name)
         kinds = (int, float) if name == "sigma" else (int,)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= 1e9):
-            yield f"{name} must be a {'number' if name == 'sigma' else 'whole number'} from {least} on, it is {value!r}"
+        if value is not None and (
+            isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most
+        ):
+            kind = "number" if name == "sigma" else "whole number"
+            end = f"to {most}" if name == "k" else "on"
+            yield f"{name} must be a {kind} from {least} {end}, it is {value!r:.40}"
     for name in TEXTS:
         if not isinstance(parameters.get(name), (str, type(None))):
-            yield f"{name} must be text, it is {parameters[name]!r}"
+            yield f"{name} must be text, it is {parameters[name]!r:.40}"
+    for name, choices in CHOICES.items():
+        value = parameters.get(name, choices[0])
+        if value not in choices or type(value) not in map(type, choices):  # 1 is equal to True
+            yield f"{name} must be one of {choices}, it is {value!r:.40}"
