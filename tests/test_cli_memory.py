@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 from letters import call, learnt, memory, model, pictures, said, scribble  # noqa: F401
 
+from apl import OnlineClassifier
 from apl.cli import main
+from apl.store import open_store
+from apl.store.transfer import export_memory
 
 TO_WRONG_PLACES = {
     "memory list text.apl": "text.apl is not a memory: it is no SQLite file",
@@ -159,3 +162,17 @@ def test_a_memory_without_rows_may_still_become_another_model_s(pictures, model,
         "default": True,
         "kept": False,
     }
+
+
+def test_damage_in_what_the_readers_have_learnt_is_named_and_not_imported(tmp_path, capsys) -> None:
+    with OnlineClassifier.for_features(2, memory=tmp_path / "m.apl") as classifier:
+        classifier.learn_many([[0.0, 1.0], [1.0, 0.0]] * 3, ["a", "b"] * 3)
+    assert call(capsys, "memory", "verify", tmp_path / "m.apl") == {"problems": []}
+    with open_store(tmp_path / "m.apl") as store:
+        store.update_settings({"readers": store.setting("readers") | {"numbers": ""}})
+        export_memory(store, tmp_path / "archive")
+    assert main(["memory", "verify", str(tmp_path / "m.apl")]) == 1
+    assert "numbers are missing" in capsys.readouterr().out
+    assert main(["memory", "import", str(tmp_path / "archive"), str(tmp_path / "new.apl")]) == 2
+    assert "numbers are missing; nothing was imported" in capsys.readouterr().err
+    assert not (tmp_path / "new.apl").exists()

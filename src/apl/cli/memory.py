@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
@@ -113,6 +113,8 @@ def import_(directory: Exported, memory: Memory, name: NameOption = "default", j
     from apl.store.transfer import import_memory, read_exported
 
     exported = read_exported(directory)
+    if problem := state_problem(exported.settings, exported.width):
+        raise ValueError(f"{directory} is damaged: {problem}; nothing was imported")
     with open_store(memory, name, fingerprint=exported.fingerprint, width=exported.width) as target:
         print_result(vars(import_memory(exported, target)), json)
 
@@ -144,11 +146,26 @@ def verify(memory: Memory, name: NameOption = "default", json: JsonOption = Fals
 
     with open_store(memory, name, read_only=True) as store:
         problems = verify(store)
+        if not problems and (problem := state_problem(store.settings(), store.width)):
+            problems = [problem]
     if json:
         print_json({"problems": problems})
     else:
         print("\n".join(map(one_line, problems)) or "nothing is wrong")
     return 1 if problems else 0
+
+
+def state_problem(settings: Mapping[str, Any], width: int) -> str | None:
+    """What is wrong with what the readers have learnt about a memory."""
+    from apl.memory.staging import STATE_SETTING
+    from apl.reading.ensemble_state import require_readable
+
+    try:
+        if (kept := settings.get(STATE_SETTING)) is not None:
+            require_readable(kept, width)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def backup(memory: Memory, target: NewFile, json: JsonOption = False) -> None:

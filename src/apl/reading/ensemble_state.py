@@ -343,3 +343,13 @@ def _array(text: Any, dtype: str, name: str) -> np.ndarray:
     if not (np.abs(numbers) < LARGEST).all():
         raise ValueError(DAMAGED + f"bad numbers in {name!r}")
     return numbers
+
+
+def require_readable(kept: Any, width: int) -> None:
+    """Refuse what no ensemble could go on from, whether or not it gives the `width` columns units."""
+    names = kept.get("readers") if isinstance(kept, dict) else None
+    readers = min(len(names), len(READER_NAMES)) if isinstance(names, list) else 0
+    try:
+        EnsembleState.from_dict(readers, None, kept)
+    except ValueError:
+        EnsembleState.from_dict(readers, width, kept)
