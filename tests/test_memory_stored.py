@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from apl.memory.staging import Budget, Details
-from apl.memory.stored import StoredMemory
+from apl.memory.stored import MOST_BEHIND, StoredMemory
 from apl.store import NewRow, RowUpdate, Store, StoreUnavailable, open_store
 
 WIDTH = 5
@@ -141,3 +141,17 @@ def test_what_a_memory_in_ram_cannot_keep_is_refused_at_once() -> None:
         memory.commit()
     memory.reload()
     assert memory.classes == ["kept"] and memory.store.load().labels == ["kept"]
+
+
+def test_a_memory_in_ram_writes_to_its_store_before_much_is_waiting() -> None:
+    with open_store(None, fingerprint="e", width=WIDTH) as store:
+        memory = StoredMemory(store, "euclidean", lasts=False)
+        stage(memory, "a")
+        memory.commit()
+        example = {"embedding": np.ones((1, 1, WIDTH), np.float32)}
+        for number in range(2 * MOST_BEHIND):
+            memory.merge(example, np.array([[1]]), [Details("a", source=f"photo {number}")])
+            memory.commit()
+            waiting = [] if memory._behind is None else memory._behind.updates.values()
+            assert sum(len(change.shares) for change in waiting) < MOST_BEHIND
+        assert len(store.sources()) == 2 * MOST_BEHIND

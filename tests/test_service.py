@@ -208,6 +208,10 @@ def test_the_same_key_writes_once_even_over_a_restart(model: Path, tmp_path: Pat
     with running(settings(tmp_path / "m.apl", model)) as client:
         assert client.post(f"{HOME}/learn", json=lesson(0), headers=key).json() == first.json()
         assert client.get(HOME).json()["rows"] == 1
+        client.post(f"{HOME}/forget", json={"label": "sign 0"})
+        late = client.post(f"{HOME}/learn", json=lesson(0), headers=key)
+        assert late.status_code == 410 and late.json()["error"]["code"] == "forgotten"
+        assert client.get(HOME).json()["rows"] == 0
 
 
 def test_many_clients_with_one_key_write_one_row(service: httpx.Client, home: str) -> None:

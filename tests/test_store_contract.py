@@ -171,10 +171,14 @@ def test_rows_are_deleted_by_id_label_and_source(place: Place) -> None:
     assert store.load().ids.tolist() == [a]
     with pytest.raises(StoreError):
         store.payload(b)
-    # A repeated request is answered as before, unless its class was forgotten by name.
-    for forget, left in ((lambda id: store.delete([id]), {"label": "c"}), (lambda id: store.delete_label("c"), None)):
+    # A repeated request is answered as before, unless its class was forgotten by name. Then it has no answer any more, and is
+    # not done again.
+    for forget, left in ((lambda id: store.delete([id]), {"label": "c"}), (lambda id: store.delete_label("c"), {})):
         (id,) = store.replace([], [row("c")], receipts={f"{left}": {"label": "c"}})
         assert forget(id) == [id] and store.receipt(f"{left}") == left
+    with pytest.raises(AlreadyAnswered, match="{}"):
+        store.replace([], [row("c")], receipts={"{}": {"label": "c"}})
+    assert store.problems() == []
 
 
 def test_replacing_happens_altogether_or_not_at_all(place: Place) -> None:

@@ -21,6 +21,8 @@ from apl.store import Label, NewRow, RowUpdate
 from apl.store.checks import checked_rows, checked_updates
 
 ID = "id"
+MOST_BEHIND = 200
+"""Commits after which a memory that does not last writes to its store: what is staged takes more RAM than what is stored."""
 
 
 class StoredMemory(StagedMemory):
@@ -32,6 +34,7 @@ class StoredMemory(StagedMemory):
     _loads = 0
     _behind: Staged | None = None
     """What a memory that does not last has committed, and not yet written to its store."""
+    _commits_behind = 0
 
     # --- what a learner needs ---------------------------------------------------------------------
 
@@ -148,6 +151,9 @@ class StoredMemory(StagedMemory):
                 self._behind = self._behind or Staged()
                 self._behind.join(staged)
                 self.store.write_behind = self._write_behind
+                self._commits_behind += 1
+                if self._commits_behind >= MOST_BEHIND:
+                    self._write_behind()
             return
         try:
             self.store.replace(staged.evicted, rows, update=updates, settings=settings, receipts=receipts)
@@ -157,7 +163,7 @@ class StoredMemory(StagedMemory):
         self.generation += 1
 
     def _write_behind(self) -> None:
-        behind, self._behind = self._behind, None
+        behind, self._behind, self._commits_behind = self._behind, None, 0
         if behind is not None:
             self.store.replace(behind.evicted, list(behind.rows.values()), update=behind.updates.values())
 

@@ -290,7 +290,10 @@ class ServedMemory:
         kept = None if lesson.key is None else self._classifier.store.receipt(lesson.key)
         if kept is None:
             return False
-        if kept["digest"] == lesson.digest():
+        if not kept:
+            what = "this request was answered before, and something that it named has been forgotten since"
+            lesson.outcome = Refused(410, "forgotten", what)
+        elif kept["digest"] == lesson.digest():
             lesson.outcome = RECEIPTS.validate_python(kept["receipts"])
         else:
             lesson.outcome = Refused(422, "key_reused", "this Idempotency-Key was used for another request")

@@ -24,7 +24,7 @@ from apl.store.rows import (
     label_of,
     label_text,
 )
-from apl.store.schema import payload_checksum
+from apl.store.schema import payload_checksum, receipt_name
 from apl.store.tables import STATE_SETTING, Run, Shares, Tables
 
 SPARE = 8
@@ -207,10 +207,11 @@ class Reading(Tables):
         return self.settings().get(key)
 
     def receipt(self, key: str) -> Any | None:
-        """What was written under this key by `replace(receipts=…)`; the latest 10,000 are kept."""
-        query = "SELECT value, checksum FROM receipts WHERE memory = ? AND name = ?"
-        [found] = self._ask([(query, (self._memory, str(key)))])
-        return json.loads(self._unsealed("receipt", key, *found[0])) if found else None
+        """What was written under this key by `replace(receipts=…)`; the latest 10,000 are kept. An empty one named something
+        that was forgotten since."""
+        query, name = "SELECT value, checksum FROM receipts WHERE memory = ? AND name = ?", receipt_name(key)
+        [found] = self._ask([(query, (self._memory, name))])
+        return json.loads(self._unsealed("receipt", name, *found[0])) if found else None
 
     def generation(self) -> int:
         """A number that grows with every write to this memory, by any process."""

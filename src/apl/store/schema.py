@@ -7,6 +7,7 @@ Records carry a checksum of their content, because neither SQLite nor most disks
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import struct
 import zlib
@@ -119,6 +120,11 @@ def source_text(source: str | None) -> str:
 
 def source_of(text: str) -> str | None:
     return text[1:] if text else None
+
+
+def receipt_name(key: str) -> str:
+    """What is stored of a receipt's key: it may name a class or a source, which may have to be forgotten."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def new_identity() -> str:

@@ -31,6 +31,8 @@ TRANSACTION_WAIT_SECONDS = 10.0
 """How long a write waits while another memory of the same file is being written."""
 PAGE_BYTES = 8192
 """Keys of some hundred numbers fill such pages better than SQLite's default of 4096."""
+LOG_PAGES = 256
+"""The write-ahead log is brought into the file when it has grown to this size: 2 MB."""
 SMALLEST_PAGE = 512
 """SQLite takes a file of a few bytes for an empty one, and would write over it."""
 CHECKPOINT_SECONDS = 1.0
@@ -139,6 +141,7 @@ class SqliteFile:
         # What is forgotten is overwritten.
         for setting in ("journal_mode=WAL", "synchronous=FULL", "fullfsync=ON", "secure_delete=ON"):
             run.execute(f"PRAGMA {setting}")
+        run.execute(f"PRAGMA wal_autocheckpoint={LOG_PAGES}")
         if empty:
             with self.transaction():
                 if self._is_empty():
