@@ -199,8 +199,8 @@ class DecoderTraining:
 
 TRAININGS = (
     DecoderTraining(20),
-    DecoderTraining(100, parallel=4, batch=16),
-    DecoderTraining(1000, parallel=1, batch=64, longest_episode=4),
+    DecoderTraining(100, parallel=4, batch=16, steps=1300),
+    DecoderTraining(1000, parallel=1, batch=64, longest_episode=4, steps=1300),
 )
 
 
