@@ -28,7 +28,7 @@ import numpy as np  # noqa: E402
 # Now, because a fork that has become nobody may not read the library's files any more.
 import apl.store.sqlite  # noqa: E402, F401
 from apl.store import NewRow, StoreError, backup_memories, open_store  # noqa: E402
-from apl.store.transfer import export_memory, import_memory, merge_memories, save_copy  # noqa: E402
+from apl.store.transfer import export_memory, import_memory, merge_memories, reembed, save_copy  # noqa: E402
 
 WIDTH = 8
 
@@ -61,7 +61,7 @@ def write_forever(path: str, seed: int) -> None:
 
 
 def copy_forever(folder: str, seed: int) -> None:
-    """Save, back up, export, import and merge a memory that grows; each copy is acknowledged with its number of rows."""
+    """Save, back up, export, import, merge and re-embed a growing memory; each copy is acknowledged with its rows."""
     place = Path(folder)
     options = {"fingerprint": "e", "width": WIDTH, "timeout": 10.0}
     with open_store(place / "m.apl", **options) as store:
@@ -79,6 +79,9 @@ def copy_forever(folder: str, seed: int) -> None:
             with open_store(place / "merged.apl", **options) as merged:
                 merge_memories(store, merged)
             say("merged.apl", rows)
+            with open_store(place / f"reembedded-{seed}-{number}.apl", **options) as reembedded:
+                reembed(store, reembedded, lambda payloads: np.ones((len(payloads), WIDTH), np.float32))
+            say(f"reembedded-{seed}-{number}.apl", rows)
 
 
 def hold(path: str) -> None:

@@ -92,7 +92,7 @@ def test_kill_9_during_copies_leaves_whole_copies_or_none(tmp_path: Path, victim
                 assert store.count() >= acknowledged.get(path.name, 0), f"{path.name} has lost rows after kill {kill}"
         for path in tmp_path.glob("*.zip"):
             assert len(read_exported(path).rows) % 3 == 0
-        for checked in (*tmp_path.glob("*.zip"), *tmp_path.glob("backup-*")):
+        for checked in (*tmp_path.glob("*.zip"), *tmp_path.glob("backup-*"), *tmp_path.glob("reembedded-*")):
             checked.unlink()
     assert len(acknowledged) > 3
 
