@@ -28,7 +28,7 @@ from experiments.paper.subjects import characters
 Kind = Literal["even", "uneven", "near-duplicates"]
 SETS = ("omniglot", "imagenet", "banking77", "clinc150")
 KINDS: tuple[Kind, ...] = ("even", "uneven", "near-duplicates")
-MOST_CLASSES, POOL, ASKED, POOLED_DRAWINGS = 100, 2000, 500, 15
+MOST_CLASSES, POOL, ASKED, POOLED_DRAWINGS = 100, 1000, 500, 15
 PHOTO_CLASSES = {False: (500, 700), True: (0, 100)}
 """Reported on, and chosen on."""
 REPEATED, COPIES, NOISE = 0.1, 10, 0.05
