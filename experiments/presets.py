@@ -133,16 +133,17 @@ RECIPE_20WAY = replace(
 
 
 def from_random(kind: DecoderKind, way: int) -> TrainConfig:
-    """One of the paper's decoders from a random start, on the frozen encoder of 200 classes."""
+    """One of the paper's decoders on the frozen encoder of 200 classes: at 20-way from a random start, with more labels from
+    there, their weights made anew."""
     decoder = DecoderConfig(kind, labels="fixed", way=way)
     return replace(
         RECIPE_1000WAY,
         learner=replace(RECIPE_LEARNER, decoder=decoder),
         encoder_from="paper-recipe-20way",
-        decoder_from=None,
+        decoder_from=None if way <= 20 else f"runs/paper-{dashed(kind)}-20way/model",
         ways=(way,),
         longest_episode=20 if way <= 20 else 6,
-        steps=1500,
+        steps=1500 if way <= 20 else 800,
     )
 
 

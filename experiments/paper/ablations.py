@@ -1,13 +1,14 @@
 """What each choice of the paper's training is worth: one change at a time, from scratch, with equal numbers of images.
 
 `python -m experiments ablations` trains what is not in runs/ablations yet (about four minutes of one core each) and measures it on
-test characters: 1 and 5 shots with a fixed context, and online. The last rows keep a trained model and change what is written: by
+test characters: 1 and 5 shots with a fixed context, and online. Unchanged it is trained with three seeds, whose curves are kept. The last rows keep a trained model and change what is written: by
 surprise, at random, or the first examples, with equally many rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,11 +32,14 @@ from experiments.paper.subjects import Embedded, characters
 from experiments.presets import RECIPE
 
 NAME = "ablations"
-SEED, EPISODES, LAST = 13, 20, 100
+SEEDS, EPISODES, LAST = (13, 14, 15), 20, 100
+SEED = SEEDS[0]
 STEPS = {20: 400, 5: 400}
 IMAGES_PER_STEP = 128
 TRAINED = "paper-recipe-20way"
 """The model of the last rows."""
+UNCHANGED = "as presented"
+"""Trained with each of the seeds, the others with the first."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +68,11 @@ class WithoutQuery(nn.Module):
         return self.decoder(torch.zeros_like(query), neighbours)
 
 
-def base(way: int) -> TrainConfig:
+def base(way: int, seed: int) -> TrainConfig:
     """The recipe in short: the rate falls linearly from 6e-4."""
     learner = replace(RECIPE.learner, decoder=replace(RECIPE.learner.decoder, way=way))
     return replace(
-        RECIPE, learner=learner, ways=(way,), steps=STEPS[way], learning_rate=6e-4, decay_share=1.0, seed=SEED
+        RECIPE, learner=learner, ways=(way,), steps=STEPS[way], learning_rate=6e-4, decay_share=1.0, seed=seed
     )
 
 
@@ -91,7 +95,7 @@ def without_query(learner: Learner) -> None:
 Change = Callable[[TrainConfig], TrainConfig]
 Start = Callable[[Learner], None]
 VARIANTS: dict[str, tuple[Change, Start | None]] = {
-    "as presented": (lambda c: c, None),
+    UNCHANGED: (lambda c: c, None),
     "distance without gradient": (lambda c: with_learner(c, distance_gradient=False), None),
     "episodes that do not shrink": (lambda c: replace(c, shrinking=False), None),
     "everything written in training": (lambda c: c, everything),
@@ -108,25 +112,32 @@ VARIANTS: dict[str, tuple[Change, Start | None]] = {
 
 def reproduce(quick: bool = False) -> None:
     rows = load_rows(NAME, quick)
-    done = {(row["variant"], row["way"]) for row in rows}
-    for way in STEPS:
-        for variant in VARIANTS:
-            if (variant, way) not in done:
-                rows.append(trained_row(variant, way, quick))
-                save_rows(NAME, rows, quick)
-                print(f"{way}-way, {variant}: {100 * rows[-1]['accuracy']:.1f} %", flush=True)
+    done = {(row["variant"], row["way"], row["seed"]) for row in rows}
+    for way, variant, seed in runs():
+        if (variant, way, seed) not in done:
+            rows.append(trained_row(variant, way, seed, quick))
+            save_rows(NAME, rows, quick)
+            print(f"{way}-way, {variant}, seed {seed}: {100 * rows[-1]['accuracy']:.1f} %", flush=True)
     if not any(row["variant"].startswith("written") for row in rows):
         rows.extend(memory_rows(20, quick))
         save_rows(NAME, rows, quick)
     draw(rows, quick)
+    draw_curves(rows, quick)
 
 
-def trained_row(variant: str, way: int, quick: bool) -> Row:
+def runs() -> Iterator[tuple[int, str, int]]:
+    """Number of classes, variant and seed of every training."""
+    for way in STEPS:
+        yield from ((way, variant, SEED) for variant in VARIANTS)
+        yield from ((way, UNCHANGED, seed) for seed in SEEDS[1:])
+
+
+def trained_row(variant: str, way: int, seed: int, quick: bool) -> Row:
     change, start = VARIANTS[variant]
-    config = change(base(way))
+    config = change(base(way, seed))
     if quick:
         config = replace(config, steps=2, parallel=2)
-    directory = Path("runs") / NAME / f"{way}way-{'quick-' if quick else ''}{list(VARIANTS).index(variant)}"
+    directory = Path("runs") / NAME / f"{way}way-{'quick-' if quick else ''}{list(VARIANTS).index(variant)}-{seed}"
     resume = (directory / "state.json").exists()
     learner = train(config, RunOptions(directory, resume=resume, precision="bf16"), start)
     images = DataSource(rotations=False).load("test", 28)
@@ -142,7 +153,7 @@ def trained_row(variant: str, way: int, quick: bool) -> Row:
     return {
         "variant": variant,
         "way": way,
-        "seed": SEED,
+        "seed": seed,
         "method": "the paper's form",
         "split": "paper",
         "split_hash": DataSource().split_hash(),
@@ -157,7 +168,14 @@ def trained_row(variant: str, way: int, quick: bool) -> Row:
         "online": streamed.accuracy_last(LAST).mean,
         "online_ci95": streamed.accuracy_last(LAST).ci95,
         "stored": streamed.stored_at_end().mean,
+        "training_curve": training_curve(directory / "log.jsonl", config.parallel * config.batch),
     }
+
+
+def training_curve(log: Path, images_per_step: int) -> list[tuple[int, float]]:
+    """Images shown and the accuracy on them, every few seconds of the training."""
+    lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    return [(line["step"] * images_per_step, round(line["accuracy"], 3)) for line in lines if "accuracy" in line]
 
 
 def memory_rows(way: int, quick: bool) -> list[Row]:
@@ -236,6 +254,23 @@ def draw(rows: list[Row], quick: bool) -> None:
                     color=colour,
                     label="1 shot" if name == "accuracy" else f"online, last {LAST}",
                 )
-            axes.set_yticks(at, [row["variant"] for row in shown])
+            axes.set_yticks(at, [variant_name(row) for row in shown])
             axes.set(xlabel="accuracy, %", title=f"{way}-way, {STEPS[way] * IMAGES_PER_STEP:,} training images")
+        panels[0].legend(frameon=False)
+
+
+def variant_name(row: Row) -> str:
+    return row["variant"] if row["seed"] == SEED else f"{row['variant']}, seed {row['seed']}"
+
+
+def draw_curves(rows: list[Row], quick: bool) -> None:
+    """Accuracy on the examples of the training itself, one line per seed."""
+    with figure(figure_path(NAME, quick, "seeds"), columns=len(STEPS), width=4.5) as panels:
+        for axes, way in zip(panels, STEPS, strict=True):
+            for row in rows:
+                if row["way"] == way and row["variant"] == UNCHANGED and row["training_curve"]:
+                    images, accuracy = zip(*row["training_curve"], strict=True)
+                    axes.plot(images, [100 * value for value in accuracy], label=f"seed {row['seed']}")
+            axes.set(xlabel="training images", title=f"{way}-way")
+        panels[0].set_ylabel("training accuracy, %")
         panels[0].legend(frameon=False)
