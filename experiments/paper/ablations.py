@@ -34,7 +34,7 @@ from experiments.presets import RECIPE
 NAME = "ablations"
 SEEDS, EPISODES, LAST = (13, 14, 15), 20, 100
 SEED = SEEDS[0]
-STEPS = {20: 400, 5: 400}
+STEPS = {20: 300, 5: 300}
 IMAGES_PER_STEP = 128
 TRAINED = "paper-recipe-20way"
 """The model of the last rows."""
@@ -139,7 +139,7 @@ def trained_row(variant: str, way: int, seed: int, quick: bool) -> Row:
         config = replace(config, steps=2, parallel=2)
     directory = Path("runs") / NAME / f"{way}way-{'quick-' if quick else ''}{list(VARIANTS).index(variant)}-{seed}"
     resume = (directory / "state.json").exists()
-    learner = train(config, RunOptions(directory, resume=resume, precision="bf16"), start)
+    learner = train(config, RunOptions(directory, resume=resume), start)
     images = DataSource(rotations=False).load("test", 28)
     embeddings, twin = embed_all(learner.encoder, images.images), learner.on_embeddings()
     counts = (4, 2) if quick else (5 * EPISODES, EPISODES)
@@ -159,7 +159,6 @@ def trained_row(variant: str, way: int, seed: int, quick: bool) -> Row:
         "split_hash": DataSource().split_hash(),
         "training_images": config.steps * config.parallel * config.batch,
         "trained_seeds": 1,
-        "precision": "bf16",
         "episodes": counts[0],
         "accuracy": cells[1].mean,
         "ci95": cells[1].ci95,

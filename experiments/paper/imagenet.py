@@ -8,12 +8,12 @@ the 50th batch on, more photographs than 20 classes have here: accuracy is that 
 `imagenet` is our extension, one learner for every N. Rows "activations" recall as the paper does, by the activations before the
 classifier; rows "activations and named" recall by what the encoder would call a photograph as well (`apl.encoders.photo`).
 
-`imagenet-plain` is the paper's form: relational decoders of 8 blocks, 1024 wide, with fixed labels, from a random start, one for each
-N, trained on the photographs of `train`; too large for the repository. `--train` makes those that are missing under runs/ and goes on
+`imagenet-plain` is the paper's form: relational decoders of 8 blocks, 1024 wide, with fixed labels, trained on the photographs of
+`train`, one for each N: of 20 labels from a random start, of more from there, with label weights made anew; too large for the repository. `--train` makes those that are missing under runs/ and goes on
 with a run that was stopped. As in the paper no class is held out of the test. The decoders of 20 and 100 labels are not shown the last
 100 classes of `train`, on which they are validated; that of 1000 needs all.
 
-Deviation: EfficientNet-Lite0 instead of Inception-ResNet-v2; half precision and a higher rate, for minutes of one core.
+Deviation: EfficientNet-Lite0 instead of Inception-ResNet-v2; a higher rate, for minutes of one core.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from apl.episode import EpisodeSampler, run_episode
 from apl.evaluate import Estimate, OnlineResult, watch
 from apl.learner import Learner
 from apl.reading.ensemble import EnsembleReading
-from apl.training.episodic import in_precision, next_episode_cap
+from apl.training.episodic import in_precision, load_decoder, next_episode_cap
 from apl.training.run import Run, RunOptions, plateau
 from experiments.data.imagenet import CLASSES
 from experiments.paper.photo_features import PhotoFeatures, photo_encoder, photo_features
@@ -182,6 +182,8 @@ class DecoderTraining:
     learning_rate: float = 3e-4
     lowest_learning_rate: float = 1e-5
     decay_share: float = 0.4
+    blocks_of: int | None = None
+    """The number of labels of the trained decoder whose blocks to begin with."""
     seed: int = 0
 
     @property
@@ -198,9 +200,9 @@ class DecoderTraining:
 
 
 TRAININGS = (
-    DecoderTraining(20),
-    DecoderTraining(100, parallel=4, batch=16, steps=1300),
-    DecoderTraining(1000, parallel=1, batch=64, longest_episode=4, steps=1300),
+    DecoderTraining(20, steps=1300),
+    DecoderTraining(100, parallel=4, batch=16, steps=600, blocks_of=20),
+    DecoderTraining(1000, parallel=1, batch=64, longest_episode=4, steps=600, blocks_of=20),
 )
 
 
@@ -235,9 +237,11 @@ def train(
     """One step of Adam per batch of an episode, labels drawn anew for each (paper, section 2.2). Whether it is complete."""
     torch.manual_seed(config.seed)
     learner = Learner(learner_config(config, keys.shape[1]))
+    if config.blocks_of is not None:
+        load_decoder(learner, str(DecoderTraining(config.blocks_of).model))
     optimiser = torch.optim.Adam(learner.networks.parameters(), lr=config.learning_rate, fused=True)
     begun = (config.directory / "state.json").exists()
-    options = RunOptions(config.directory, resume=begun, minutes=minutes, precision="bf16")
+    options = RunOptions(config.directory, resume=begun, minutes=minutes)
     run = Run(config, options, learner.networks, optimiser, config.seed)
     run.state.setdefault("episode_cap", math.inf)
     run.state.setdefault("accuracy", 0.0)
