@@ -4,7 +4,7 @@ PIP := .venv/bin/python -m pip
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 
 EXPERIMENTS := paper-form extended ablations lake imagenet baselines peers analogy imagenet-plain classifier-speed training-step \
-  features batch loop service soak storage engine report
+  features batch loop service storage engine report
 
 .PHONY: setup demo test coverage docs package clean $(EXPERIMENTS)
 

@@ -32,7 +32,6 @@ COMMANDS = {
     "batch": "bench.batch",
     "loop": "bench.loop",
     "service": "bench.service",
-    "soak": "bench.soak",
     "storage": "bench.storage",
     "engine": "bench.engine",
 }

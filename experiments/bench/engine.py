@@ -24,10 +24,10 @@ from apl.checkpoint import current_commit, write_json
 from apl.classifier.online import OnlineClassifier
 from apl.evaluate import Estimate
 from apl.store import NewRow, NoSuchMemory, Store, delete_memory, open_store
-from experiments.bench.engine_outage import outage
 from experiments.bench.engine_rows import jittered_drawings, more_rows
 from experiments.bench.engine_table import table, table_on
 from experiments.bench.measurement import ratio, take_turns
+from experiments.bench.outage import Blow, outage
 from experiments.bench.servers import PostgresServer
 from experiments.paper.results import RESULTS
 
@@ -82,7 +82,7 @@ class Command:
             x, y = file["x"].astype(np.float32), file["y"].astype(np.int64)
         server = PostgresServer()
         measured: dict[str, Callable[[], dict[str, Any]]] = {
-            "outage": lambda: outage(server, "omniglot", 16, self.seconds),
+            "outage": lambda: two_services(server, 16, self.seconds),
             "index": lambda: {"drawings": index_recall(server.url, x, y)},
             "sizes": lambda: {str(rows): size(server, x, y, rows, self.rounds) for rows in self.rows},
         }
@@ -105,6 +105,17 @@ class Command:
         result.setdefault("postgresql", {})[part] = found
         write_json(self._output, result)
         print(part, json.dumps(found), flush=True)
+
+
+def two_services(server: PostgresServer, clients: int, seconds: float) -> dict[str, Any]:
+    """Each is killed once, and the database loses its power between."""
+    forget_earlier(server.url, "default")
+    blows: list[Blow] = [
+        (0.2, lambda services: services[0].restart()),
+        (0.5, lambda services: server.restart()),
+        (0.75, lambda services: services[1].restart()),
+    ]
+    return outage("omniglot", server.url, blows, services=2, clients=clients, seconds=seconds)
 
 
 def forget_earlier(url: str, name: str) -> None:

@@ -1,16 +1,31 @@
-"""PostgreSQL to measure and to test against, started from a PyPI package with its data in a temporary place. It ends with the process
-that started it. A server that cannot start raises `NoServer`, which names what to install.
+"""Servers to measure and to test against: the service, and PostgreSQL from a PyPI package with its data in a temporary place.
+
+PostgreSQL ends with the process that started it. A server that cannot start raises `NoServer`, which names what to install.
 """
 
 from __future__ import annotations
 
+import base64
 import importlib.util
 import os
 import pwd
 import subprocess
+import sys
 import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+
+from apl.data.glyphs import draw_glyphs
+from apl.pictures.drawings import to_png
+
+CLASSES, DRAWINGS = 40, 20
 
 
 class NoServer(RuntimeError):
@@ -65,6 +80,10 @@ class PostgresServer:
         """At once, as a server that loses its power."""
         self._run("pg_ctl", "-w", "-m", "immediate", "stop")
 
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
     def settle(self) -> None:
         """Let the server do what it would do in a quiet hour."""
         import psycopg
@@ -86,3 +105,55 @@ class PostgresServer:
     def _run(self, program: str, *arguments: str) -> None:
         command = [str(self._programs / program), "-D", str(self.folder / "data"), *arguments]
         subprocess.run(command, check=True, capture_output=True, text=True, cwd=self.folder, **self._user)
+
+
+@dataclass
+class Running:
+    """A service in a process of its own, and where it listens."""
+
+    process: subprocess.Popen[str]
+    port: int
+
+    def answers(self) -> bool:
+        """True once it is ready."""
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=60).close()
+            return True
+        except OSError:
+            return False
+
+    def make(self, memory: str) -> None:
+        made = urllib.request.Request(f"http://127.0.0.1:{self.port}/v1/memories/{memory}", method="PUT")
+        urllib.request.urlopen(made, timeout=60).close()
+
+
+@contextmanager
+def serving(model: str, memory: Path | str) -> Iterator[Running]:
+    """`apl serve`; killed (-9) at the end."""
+    command = [sys.executable, "-m", "apl", "serve", "--model", model, "--memory", str(memory), "--port", "0"]
+    process = subprocess.Popen([*command, "--rate", "0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        if "http" not in line:
+            raise RuntimeError("the service did not start: try `apl serve` by hand to see why")
+        running = Running(process, int(line.rstrip("/\n").rsplit(":", 1)[1]))
+        deadline = time.monotonic() + 120
+        while not running.answers():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError("the service did not become ready")
+            time.sleep(0.05)
+        yield running
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def drawings(size: int, seed: int = 0) -> list[tuple[int, str]]:
+    """Invented characters in random order: class and picture in base64."""
+    generator = np.random.default_rng(seed)
+    glyphs = draw_glyphs(CLASSES, DRAWINGS, generator, size)
+    order = generator.permutation(len(glyphs))
+    pictures = [base64.b64encode(to_png(255 - glyphs.images[i, 0])).decode() for i in order]
+    return list(zip(glyphs.labels[order].tolist(), pictures, strict=True))

@@ -16,7 +16,6 @@ TITLES = {
     "batch": "Whole batches beside logistic regression, false alarms at an asked rate, drift",
     "loop": "What to label next, sets of labels, labels that look wrong, changes",
     "service": "The service under load, and killed under load",
-    "soak": "The service under a mixed load for ten minutes: memory, files, threads",
     "storage": "A file after many examples, and forgetting one source of a million",
     "engine": "Memories on PostgreSQL, searched in RAM and on the server",
     "report": "results/claims.json, docs/RESULTS.md and the tables of README.md, from the result files",
