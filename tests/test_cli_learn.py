@@ -45,7 +45,7 @@ def test_postscript_under_a_pictures_name_starts_no_program(pictures, memory, ca
     status, out, err = said(capsys, "learn", pictures, "--memory", memory, "--json")
     assert status == 1 and "drawing.png: not a picture" in err and json.loads(out)["unreadable"] == 1
     _, out, _ = said(capsys, "learn", pictures, "--memory", memory, "--again")
-    assert out.startswith("Learnt 6 examples; ") and " surprised, 1 cannot be read. " in out
+    assert out.startswith("Learnt 6 examples, ") and " surprising; 1 could not be read. " in out
 
 
 def test_a_picture_too_large_to_unpack_is_named_and_the_rest_is_learnt(pictures, model, capsys, tmp_path) -> None:
@@ -104,7 +104,7 @@ def test_ctrl_c_keeps_what_is_learnt_and_the_next_run_goes_on(pictures, model, c
         patched.setattr("apl.cli.embedding.AT_ONCE", 4)
         patched.setattr("apl.cli.embedding.embed_batch", interrupted)
         status, out, err = said(capsys, "learn", pictures, "--memory", memory, "--model", model)
-    assert status == 130 and "interrupted: 2 examples are left" in err and out.startswith("Learnt 4 examples;")
+    assert status == 130 and "interrupted: 2 examples are left" in err and out.startswith("Learnt 4 examples,")
     again = call(capsys, "learn", pictures, "--memory", memory)
     assert again["learnt"] == 2 and again["already_known"] == 4
 
@@ -124,7 +124,7 @@ def test_it_ends_in_two_lines_and_verbose_adds_the_counts(pictures, model, capsy
     memory = tmp_path / "new.apl"
     _, out, _ = said(capsys, "learn", pictures, "--memory", memory, "--model", model)
     learnt, following = out.splitlines()
-    assert learnt.startswith("Learnt 6 examples;") and learnt.endswith(" rows of 2 classes.")
+    assert learnt.startswith("Learnt 6 examples,") and learnt.endswith(" rows of 2 classes.")
     assert following == f"Next: apl predict IMAGE --memory {memory}"
     counts, learnt, _ = said(capsys, "learn", pictures, "--memory", memory, "--verbose")[1].splitlines()
     assert (
@@ -136,7 +136,7 @@ def test_where_nothing_can_be_read_no_next_step_is_named(model, capsys, tmp_path
     (tmp_path / "junk" / "a").mkdir(parents=True)
     (tmp_path / "junk" / "a" / "x.png").write_bytes(bytes(range(256)))
     _, out, _ = said(capsys, "learn", tmp_path / "junk", "--memory", tmp_path / "new.apl", "--model", model)
-    assert out.startswith("Nothing learnt, 1 cannot be read.") and len(out.splitlines()) == 1
+    assert out.startswith("Nothing learnt; 1 could not be read.") and len(out.splitlines()) == 1
 
 
 def test_a_source_is_forgotten_with_or_without_the_mark_of_its_content(pictures, memory, capsys) -> None:
@@ -197,7 +197,11 @@ def test_what_is_left_out_of_a_folder_is_said(pictures, memory, capsys) -> None:
     (pictures / "empty").mkdir()
     status, _, err = said(capsys, "learn", pictures, "--memory", memory)
     assert status == 0
-    assert "1 files left out (.heic)" in err and "1 pictures lie outside" in err and "empty: no pictures inside" in err
+    assert (
+        "1 file left out (.heic)" in err
+        and "1 picture outside of a folder" in err
+        and "empty: no pictures inside" in err
+    )
 
 
 def test_photographs_for_a_model_of_drawings_are_remarked_on(pictures, memory, capsys) -> None:

@@ -126,6 +126,9 @@ def test_keys_that_cannot_be_made_anew_leave_no_new_memory(
         store.append([NewRow("odd", store.load().keys[0], payload=b"no picture")])
     status, _, err = said(capsys, "memory", "reembed", memory, tmp_path / "new.apl", "--model", model)
     assert status == 2 and "not a picture" in err
+    assert not (tmp_path / "new.apl").exists()
+    (tmp_path / "new.apl").touch()
+    assert said(capsys, "memory", "reembed", memory, tmp_path / "new.apl", "--model", model)[0] == 2
     assert list_memories(tmp_path / "new.apl") == []
 
 

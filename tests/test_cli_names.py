@@ -77,7 +77,7 @@ def test_links_that_lead_nowhere_are_said_and_hidden_folders_are_not_examples(pi
     scribble(pictures / "I" / ".checkpoints" / "0.png", 1)
     scribble(pictures / ".trash" / "0.png", 1)
     status, out, err = said(capsys, "learn", pictures, "--memory", memory)
-    assert status == 0 and out.startswith("Nothing new: 6 examples are known.")
+    assert status == 0 and out.startswith("Nothing new: 6 examples learnt before.")
     assert err.count("a link that leads nowhere") == 2
     status, out, err = said(capsys, "predict", pictures, "--memory", memory)
     assert status == 0 and out.endswith("6 of 6 right (100.0%)\n") and err.count("a link that leads nowhere") == 2

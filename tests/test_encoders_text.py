@@ -94,6 +94,8 @@ def test_of_an_enormous_text_only_what_may_count_is_kept(encoder):
 def test_the_payload_is_the_sentence(encoder):
     assert encoder.payload("naïve").decode() == "naïve"
     assert encoder.from_payload(encoder.payload("naïve")) == "naïve"
+    with pytest.raises(ValueError, match="not a text: it was made from a picture"):
+        encoder.from_payload(b"\xff\xd8")
 
 
 def test_a_missing_package_is_an_error_that_names_the_command(monkeypatch):

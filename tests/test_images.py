@@ -66,6 +66,14 @@ def test_polarity_can_be_told(drawing: np.ndarray) -> None:
         read_image(drawing, ink="pink")
 
 
+def test_a_blank_picture_names_the_ink_that_was_asked_for_and_no_other() -> None:
+    blank = np.zeros((20, 20), np.uint8)
+    with pytest.raises(ValueError, match="ground$"):
+        read_image(blank)
+    with pytest.raises(ValueError, match="looking for light ink"):
+        read_image(blank, ink="light")
+
+
 @pytest.mark.parametrize(
     ("image", "said"),
     [

@@ -16,7 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from typing import Any
 
 from apl.classifier.inputs import Examples
@@ -137,8 +137,10 @@ def _processes(workers: int) -> Iterator[ProcessPoolExecutor]:
                 "a worker process ended unexpectedly, perhaps for lack of memory: what was learnt so far stays, "
                 "and the same command goes on from there"
             ) from None
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        except BaseException:
+            for worker in active_children():  # Their work is lost anyway; to wait for it would invite a second Ctrl-C.
+                worker.terminate()
+            raise
 
 
 @contextmanager

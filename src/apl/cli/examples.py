@@ -13,7 +13,7 @@ from typing import Any
 from PIL import Image
 
 from apl.cli.contact_sheet import MARK
-from apl.cli.terminal import remark, utf8
+from apl.cli.terminal import counted, remark, utf8
 from apl.cli.text_table import is_text_table, read_texts
 from apl.pictures.folders import picture_folders
 from apl.pictures.image_file import open_image
@@ -117,13 +117,15 @@ def _pictures_in(directory: Path, labelled: bool = False) -> list[FoundExample]:
     if labelled:
         remarks += [f"{folder}: no pictures inside" for folder, paths in pictures.items() if not paths]
         if loose := pictures.pop(directory, None):
-            remarks.append(f"{directory}: {len(loose)} pictures lie outside of a folder, which would be their label")
+            remarks.append(
+                f"{directory}: {counted(len(loose), 'picture')} outside of a folder, which would be the label"
+            )
         for folder in [folder for folder in pictures if utf8(folder.name) != folder.name]:
             remarks.append(f"{utf8(folder.name)}: left out, its name is not UTF-8 and cannot be a label")
             del pictures[folder]
     for folder, files in found.others.items():
         suffixes = sorted({path.suffix.lower() or path.name for path in files})
-        remarks.append(f"{folder}: {len(files)} files left out ({', '.join(suffixes)})")
+        remarks.append(f"{folder}: {counted(len(files), 'file')} left out ({', '.join(suffixes)})")
     if not any(pictures.values()):
         why = "".join(f"; {left_out}" for left_out in remarks)
         expected = f": expected {directory}/LABEL/picture.png{why}" if labelled else ""

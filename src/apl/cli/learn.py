@@ -12,7 +12,7 @@ import tyro
 
 from apl.checkpoint import FOR_DRAWINGS
 from apl.cli.options import WithClassifier
-from apl.cli.terminal import one_line, print_json, print_result, remark
+from apl.cli.terminal import counted, one_line, print_json, print_result, remark
 
 if TYPE_CHECKING:
     from apl.classifier.online import OnlineClassifier
@@ -143,14 +143,19 @@ class Command(WithClassifier):
     def _sum_up(self, counts: Counts, texts: bool) -> None:
         if self.verbose:
             print_result(asdict(counts), False)
-        done = f"Nothing new: {counts.already_known} examples are known" if counts.already_known else "Nothing learnt"
+        done = (
+            f"Nothing new: {counted(counts.already_known, 'example')} learnt before"
+            if counts.already_known
+            else "Nothing learnt"
+        )
         if counts.learnt:
-            done = f"Learnt {counts.learnt} examples; {counts.written} of them surprised"
-        unreadable = f", {counts.unreadable} cannot be read" if counts.unreadable else ""
+            done = f"Learnt {counted(counts.learnt, 'example')}, {counts.written} of them surprising"
+        unreadable = f"; {counts.unreadable} could not be read" if counts.unreadable else ""
         memory, name = self.memory, ""
         if self.name != "default":
             memory, name = f"{memory} ({self.name})", f" --name {self.name}"
-        print(one_line(f"{done}{unreadable}. {memory} holds {counts.rows} rows of {counts.classes} classes."))
+        held = f"{counted(counts.rows, 'row')} of {counted(counts.classes, 'class')}"
+        print(one_line(f"{done}{unreadable}. {memory} holds {held}."))
         if counts.rows:
             asked = "TEXT" if texts else "IMAGE"
             print(one_line(f"Next: apl predict {asked} --memory {shlex.quote(self.memory)}{name}"))

@@ -87,8 +87,12 @@ def review(
     if json:
         print_json([suspect.to_dict() for suspect in found])
     elif found:
-        rows = [(s.row, s.label, s.suggested, s.surprise_nats, s.source) for s in found]
-        print(table(("row", "label", "suggested", "surprise", "source"), rows))
+        texts = [payload.decode(errors="replace") if payload and kind == "text" else "" for payload in payloads]
+        rows = [
+            (s.row, s.label, s.suggested, s.surprise_nats, text or s.source)
+            for s, text in zip(found, texts, strict=True)
+        ]
+        print(table(("row", "label", "suggested", "surprise", "example"), rows))
     else:
         print("no label looks wrong")
     if out is not None and found:
@@ -211,6 +215,7 @@ def reembed(
         # Opening a classifier on a memory in use would change the parameters recorded there.
         if (there := find_memory(target, target_name)) and there.rows:
             raise StoreError(f"memory {target_name!r} is not empty: re-embed into a new one")
+        new_file = not Path(target).exists()
         with OnlineClassifier.from_pretrained(model, memory=target, name=target_name) as classifier:
             record = classifier.store.settings()
             try:
@@ -219,6 +224,8 @@ def reembed(
                 classifier.close()
                 if there is None:
                     delete_memory(target, target_name)
+                if new_file:
+                    Path(target).unlink(missing_ok=True)
                 raise
             # The settings of the source were copied too; the model of the keys is the new one.
             classifier.store.update_settings(record)

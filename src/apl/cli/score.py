@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from apl.cli.terminal import one_line, table
+from apl.cli.terminal import counted, one_line, table
 from apl.store import Label
 
 CLASSES_SHOWN = 30
@@ -68,7 +68,9 @@ class Score:
             wrong = [f"  {one_line(c)} → {'(new)' if a is None else one_line(a)}: {n}" for c, a, n in confusions]
             lines += ["Commonest confusions:", *wrong, ""]
         if self.unknown:
-            in_all.append(f"{self.unknown.total()} under {len(self.unknown)} names that are no known labels")
+            in_all.append(
+                f"{self.unknown.total()} under {counted(len(self.unknown), 'name')} that the memory does not know"
+            )
         if self.unreadable:
             in_all.append(f"{self.unreadable} unreadable")
         return "\n".join([*lines, "; ".join(in_all)])

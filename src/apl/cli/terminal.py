@@ -21,6 +21,12 @@ def utf8(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: 1 row, 2 rows, 3 classes."""
+    plural = noun + ("es" if noun.endswith("s") else "s")
+    return f"{number} {noun if number == 1 else plural}"
+
+
 def remark(text: str) -> None:
     """One line on stderr."""
     print(one_line(text), file=sys.stderr)

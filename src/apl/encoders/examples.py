@@ -34,7 +34,10 @@ class TextExamples:
         return example[:MOST_CHARACTERS].encode()
 
     def from_payload(self, payload: bytes) -> str:
-        return self.read(payload.decode())
+        try:
+            return self.read(payload.decode())
+        except UnicodeDecodeError:
+            raise ValueError("what was kept is not a text: it was made from a picture") from None
 
 
 class PhotoExamples:

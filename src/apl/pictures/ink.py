@@ -29,10 +29,9 @@ def ink_amount(grey: Float[np.ndarray, "height width"], ink: str) -> Float[np.nd
         strokes = None if two_levels else _strokes(grey, ink)
         if strokes is not None:
             return strokes
-    if ink == "auto":
-        # Cubes: ink is strong and narrow, a sheet that is brighter in the middle is weak and wide.
-        ink = "dark" if (darker * darker * darker).sum() >= (lighter * lighter * lighter).sum() else "light"
-    amount = darker if ink == "dark" else lighter
+    # Cubes: ink is strong and narrow, a sheet that is brighter in the middle is weak and wide.
+    dark = ink == "dark" or (ink == "auto" and (darker * darker * darker).sum() >= (lighter * lighter * lighter).sum())
+    amount = darker if dark else lighter
     strongest = float(amount.max())
     if strongest < FAINTEST_INK:
         looked_for = "" if ink == "auto" else f" (looking for {ink} ink)"
