@@ -225,6 +225,8 @@ class Command:
                     data = photo_features(PLAIN_ENCODER, "train")
                     ended = train(config, torch.from_numpy(data.features), torch.from_numpy(data.labels), self.minutes)
                     print(f"{config.directory.name}: {'trained' if ended else 'stopped'}", flush=True)
+                    if not ended:
+                        break
         reproduce_plain(self.quick)
 
 
