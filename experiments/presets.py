@@ -10,6 +10,7 @@ from apl.data.source import DataSource
 from apl.training.episodic import TrainConfig
 from apl.training.pretrain import PretrainConfig
 from experiments.data.analogy import WAY as ANALOGY_WAY
+from experiments.data.mnist import Digits
 from experiments.presets_drawings import DRAWINGS_PRESETS, FINER_ENCODER, FROM_SCRATCH
 from experiments.training.analogy import AnalogyConfig
 from experiments.training.join import JoinConfig
@@ -192,9 +193,7 @@ PRESETS: dict[str, Any] = {
     "paper-recipe-1000way": RECIPE_1000WAY,
     "paper-recipe-20way": RECIPE_20WAY,
     **{f"paper-{dashed(kind)}-{way}way": from_random(kind, way) for kind in PAPER_DECODERS for way in (20, 423, 1000)},
-    "digits": PretrainConfig(
-        DIGITS_ENCODER, data=DataSource(name="mnist", rotations=False), steps=5600, batch=128, warmup_steps=50
-    ),
+    "digits": PretrainConfig(DIGITS_ENCODER, data=Digits(), steps=5600, batch=128, warmup_steps=50),
     **{f"analogy-{dashed(kind)}-k{k}": analogy(kind, k) for kind in PAPER_DECODERS for k in (2, 4, 8, 16)},
     **{
         f"analogy-fixed-{dashed(kind)}": analogy(kind, 8, level="fixed", longest_episode=40, steps=20_000)

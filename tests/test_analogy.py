@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 
 from apl.config import ConvConfig, DecoderConfig, Group, IdentityConfig, LearnerConfig, PairConfig
-from apl.data.mnist import mnist_part
 from apl.encoder import PairEncoder, build_encoder
 from apl.evaluate import watch
 from apl.learner import Learner
@@ -29,6 +28,7 @@ from experiments.data.analogy import (
     Level,
     digit_examples,
 )
+from experiments.data.mnist import mnist_part
 from experiments.paper import analogy
 from experiments.paper.analogy import Cell, cells, over_seeds, preset_of
 from experiments.training.analogy import AnalogyConfig, train_analogy

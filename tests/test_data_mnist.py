@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from apl.data.files import DataError, PublishedFile
-from apl.data.mnist import load_mnist, read_mnist
+from experiments.data.mnist import load_mnist, read_mnist
 
 COUNT = 6
 FILES = (PublishedFile("mnist", "images.gz", "", ()), PublishedFile("mnist", "labels.gz", "", ()), COUNT)

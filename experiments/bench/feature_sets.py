@@ -14,10 +14,10 @@ import torch
 import torch.nn.functional as F
 
 from apl.data.files import DataError, cache_directory
-from apl.data.mnist import load_mnist
 from apl.encoder import embed_all
 from apl.encoders.text import TextEncoder
 from apl.learner import Learner
+from experiments.data.mnist import load_mnist
 from experiments.paper.embedding_cache import kept
 from experiments.paper.photo_features import photo_features
 from experiments.paper.subjects import Embedded, image_size

@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float, Int, Num
 from torch import Tensor
 
-from apl.data.mnist import DigitPart, mnist_part
 from apl.episode import Episodes
+from experiments.data.mnist import DigitPart, mnist_part
 
 Level = Literal["fixed", "shuffled"]
 

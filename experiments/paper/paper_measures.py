@@ -11,10 +11,10 @@ from torch import Tensor
 
 from apl.config import DecoderConfig, IdentityConfig
 from apl.controller import SurpriseController
-from apl.data.mnist import load_mnist
 from apl.episode import Episodes, EpisodeSampler, run_episode
 from apl.evaluate import Estimate, OnlineResult, fixed_context, online, watch
 from apl.learner import Learner
+from experiments.data.mnist import load_mnist
 from experiments.paper.continual import LAST, best_learning_rate, progressive_accuracy, task_streams
 from experiments.paper.embedding_cache import embed_once
 from experiments.paper.results import Row

@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int, Num
 from scipy.special import stdtrit
 from torch import Tensor
 
-from apl.config import WITHOUT_WEIGHTS, DecoderConfig, DecoderKind
-from apl.controller import SurpriseController
-from apl.decoder import build_decoder
 from apl.encoder import embed_all
 from apl.episode import Episodes, EpisodeSampler, run_episode
 from apl.learner import Learner
@@ -179,24 +175,3 @@ def watch(learner: Learner, inputs: Num[Tensor, "example *input"], episodes: Epi
         written=wrote,
         way=episodes.way,
     )
-
-
-def variant(
-    model: str | Path,
-    *,
-    k: int | None = None,
-    decoder: DecoderKind | None = None,
-    sigma_nats: float | None = None,
-) -> Learner:
-    """A saved learner, changed where asked. A decoder named here has no weights of its own."""
-    learner = Learner.load(model)
-    config = learner.config
-    if decoder is not None:
-        if decoder not in WITHOUT_WEIGHTS:
-            raise ValueError(f"only {', '.join(WITHOUT_WEIGHTS)} need no weights; {decoder!r} must be trained")
-        config = replace(config, decoder=DecoderConfig(decoder))
-        learner.networks.decoder = build_decoder(config.decoder, learner.encoder.width)
-    if k is not None:
-        config = replace(config, k=k)
-    controller = None if sigma_nats is None else SurpriseController(sigma_nats=sigma_nats)
-    return Learner(config, controller, learner.networks)

@@ -1,7 +1,6 @@
 """Data sets, each as `LabelledImages`.
 
 - `omniglot`: handwritten characters and the three ways of dividing them (`paper`, `vinyals`, `lake`)
-- `mnist`: digits
 - `glyphs`: characters of invented alphabets, which need no file and no torch
 - `folder`: your own pictures
 - `files`: where files are found, or how they are fetched, and `DataError` when neither succeeds

@@ -12,7 +12,6 @@ from apl.data import Part, Split
 from apl.data.folder import load_folder, split_folder
 from apl.data.glyphs import draw_glyphs
 from apl.data.labelled import LabelledImages
-from apl.data.mnist import mnist_part
 from apl.data.omniglot import load_omniglot, omniglot, split_classes
 
 DRAWINGS_PER_GLYPH = 20
@@ -26,7 +25,7 @@ fifth is kept from it, so that the decoder can be trained on classes the encoder
 class DataSource:
     """A data set with its split into training, validation and test classes."""
 
-    name: Literal["omniglot", "glyphs", "mnist", "folder"] = "omniglot"
+    name: Literal["omniglot", "glyphs", "folder"] = "omniglot"
     split: Split = "paper"
     """Which characters of Omniglot are held out."""
     rotations: bool = True
@@ -43,8 +42,6 @@ class DataSource:
     def load(self, part: Part, size: int) -> LabelledImages:
         if self.name == "omniglot":
             return omniglot(self.split, part, self.rotations, size)
-        if self.name == "mnist":
-            return mnist_part("encoder" if part == "train" else part, size)
         if self.name == "folder":
             pictures = load_folder(self.folder, part, size, self.colour)
         else:
@@ -69,8 +66,12 @@ class DataSource:
             return split_classes(load_omniglot().class_names, self.split).hash
         if self.name == "folder":
             return split_folder(self.folder).hash
-        described = "mnist 45000 10000 5000 10000" if self.name == "mnist" else f"glyphs {self.glyph_classes}"
-        return hashlib.sha256(described.encode()).hexdigest()[:16]
+        return short_hash(f"glyphs {self.glyph_classes}")
+
+
+def short_hash(described: str) -> str:
+    """Identifies what a text describes."""
+    return hashlib.sha256(described.encode()).hexdigest()[:16]
 
 
 def with_mirror_images(plain: LabelledImages, mirrored: Mirrored) -> LabelledImages:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import struct
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -12,8 +13,10 @@ import numpy as np
 import torch
 from PIL import Image
 
+from apl.data import Part
 from apl.data.files import PublishedFile, damaged, find_file
 from apl.data.labelled import LabelledImages
+from apl.data.source import DataSource, short_hash
 
 # The author's own site now refuses most visitors.
 MIRRORS = (
@@ -42,6 +45,22 @@ TEST = (
     _published("t10k-images-idx3-ubyte.gz", "9fb629c4189551a2d022fa330f9573f3"),
     _published("t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c"),
 )
+
+
+@dataclass(frozen=True)
+class Digits(DataSource):
+    """The digits as a data set to train an encoder on."""
+
+    rotations: bool = False
+
+    def load(self, part: Part, size: int) -> LabelledImages:
+        return mnist_part("encoder" if part == "train" else part, size)
+
+    def split_name(self) -> str:
+        return "mnist"
+
+    def split_hash(self) -> str:
+        return short_hash("mnist 45000 10000 5000 10000")
 
 
 def load_mnist(part: Literal["train", "test"], size: int = 28) -> LabelledImages:
