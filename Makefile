@@ -6,6 +6,9 @@ INSTALL := $(PIP) install --quiet --constraint constraints.txt
 EXPERIMENTS := paper-form extended ablations lake imagenet baselines peers analogy imagenet-plain classifier-speed training-step \
   features batch loop service storage engine report
 
+# Compiled modules are kept: the tests start many processes, and each would compile the library again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup demo test coverage docs package clean $(EXPERIMENTS)
 
 setup: .venv/.ready
