@@ -201,8 +201,8 @@ class DecoderTraining:
 
 TRAININGS = (
     DecoderTraining(20, steps=900),
-    DecoderTraining(100, parallel=4, batch=16, steps=400, blocks_of=20),
-    DecoderTraining(1000, parallel=1, batch=64, longest_episode=4, steps=400, blocks_of=20),
+    DecoderTraining(100, parallel=4, batch=16, steps=1200, blocks_of=20),
+    DecoderTraining(1000, parallel=1, batch=64, longest_episode=4, steps=1200, blocks_of=20),
 )
 
 
