@@ -34,6 +34,7 @@ def test_other_usual_names_a_byte_order_mark_and_quoted_line_ends_are_fine():
         ("a.csv", "text,label\n", "holds no texts"),
         ("a.csv", "words,label\na,b\n", "line 2: no column text or .*there is words, label"),
         ("a.csv", "text,label\nan, unquoted comma,b\n", "line 2: another number of columns than in the first line"),
+        ("a.csv", "Text,text,label\na,b,c\n", "two columns are named 'text'"),
         ("a.csv", "text,label\n  ,b\n", "line 2: the text is empty"),
         ("a.csv", "text,label\na,\n", "line 2: the label is empty"),
         ("a.csv", 'text,label\n"never closed,b\n', "line 2"),

@@ -24,8 +24,7 @@ class Command:
     row: Annotated[int | None, tyro.conf.arg(metavar="ID")] = None
     """A row's id."""
     source: Annotated[str | None, tyro.conf.arg(metavar="SOURCE")] = None
-    """Where examples came from, as `apl memory show --rows` lists it; the mark after # may be left out. Of a picture it is
-    its path, beginning with the name of the directory that was learnt."""
+    """Where examples came from, as `apl memory show --rows` lists it; the mark after # may be left out."""
     name: NameOption = "default"
     json: JsonOption = False
 

@@ -47,8 +47,7 @@ class Command(WithClassifier):
     """
 
     directory: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR|TABLE")]
-    """One folder per label, with pictures inside (in subfolders too); or a .csv, .tsv or .jsonl with the columns text
-    and label."""
+    """One folder per label, with pictures inside; or a .csv, .tsv or .jsonl with the columns text and label."""
     max_rows: Annotated[int | None, tyro.conf.arg(metavar="ROWS")] = None
     """Keep at most this many rows; beyond it, the row that matters least goes. The memory keeps this setting."""
     sigma: Annotated[float | None, tyro.conf.arg(metavar="NATS")] = None
@@ -58,11 +57,9 @@ class Command(WithClassifier):
     forget_gone: bool = False
     """Forget what was learnt from pictures or texts of this name that are not there any more."""
     workers: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Read and embed in this many processes; with --ray, this many batches at a time. One process learns, in the same
-    order, so the memory is the same."""
+    """Read and embed in this many processes; with --ray, this many batches at a time. The memory is the same."""
     ray: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None
-    """Read and embed on a Ray cluster: HOST:PORT, auto, or local for one on this machine. DIR must be at the same path on
-    every node."""
+    """Read and embed on a Ray cluster: HOST:PORT, auto, or local. DIR must be at the same path on every node."""
     verbose: bool = False
     """Print all counts."""
 

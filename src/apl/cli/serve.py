@@ -28,8 +28,7 @@ class Command:
     port: Annotated[int, arg(metavar="PORT")] = 8000
     """0 takes any free port and prints it."""
     recall: Literal["ram", "engine", "approximate"] | None = None
-    """Where memories are searched: in a copy in RAM (default for files), by the database server (default there), so that several
-    services can share a memory, or by its approximate index."""
+    """Where memories are searched: a copy in RAM (default for files), the database (default there), or its approximate index."""
     index: Annotated[str | None, arg(metavar="URL")] = None
     """A vector engine (`milvus+http://host:19530`) that finds the nearest rows of memories on PostgreSQL."""
     max_rows: Annotated[int | None, arg(metavar="ROWS")] = None

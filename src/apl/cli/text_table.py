@@ -69,7 +69,9 @@ def _csv(name: str, content: str, delimiter: str) -> Iterator[Record]:
     reader = csv.DictReader(io.StringIO(content), delimiter=delimiter, strict=True)
     mark = {",": "a comma", ";": "a semicolon", "\t": "a tab"}[delimiter]
     try:
-        reader.fieldnames = [column.strip().lower() for column in reader.fieldnames or ()]
+        reader.fieldnames = columns = [column.strip().lower() for column in reader.fieldnames or ()]
+        if twice := sorted({column for column in columns if column and columns.count(column) > 1}):
+            raise ValueError(f"{name}: two columns are named {twice[0]!r}")
         for fields in reader:
             if None in fields or None in fields.values():
                 problem = f"another number of columns than in the first line (a text with {mark} needs quotes)"

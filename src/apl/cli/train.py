@@ -30,10 +30,9 @@ class Command:
     directory: Annotated[Path | None, arg(metavar="DIR")] = None
     """Where checkpoints, log and the trained model go; runs/PRESET by default."""
     data: Annotated[Path | None, arg(metavar="DIR")] = None
-    """Train on your own pictures: one folder per class, at least six classes of six pictures; some classes are held out.
-    They are taken as drawings, in grey, unless --colour is given."""
+    """Train on your own pictures, one folder per class: at least six classes of six, some of which are held out."""
     colour: bool = False
-    """With --data: take the pictures as photographs, in colour."""
+    """With --data: take the pictures as photographs, in colour, and not as drawings, in grey."""
     resume: bool = False
     """Go on with the run in the directory."""
     minutes: Annotated[float | None, arg(metavar="MINUTES")] = None
@@ -46,8 +45,6 @@ class Command:
     """Start from this encoder: a bundled model's name, or the directory of a saved encoder or model."""
     decoder: DecoderKind | None = None
     """Another decoder than the preset's."""
-    threads: Annotated[int | None, arg(metavar="N")] = None
-    """CPU threads."""
     device: DeviceName = "auto"
     """Where to compute; auto takes the best there is."""
     precision: Literal["full", "bf16"] = "full"
@@ -55,8 +52,6 @@ class Command:
     json: JsonOption = False
 
     def run(self) -> None:
-        import torch
-
         from apl.checkpoint import read_json
         from apl.networks import find_device
         from apl.training.presets import preset
@@ -67,8 +62,6 @@ class Command:
         if self.minutes is not None and self.minutes < 0:
             raise ValueError(f"minutes must not be negative, got {self.minutes}")
         device = find_device(self.device)
-        if self.threads:
-            torch.set_num_threads(self.threads)
         config = self._on_own_pictures(self._changed(preset(self.preset), "steps", "seed"))
         directory = self.directory or Path("runs") / self.preset
         options = RunOptions(directory, self.resume, self.minutes, device, self.precision)
