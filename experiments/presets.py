@@ -144,7 +144,7 @@ def from_random(kind: DecoderKind, way: int) -> TrainConfig:
         decoder_from=None if way <= 20 else f"runs/paper-{dashed(kind)}-20way/model",
         ways=(way,),
         longest_episode=20 if way <= 20 else 6,
-        steps=1000 if way <= 20 else 500,
+        steps=400 if way <= 20 else 300,
     )
 
 
