@@ -3,8 +3,8 @@ PYTHON ?= python3
 PIP := .venv/bin/python -m pip
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 
-EXPERIMENTS := paper-form extended ablations lake imagenet baselines peers analogy imagenet-plain classifier-speed training-step \
-  features batch loop service storage engine report
+EXPERIMENTS := paper-form extended ablations lake imagenet imagenet-plain analogy baselines peers \
+  classifier-speed training-step features batch loop service storage engine report
 
 # Compiled modules are kept: the tests start many processes, and each would compile the library again.
 unexport PYTHONDONTWRITEBYTECODE

@@ -30,7 +30,8 @@ from experiments.data.analogy import (
 )
 from experiments.data.mnist import mnist_part
 from experiments.paper import analogy
-from experiments.paper.analogy import Cell, cells, over_seeds, preset_of
+from experiments.paper.analogy import Model, models, over_seeds, preset_of
+from experiments.paper.results import load_rows
 from experiments.training.analogy import AnalogyConfig, train_analogy
 
 TINY = ConvConfig(stem_channels=4, stem_stride=4, groups=(Group(4, 1),))
@@ -189,7 +190,7 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(short: AnalogyCon
 
 
 def test_the_comparison_has_every_cell_and_no_help() -> None:
-    found = list(cells(2))
+    found = list(models(2))
     assert len(found) == len(set(found)) == len({cell.directory for cell in found}) == 2 * (12 + 3)
     for config in (preset_of(cell.preset) for cell in found):
         assert not config.learner.decoder.compare
@@ -201,13 +202,13 @@ def test_cells_are_trained_once_measured_once_and_kept(
     short: AnalogyConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    some = [Cell("relational", 2), Cell("relational", 2, "fixed")]
-    monkeypatch.setattr(analogy, "cells", lambda seeds: iter(some))
+    some = [Model("relational", 2), Model("relational", 2, "fixed")]
+    monkeypatch.setattr(analogy, "models", lambda seeds: iter(some))
     monkeypatch.setattr(analogy, "preset_of", lambda name: short)
     analogy.train(some[0], steps=4)
     assert some[0].trained and not some[1].trained
     analogy.Command(train=True, seeds=1, quick=True).run()
-    rows = analogy.load_rows("analogy", quick=True)
+    rows = load_rows("analogy", quick=True)
     assert [(r["checkpoint"], r["rule"]) for r in rows] == [
         ("analogy-relational-k2", "surprise"),
         ("analogy-relational-k2", "everything"),

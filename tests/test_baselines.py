@@ -25,10 +25,9 @@ from experiments.baselines.protocols import (
 )
 from experiments.baselines.shipped import Shipped
 from experiments.bench import baselines
+from experiments.data.embedded import Embedded, embed_once
 from experiments.paper import baselines_table
 from experiments.paper.baselines_table import CELLS, behind, is_first, mean, of_methods
-from experiments.paper.embedding_cache import embed_once
-from experiments.paper.subjects import Embedded
 
 WIDTH = 16
 METHODS: dict[str, Callable[[], Method]] = {
@@ -236,7 +235,7 @@ def test_embeddings_are_worked_out_once_and_never_taken_for_those_of_other_image
     torch.testing.assert_close(first, embed_all(learner.encoder, images))
     other = embed_once(learner, images.flip(0))
     torch.testing.assert_close(other, first.flip(0))
-    monkeypatch.setattr("experiments.paper.embedding_cache.embed_all", None)
+    monkeypatch.setattr("experiments.data.embedded.embed_all", None)
     assert torch.equal(embed_once(learner, images), first)
     for file in (own_cache / "embeddings").iterdir():
         file.write_bytes(b"half a file")

@@ -8,7 +8,7 @@ import torch
 from experiments.bench import features
 from experiments.bench.measurement import calibration_error, ratio, take_turns, threads
 from experiments.bench.training_step import training_step
-from experiments.paper.subjects import Embedded
+from experiments.data.embedded import Embedded
 
 
 def test_contenders_take_turns_and_the_first_rounds_do_not_count() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.bench import loop, loop_sets, loop_streams, loop_suggest
+from experiments.paper.results import load_rows
 
 CLASSES, EACH, WIDTH = 8, 30, 70
 
@@ -55,7 +56,7 @@ def test_every_part_is_measured_once(capsys: pytest.CaptureFixture[str]) -> None
     assert needed["near-duplicates", "suggest"] < needed["near-duplicates", "random"]
     capsys.readouterr()
     loop.Command(only="suggest", quick=True).run()
-    assert capsys.readouterr().err == "" and len(loop.load_rows("loop", quick=True)) == len(rows)
+    assert capsys.readouterr().err == "" and len(load_rows("loop", quick=True)) == len(rows)
 
 
 def test_labels_are_exchanged_for_other_ones_in_the_middle() -> None:

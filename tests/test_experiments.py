@@ -7,19 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from experiments.__main__ import NAMES, main
+from experiments.__main__ import main
+from experiments.paper.titles import EXPERIMENTS
 
 
 def test_the_makefile_has_a_target_for_every_experiment() -> None:
     text = (Path(__file__).parents[1] / "Makefile").read_text()
     (targets,) = re.findall(r"^EXPERIMENTS := ((?:.*\\\n)*.*)$", text, re.M)
-    assert targets.replace("\\", "").split() == list(NAMES)
+    assert targets.replace("\\", "").split() == list(EXPERIMENTS)
 
 
 def test_usage_names_every_experiment(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
-    assert all(f"  {name} " in out for name in NAMES)
+    assert all(f"  {name} " in out for name in EXPERIMENTS)
 
 
 def test_an_unknown_experiment_is_an_error_that_lists_the_known_ones(
@@ -27,7 +28,7 @@ def test_an_unknown_experiment_is_an_error_that_lists_the_known_ones(
 ) -> None:
     assert main(["table9"]) == 2
     said = capsys.readouterr()
-    assert said.out == "" and "no experiment 'table9'" in said.err and all(name in said.err for name in NAMES)
+    assert said.out == "" and "no experiment 'table9'" in said.err and all(name in said.err for name in EXPERIMENTS)
 
 
 def test_nothing_is_measured_where_the_source_was_changed_since_the_commit(

@@ -15,12 +15,12 @@ from apl.config import ConvConfig, Group
 from apl.data.glyphs import draw_glyphs
 from apl.data.labelled import LabelledImages
 from apl.encoder import build_encoder, embed_all
+from experiments.data.embedded import Embedded
 from experiments.paper.continual import WAY, ProgressiveHead, progressive_accuracy, task_streams
 from experiments.paper.lake import embed_views
 from experiments.paper.plot import smooth
 from experiments.paper.report import TABLES, results_page, table1_cells
 from experiments.paper.results import load_rows, save_rows
-from experiments.paper.subjects import Embedded
 
 ROOT = Path(__file__).parents[1]
 RESULT_FILES = sorted((ROOT / "results").glob("*.json"))

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from experiments.data.embedded import PhotoFeatures
 from experiments.paper import imagenet
 from experiments.paper.imagenet import DecoderTraining, any_n_learner, row, train, watch_episodes
-from experiments.paper.photo_features import PhotoFeatures
+from experiments.paper.results import load_rows
 
 
 def _made(classes=30, photos=9, width=24):
@@ -47,7 +48,7 @@ def test_decoders_of_fixed_labels_are_trained_in_pieces_measured_once_and_kept(t
     keys, labels = torch.from_numpy(data.features), torch.from_numpy(data.labels)
     assert not train(config, keys, labels, minutes=0.0) and not config.trained
     imagenet.Command(train=True, quick=True).run()
-    rows = imagenet.load_rows("imagenet-plain", quick=True)
+    rows = load_rows("imagenet-plain", quick=True)
     assert [(r["method"], r["way"], r["rule"]) for r in rows] == [
         ("the paper's form", 5, "plain"),
         ("nearest neighbour", 5, "plain"),
@@ -70,7 +71,7 @@ def test_both_keys_are_measured_at_every_number_of_classes(tmp_path, monkeypatch
     monkeypatch.setattr(imagenet, "EPISODES", {20: 1, 30: 1})
     monkeypatch.setattr(imagenet, "draw", lambda rows, quick: None)
     imagenet.reproduce(quick=True)
-    rows = imagenet.load_rows("imagenet", quick=True)
+    rows = load_rows("imagenet", quick=True)
     assert [(row["way"], row["method"]) for row in rows] == [
         (way, method) for method in (imagenet.NAMED, imagenet.ACTIVATIONS) for way in (20, 30)
     ]

@@ -12,7 +12,7 @@ processor's for answering and learning, without the encoder, on one thread.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 import torch.nn.functional as F
@@ -33,10 +33,9 @@ from experiments.baselines.protocols import (
     watch,
 )
 from experiments.baselines.shipped import Shipped
-from experiments.bench.feature_sets import digits, intents, photographs
-from experiments.bench.measurement import calibration_error, report, save, threads
-from experiments.paper.results import Row
-from experiments.paper.subjects import MODEL, Embedded, characters
+from experiments.bench.measurement import calibration_error, threads
+from experiments.data.embedded import MODEL, Embedded, characters, digits, intents, photographs
+from experiments.paper.results import Row, machine, measure_all
 
 OURS = "apl"
 SEED, SEEDS, MANY = 1, 5, 423
@@ -158,18 +157,11 @@ def peer_rows(quick: bool) -> Iterator[Row]:
     yield from rows("drawings", signs, 6, FOR_DRAWINGS, order="class by class")
 
 
-def measured(name: str, rows: Callable[[bool], Iterator[Row]], quick: bool, **about: str) -> None:
-    found: list[Row] = []
-    with threads(1):
-        for row in rows(quick):
-            found.append(row)
-            report([row])
-            save(name, found, quick, **about)
-
-
 def reproduce(quick: bool = False) -> None:
-    measured("baselines", baseline_rows, quick, model=MODEL)
+    with threads(1):
+        measure_all("baselines", baseline_rows(quick), quick, **machine(), model=MODEL)
 
 
 def reproduce_peers(quick: bool = False) -> None:
-    measured("peers", peer_rows, quick, model=FOR_DRAWINGS)
+    with threads(1):
+        measure_all("peers", peer_rows(quick), quick, **machine(), model=FOR_DRAWINGS)

@@ -18,9 +18,9 @@ from tyro.conf import arg
 
 from apl import OnlineClassifier
 from apl.evaluate import Estimate
-from experiments.bench.feature_sets import intents, photographs
-from experiments.bench.measurement import report, save, threads
-from experiments.paper.results import Row
+from experiments.bench.measurement import threads
+from experiments.data.embedded import intents, photographs
+from experiments.paper.results import Row, machine, measure_all
 
 ASKED_PER_CLASS, MOST_ASKED = 40, 1500
 RATES = (0.05, 0.1)
@@ -87,9 +87,8 @@ METHODS: dict[str, Callable[[Split], tuple[np.ndarray, int]]] = {
 }
 
 
-def fit_rows(name: str, shot: int, splits: Iterator[Split]) -> list[Row]:
+def fit_rows(name: str, shot: int, splits: Iterator[Split]) -> Iterator[Row]:
     drawn = list(splits)
-    rows: list[Row] = []
     rival: list[float] = []
     for method, answer in METHODS.items():
         answers = [answer(split) for split in drawn]
@@ -99,8 +98,7 @@ def fit_rows(name: str, shot: int, splits: Iterator[Split]) -> list[Row]:
         row = {"table": "fit", "set": name, "shot": shot, "draws": len(drawn), "method": method}
         kept = sum(rows for _, rows in answers) / sum(len(split.x) for split in drawn)
         row |= {"accuracy": mean.mean, "ci95": mean.ci95, "kept": kept}
-        rows.append({**row, "difference": difference.mean, "difference_ci95": difference.ci95})
-    return rows
+        yield {**row, "difference": difference.mean, "difference_ci95": difference.ci95}
 
 
 def halves(
@@ -122,8 +120,8 @@ def halves(
         yield Split(x[shown], y[shown], questions[some], np.isin(truth[some], known))
 
 
-def false_alarm_rows(name: str, shot: int, splits: Iterator[Split]) -> list[Row]:
-    drawn, rows = list(splits), []
+def false_alarm_rows(name: str, shot: int, splits: Iterator[Split]) -> Iterator[Row]:
+    drawn = list(splits)
     for rate in RATES:
         known, new = [], []
         for split in drawn:
@@ -133,10 +131,7 @@ def false_alarm_rows(name: str, shot: int, splits: Iterator[Split]) -> list[Row]
             new.append(float(called[~split.truth].mean()))
         found = Estimate.of(known)
         about = {"table": "false alarms", "set": name, "shot": shot, "draws": len(drawn), "asked": rate}
-        rows.append(
-            {**about, "known_called_new": found.mean, "ci95": found.ci95, "new_called_new": Estimate.of(new).mean}
-        )
-    return rows
+        yield {**about, "known_called_new": found.mean, "ci95": found.ci95, "new_called_new": Estimate.of(new).mean}
 
 
 Stream = tuple[np.ndarray, np.ndarray]
@@ -199,7 +194,7 @@ def stream_methods() -> dict[str, Callable[[], Any]]:
     }
 
 
-def drift_rows(seeds: int, length: int) -> Iterator[list[Row]]:
+def drift_rows(seeds: int, length: int) -> Iterator[Row]:
     found: dict[tuple[str, str], list[np.ndarray]] = {}
     for seed in range(1, seeds + 1):
         for name, (x, y) in streams(seed, length):
@@ -216,28 +211,28 @@ def drift_rows(seeds: int, length: int) -> Iterator[list[Row]]:
             Estimate.of([float(h[-len(h) // 4 :].mean()) for h in hits]),
         )
         row = {"table": "drift", "set": name, "draws": len(hits), "method": method, "accuracy": every.mean}
-        yield [{**row, "ci95": every.ci95, "last_quarter": last.mean, "last_quarter_ci95": last.ci95}]
+        yield {**row, "ci95": every.ci95, "last_quarter": last.mean, "last_quarter_ci95": last.ci95}
 
 
-def parts(draws: int, seeds: int, length: int) -> Iterator[list[Row]]:
+def parts(draws: int, seeds: int, length: int) -> Iterator[Row]:
     for name in ("banking77", "clinc150"):
         for shot in (5, 10):
-            yield fit_rows(name, shot, published(name, shot))
+            yield from fit_rows(name, shot, published(name, shot))
     for shot in (5, 10):
-        yield fit_rows("photographs, ten groups of ten classes", shot, photos(10, shot, draws, 10))
-    yield fit_rows("photographs, 100 classes", 5, photos(100, 5, max(1, draws // 2), 1))
+        yield from fit_rows("photographs, ten groups of ten classes", shot, photos(10, shot, draws, 10))
+    yield from fit_rows("photographs, 100 classes", 5, photos(100, 5, max(1, draws // 2), 1))
     for name in ("banking77", "clinc150"):
         sets = intents(name)
         train, test = sets["train"], sets["test"]
         asked = (test.embeddings.numpy(), test.labels.numpy())
         for shot in (5, 10):
             every = halves(train.embeddings.numpy(), train.labels.numpy(), shot, draws, asked)
-            yield false_alarm_rows(name, shot, every)
+            yield from false_alarm_rows(name, shot, every)
     data = photographs()
     unseen = data.labels.numpy() >= FIRST_UNSEEN
     x, y = data.embeddings.numpy()[unseen], data.labels.numpy()[unseen]
-    yield false_alarm_rows("photographs", 5, halves(x, y, 5, draws))
-    yield false_alarm_rows("photographs, groups of ten classes", 10, halves(x, y // 10, 10, draws))
+    yield from false_alarm_rows("photographs", 5, halves(x, y, 5, draws))
+    yield from false_alarm_rows("photographs, groups of ten classes", 10, halves(x, y // 10, 10, draws))
     yield from drift_rows(seeds, length)
 
 
@@ -255,9 +250,6 @@ class Command:
     def run(self) -> None:
         if min(self.draws, self.seeds, self.length) < 1:
             raise ValueError("draws, seeds and length must be at least 1")
-        rows: list[Row] = []
         with threads(1):
-            for found in parts(self.draws, self.seeds, self.length):
-                rows += found
-                report(found)
-                save("batch", rows, draws=self.draws, seeds=self.seeds, length=self.length)
+            rows = parts(self.draws, self.seeds, self.length)
+            measure_all("batch", rows, **machine(), draws=self.draws, seeds=self.seeds, length=self.length)

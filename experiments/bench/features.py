@@ -8,6 +8,7 @@ answers are on such vectors is measured by `batch` and `peers`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
@@ -21,10 +22,9 @@ from apl.checkpoint import FOR_DRAWINGS
 from apl.evaluate import Estimate
 from experiments.baselines.methods import ClassMean, Method, NearestNeighbour
 from experiments.baselines.shipped import Shipped
-from experiments.bench.feature_sets import digits, intents, photographs
-from experiments.bench.measurement import report, save, threads
-from experiments.paper.results import Row
-from experiments.paper.subjects import Embedded, characters
+from experiments.bench.measurement import threads
+from experiments.data.embedded import Embedded, characters, digits, intents, photographs
+from experiments.paper.results import Row, machine, measure_all
 
 ASKED_PER_CLASS, MOST_ASKED = 15, 1000
 OURS = "ours"
@@ -81,11 +81,11 @@ def new_or_known_tasks(learnt: Embedded, asked: Embedded, shot: int, draws: int,
         yield task_of(learnt, asked, known, torch.cat([examples[:shot] for examples in mine]), question, generator)
 
 
-def new_or_known_rows(name: str, shot: int, tasks: Iterator[Task], model: str | None = None) -> list[Row]:
+def new_or_known_rows(name: str, shot: int, tasks: Iterator[Task], model: str | None = None) -> Iterator[Row]:
     from sklearn.metrics import roc_auc_score
 
     drawn = list(tasks)
-    width, rows = drawn[0].x.shape[1], []
+    width = drawn[0].x.shape[1]
     about = {"table": "new or known", "set": name, "known": drawn[0].way, "shot": shot, "draws": len(drawn)}
     methods: dict[str, Method] = {
         OURS: Shipped(model, width),
@@ -102,34 +102,33 @@ def new_or_known_rows(name: str, shot: int, tasks: Iterator[Task], model: str | 
                 "known_called_new": float(called[~truly].float().mean()),
                 "new_called_new": float(called[truly].float().mean()),
             }
-        rows.append(row)
-    return rows
+        yield row
 
 
-def requests(draws: int) -> Iterator[list[Row]]:
+def requests(draws: int) -> Iterator[Row]:
     for name in ("banking77", "clinc150"):
         parts = intents(name)
         asked = [part for part in ("test", "oos_test") if part in parts]
         vectors, labels = (torch.cat([getattr(parts[p], f) for p in asked]) for f in ("embeddings", "labels"))
         every = Embedded(vectors, labels, " and ".join(asked), "")
         for shot in (5, 10):
-            yield new_or_known_rows(name, shot, new_or_known_tasks(parts["train"], every, shot, draws, None))
+            yield from new_or_known_rows(name, shot, new_or_known_tasks(parts["train"], every, shot, draws, None))
 
 
-def photos(draws: int) -> Iterator[list[Row]]:
+def photos(draws: int) -> Iterator[Row]:
     data = photographs()
-    yield new_or_known_rows("photographs", 5, new_or_known_tasks(data, data, 5, draws, 100))
-    yield new_or_known_rows("photographs", 5, new_or_known_tasks(data, data, 5, 1, None))
+    yield from new_or_known_rows("photographs", 5, new_or_known_tasks(data, data, 5, draws, 100))
+    yield from new_or_known_rows("photographs", 5, new_or_known_tasks(data, data, 5, 1, None))
 
 
-def drawings(draws: int) -> Iterator[list[Row]]:
+def drawings(draws: int) -> Iterator[Row]:
     sets = (
         ("omniglot", characters(False, model=FOR_DRAWINGS), 200, (3, 5)),
         ("mnist", digits(FOR_DRAWINGS), 10, (10, 50)),
     )
     for name, data, way, shots in sets:
         for shot in shots:
-            yield new_or_known_rows(name, shot, new_or_known_tasks(data, data, shot, draws, way), FOR_DRAWINGS)
+            yield from new_or_known_rows(name, shot, new_or_known_tasks(data, data, shot, draws, way), FOR_DRAWINGS)
 
 
 @dataclass
@@ -141,10 +140,6 @@ class Command:
     def run(self) -> None:
         if self.draws < 1:
             raise ValueError("draws must be at least 1")
-        rows: list[Row] = []
         with threads(1):
-            for part in (requests(self.draws), photos(self.draws), drawings(self.draws)):
-                for found in part:
-                    rows += found
-                    report(found)
-                    save("features", rows, draws=self.draws)
+            rows = itertools.chain(requests(self.draws), photos(self.draws), drawings(self.draws))
+            measure_all("features", rows, **machine(), draws=self.draws)

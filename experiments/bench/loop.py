@@ -1,30 +1,26 @@
 """What to label next, sets of labels, labels that look wrong, changes: how well, beside what others would use.
 
 `review`: one label in ten is wrong; cleanlab ranks by the out-of-fold probabilities of a logistic regression. `speed`: processor
-seconds on made vectors. For the other parts see the modules beside this one. Rows that the result file holds already are not
-measured again: a run that was stopped goes on where it was.
+seconds on made vectors. For the other parts see the modules beside this one. A run that was stopped goes on where it was.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import platform
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
-import torch
 from tyro.conf import arg
 
 from apl import OnlineClassifier
-from apl.checkpoint import current_commit
 from experiments.bench.loop_sets import SETS, estimates, pool
-from experiments.bench.loop_streams import coverage_rows, drift_rows
-from experiments.bench.loop_suggest import suggest_rows, summary
-from experiments.bench.measurement import ratio, report, take_turns, threads
-from experiments.paper.results import Row, load_rows, save_rows
+from experiments.bench.loop_streams import coverage_cells, drift_cells
+from experiments.bench.loop_suggest import suggest_cells, summary
+from experiments.bench.measurement import ratio, take_turns, threads
+from experiments.paper.results import Cell, Row, machine, measure_missing
 
 WRONG, READ = 0.1, 0.1
 """The share of labels planted wrong, and the share of the list that somebody reads."""
@@ -54,34 +50,35 @@ def rankings(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
             yield f"cleanlab, {method}", -get_label_quality_scores(y, probabilities, method=method)
 
 
-def review_rows(draws: int, done: Callable[[Row], bool]) -> Iterator[list[Row]]:
+def review_cells(draws: int) -> Iterator[Cell]:
+    for name in SETS:
+        yield Cell({"part": "review", "set": name, "draws": draws}, lambda: review_rows(name, draws))
+
+
+def review_rows(name: str, draws: int) -> Iterator[Row]:
     from sklearn.metrics import roc_auc_score
 
-    for name in SETS:
-        if done({"part": "review", "set": name, "draws": draws}):
-            continue
-        found: dict[str, list[dict[str, float]]] = {}
-        for draw in range(draws):
-            given, chance = pool(name, "even", draw), np.random.default_rng(draw)
-            labels, y = np.unique(given.y, return_inverse=True)
-            wrong = chance.permutation(len(y)) < WRONG * len(y)
-            y = np.where(wrong, (y + chance.integers(1, len(labels), len(y))) % len(labels), y)
-            for method, score in rankings(given.x, y):
-                first = np.argsort(-score, kind="stable")[: round(READ * len(y))]
-                figures = {
-                    "auroc": float(roc_auc_score(wrong, score)),
-                    "found": float(wrong[first].sum() / wrong.sum()),
-                }
-                found.setdefault(method, []).append(figures)
-        about: Row = {"part": "review", "set": name, "draws": draws, "n": len(y), "split": given.split}
-        yield [{**about, "method": method, **estimates(figures)} for method, figures in found.items()]
+    found: dict[str, list[dict[str, float]]] = {}
+    for draw in range(draws):
+        given, chance = pool(name, "even", draw), np.random.default_rng(draw)
+        labels, y = np.unique(given.y, return_inverse=True)
+        wrong = chance.permutation(len(y)) < WRONG * len(y)
+        y = np.where(wrong, (y + chance.integers(1, len(labels), len(y))) % len(labels), y)
+        for method, score in rankings(given.x, y):
+            first = np.argsort(-score, kind="stable")[: round(READ * len(y))]
+            figures = {
+                "auroc": float(roc_auc_score(wrong, score)),
+                "found": float(wrong[first].sum() / wrong.sum()),
+            }
+            found.setdefault(method, []).append(figures)
+    about: Row = {"part": "review", "set": name, "draws": draws, "n": len(y), "split": given.split}
+    yield from ({**about, "method": method, **estimates(figures)} for method, figures in found.items())
 
 
-def speed_rows(draws: int, done: Callable[[Row], bool]) -> Iterator[list[Row]]:
-    if done({"part": "speed"}):
-        return
-    chance, y, rows = np.random.default_rng(0), np.arange(VECTORS) % CLASSES, []
+def speed_rows() -> list[Row]:
+    chance, y = np.random.default_rng(0), np.arange(VECTORS) % CLASSES
     x = (chance.normal(size=(CLASSES, WIDTH))[y] + chance.normal(size=(VECTORS, WIDTH))).astype(np.float32)
+    rows: list[Row] = []
 
     def timed(verb: str, call: Callable[[], object]) -> None:
         started = time.thread_time()
@@ -99,15 +96,15 @@ def speed_rows(draws: int, done: Callable[[Row], bool]) -> Iterator[list[Row]]:
     with OnlineClassifier(keep_images=False, sigma=0.0) as clf:
         clf.learn_many(x, y)
         timed("review", clf.review)
-    yield rows
+    return rows
 
 
-PARTS: dict[str, Callable[[int, Callable[[Row], bool]], Iterator[list[Row]]]] = {
-    "speed": speed_rows,
-    "drift": drift_rows,
-    "review": review_rows,
-    "coverage": coverage_rows,
-    "suggest": suggest_rows,
+PARTS: dict[str, Callable[[int], Iterator[Cell]]] = {
+    "speed": lambda draws: iter([Cell({"part": "speed"}, speed_rows)]),
+    "drift": drift_cells,
+    "review": review_cells,
+    "coverage": coverage_cells,
+    "suggest": suggest_cells,
 }
 
 
@@ -125,18 +122,7 @@ class Command:
     def run(self) -> None:
         if self.draws < 1:
             raise ValueError("draws must be at least 1")
-        rows, commit = load_rows("loop", self.quick), current_commit()
-        machine = {"machine": platform.machine(), "threads": 1, "torch": torch.__version__}
-
-        def done(about: Row) -> bool:
-            return any(about.items() <= row.items() for row in rows)
-
+        draws, parts = 1 if self.quick else self.draws, [self.only] if self.only else PARTS
         with threads(1):
-            for name, measure in PARTS.items():
-                if self.only not in (None, name):
-                    continue
-                for found in measure(1 if self.quick else self.draws, done):
-                    report(found)
-                    rows += [{"commit": commit, **row} for row in found]
-                    needed = summary([row for row in rows if row["part"] == "suggest"])
-                    save_rows("loop", rows, self.quick, **machine, labels_needed=needed)
+            cells = (cell for part in parts for cell in PARTS[part](draws))
+            measure_missing("loop", cells, self.quick, lambda rows: {**machine(), "labels_needed": summary(rows)})

@@ -18,12 +18,8 @@ import torch.nn.functional as F
 
 from apl.checkpoint import FOR_DRAWINGS
 from apl.evaluate import Estimate
-from experiments.bench.feature_sets import Intents, intents
-from experiments.data.imagenet import Photographs, imagenet
-from experiments.paper.embedding_cache import kept
-from experiments.paper.photo_features import READ_AT_ONCE, photo_encoder
+from experiments.data.embedded import Embedded, Intents, characters, intents, photographs
 from experiments.paper.results import Row
-from experiments.paper.subjects import characters
 
 Kind = Literal["even", "uneven", "near-duplicates"]
 SETS = ("omniglot", "imagenet", "banking77", "clinc150")
@@ -58,27 +54,18 @@ def source(name: str, chosen_on: bool = False) -> Pool:
         return Pool(x[pooled], y[pooled], x[~pooled], y[~pooled], f"{found.split}, {part}")
     if name == "imagenet":
         first, last = PHOTO_CLASSES[chosen_on]
-        learnt, asked = (_photographs(imagenet(part), first, last) for part in ("train", "val"))
-        return Pool(*learnt, *asked, f"train and val, classes {first} to {last - 1}")
+        learnt, asked = (photographs(part) for part in ("train", "val"))
+        x, y, asked_x, truth = *arrays(learnt), *arrays(asked)
+        pooled, asked_of = ((first <= labels) & (labels < last) for labels in (y, truth))
+        split = f"train and val, classes {first} to {last - 1}"
+        return Pool(x[pooled], y[pooled], asked_x[asked_of], truth[asked_of], split)
     wanted: Intents = "banking77" if name == "banking77" else "clinc150"
     parts, part = intents(wanted), "valid" if chosen_on else "test"
-    train, test = parts["train"], parts[part]
-    vectors = train.embeddings.numpy(), train.labels.numpy(), test.embeddings.numpy(), test.labels.numpy()
-    return Pool(*vectors, f"train and {part}")
+    return Pool(*arrays(parts["train"]), *arrays(parts[part]), f"train and {part}")
 
 
-def _photographs(photos: Photographs, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
-    """Unit vectors and labels of the photographs of some classes."""
-    some = ((photos.labels >= first) & (photos.labels < last)).nonzero()[0]
-    part = Photographs(photos.place, tuple(photos.names[n] for n in some), photos.labels[some], photos.class_names)
-    encoder = photo_encoder("lite0")
-
-    def compute() -> np.ndarray:
-        read = [encoder.read(content) for content in part.contents()]
-        return np.concatenate([encoder.features(read[n : n + READ_AT_ONCE]) for n in range(0, len(read), READ_AT_ONCE)])
-
-    vectors = kept(f"loop-{part.identity()}-{encoder.fingerprint}", compute)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True), part.labels
+def arrays(found: Embedded) -> tuple[np.ndarray, np.ndarray]:
+    return found.embeddings.numpy(), found.labels.numpy()
 
 
 def pool(name: str, kind: Kind, seed: int, chosen_on: bool = False, most: int = POOL) -> Pool:

@@ -8,14 +8,15 @@ whether the prediction was wrong.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from apl import OnlineClassifier
 from experiments.bench.loop_sets import SETS, estimates, source
-from experiments.paper.results import Row
+from experiments.paper.results import Cell, Row
 
 COVERAGE, FIRST = 0.9, 10
 """What is asked for, and the examples that do not count: a set must hold everything while there are fewer."""
@@ -74,13 +75,16 @@ def sets_on(x: np.ndarray, y: np.ndarray) -> dict[str, float]:
     }
 
 
-def coverage_rows(draws: int, done: Callable[[Row], bool]) -> Iterator[list[Row]]:
-    for name, order in [(name, order) for name in SETS for order in ORDERS]:
+def coverage_cells(draws: int) -> Iterator[Cell]:
+    for name, order in itertools.product(SETS, ORDERS):
         about: Row = {"part": "coverage", "set": name, "order": order, "draws": draws}
-        if not done(about):
-            streams = [stream(name, order, seed) for seed in range(draws)]
-            found = estimates([sets_on(*one) for one in streams])
-            yield [{**about, "asked": COVERAGE, "n": len(streams[0][1]), "split": source(name).split, **found}]
+        yield Cell(about, lambda: [{**about, **coverage(name, order, draws)}])
+
+
+def coverage(name: str, order: str, draws: int) -> Row:
+    streams = [stream(name, order, seed) for seed in range(draws)]
+    found = estimates([sets_on(*one) for one in streams])
+    return {"asked": COVERAGE, "n": len(streams[0][1]), "split": source(name).split, **found}
 
 
 def changing(seed: int) -> Iterator[tuple[str, Stream]]:
@@ -117,9 +121,11 @@ def alarms_on(x: np.ndarray, y: np.ndarray) -> dict[str, list[int]]:
     return {"drift": ours, "ADWIN on the error": theirs}
 
 
-def drift_rows(draws: int, done: Callable[[Row], bool]) -> Iterator[list[Row]]:
-    if done({"part": "drift", "draws": draws}):
-        return
+def drift_cells(draws: int) -> Iterator[Cell]:
+    yield Cell({"part": "drift", "draws": draws}, lambda: drift_rows(draws))
+
+
+def drift_rows(draws: int) -> Iterator[Row]:
     measured: dict[tuple[str, str, int], list[dict[str, float]]] = {}
     for seed in range(draws):
         for name, (x, y) in changing(seed):
@@ -129,7 +135,5 @@ def drift_rows(draws: int, done: Callable[[Row], bool]) -> Iterator[list[Row]]:
                 figures = {"noticed": float(bool(late)), "delay": late[0] if late else half}
                 figures["false_alarms_per_1000"] = 1000 * sum(time < half for time in times) / half
                 measured.setdefault((name, method, len(y)), []).append(figures)
-    yield [
-        {"part": "drift", "set": name, "method": method, "draws": draws, "n": length, **estimates(found)}
-        for (name, method, length), found in measured.items()
-    ]
+    for (name, method, length), found in measured.items():
+        yield {"part": "drift", "set": name, "method": method, "draws": draws, "n": length, **estimates(found)}

@@ -7,13 +7,15 @@ One classifier learns what each method chooses. The first choice of margin and e
 from __future__ import annotations
 
 import importlib.util
+import itertools
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 import numpy as np
 
 from apl import OnlineClassifier
-from experiments.bench.loop_sets import KINDS, SETS, Pool, estimates, pool
-from experiments.paper.results import Row
+from experiments.bench.loop_sets import KINDS, POOL, SETS, Kind, Pool, estimates, pool
+from experiments.paper.results import Cell, Row
 
 AT_ONCE, GOAL = 20, 0.95
 Choose = Callable[[OnlineClassifier, Pool, np.ndarray, np.random.Generator], np.ndarray]
@@ -56,10 +58,13 @@ METHODS: dict[str, Choose] = {
 }
 
 
-def accuracy_of_all(given: Pool) -> float:
+@lru_cache(maxsize=1)
+def drawn(name: str, kind: Kind, draw: int) -> tuple[Pool, float]:
+    """A pool, and the accuracy that labelling all of it gives."""
+    given = pool(name, kind, draw)
     with OnlineClassifier(keep_images=False) as clf:
         clf.learn_many(given.x, given.y)
-        return float(clf.score(given.asked, given.truth))
+        return given, float(clf.score(given.asked, given.truth))
 
 
 def curve(given: Pool, choose: Choose, goal: float, seed: int) -> tuple[list[float], float]:
@@ -75,24 +80,24 @@ def curve(given: Pool, choose: Choose, goal: float, seed: int) -> tuple[list[flo
     return accuracy, float(np.interp(goal, accuracy[-2:], labels[-2:]))
 
 
-def suggest_rows(draws: int, done: Callable[[Row], bool]) -> Iterator[list[Row]]:
-    """One row for each draw and method; `done` tells which are there already."""
-    for draw, kind, name in [(draw, kind, name) for draw in range(draws) for kind in KINDS for name in SETS]:
-        about: Row = {"part": "suggest", "set": name, "kind": kind, "draw": draw}
-        given, whole = None, 0.0
-        for method, choose in METHODS.items():
-            if done({**about, "method": method}):
-                continue
-            if given is None:
-                given = pool(name, kind, draw)
-                whole = accuracy_of_all(given)
-            accuracy, labels = curve(given, choose, GOAL * whole, draw)
-            found = {"labels": labels, "accuracy_of_all": whole, "curve": [round(a, 4) for a in accuracy]}
-            yield [{**about, "method": method, **found, "n": len(given.y), "split": given.split}]
+def suggest_cells(draws: int) -> Iterator[Cell]:
+    """One row for each draw and method."""
+    for draw, kind, name, method in itertools.product(range(draws), KINDS, SETS, METHODS):
+        about: Row = {"part": "suggest", "set": name, "kind": kind, "draw": draw, "method": method}
+        of: Row = {"pool": POOL}
+        yield Cell(about, lambda: [{**about, **of, **labels_needed(name, kind, draw, METHODS[method])}], of)
 
 
-def summary(measured: list[Row]) -> list[Row]:
+def labels_needed(name: str, kind: Kind, draw: int, choose: Choose) -> Row:
+    given, whole = drawn(name, kind, draw)
+    accuracy, labels = curve(given, choose, GOAL * whole, draw)
+    found = {"labels": labels, "accuracy_of_all": whole, "curve": [round(a, 4) for a in accuracy]}
+    return {**found, "n": len(given.y), "split": given.split}
+
+
+def summary(rows: list[Row]) -> list[Row]:
     """Labels of each method, and its share of random's on the same draws."""
+    measured = [row for row in rows if row["part"] == "suggest"]
     cells: dict[tuple[str, str, str], dict[int, float]] = {}
     for row in measured:
         cells.setdefault((row["set"], row["kind"], row["method"]), {})[row["draw"]] = row["labels"]

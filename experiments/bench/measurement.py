@@ -1,22 +1,16 @@
-"""What all benches share: contenders that take turns, figures of quality, and rows that are shown and saved."""
+"""What all benches share: contenders that take turns, and figures of quality."""
 
 from __future__ import annotations
 
-import platform
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-
-from experiments.paper.results import Row, save_rows
 
 WARM_UP, BINS = 2, 15
 
@@ -67,14 +61,3 @@ def calibration_error(confidence: Float[Tensor, " query"], right: Bool[Tensor, "
     bins = np.minimum((p * BINS).astype(int), BINS - 1)
     gaps = [abs(p[bins == b].mean() - hit[bins == b].mean()) * (bins == b).mean() for b in np.unique(bins)]
     return float(sum(gaps))
-
-
-def report(rows: Sequence[Mapping[str, Any]]) -> None:
-    """A line of progress for each row."""
-    for row in rows:
-        print(dict(row), file=sys.stderr, flush=True)
-
-
-def save(name: str, rows: Sequence[Row], quick: bool = False, **about: Any) -> Path:
-    machine = {"machine": platform.machine(), "threads": torch.get_num_threads(), "torch": torch.__version__}
-    return save_rows(name, rows, quick, **machine, python=platform.python_version(), **about)

@@ -27,8 +27,8 @@ from apl.learner import Learner
 from experiments.bench.http_load import Sent, load
 from experiments.bench.outage import kills, outage
 from experiments.bench.servers import drawings, serving
+from experiments.data.embedded import image_size
 from experiments.paper.results import result_path
-from experiments.paper.subjects import image_size
 
 CLIENTS = (1, 8, 32)
 Kind = Literal["predict", "learn"]

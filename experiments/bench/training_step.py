@@ -24,8 +24,8 @@ from apl.learner import Learner
 from apl.training.episodic import TrainConfig
 from apl.training.run import Run, RunOptions
 from experiments.bench.measurement import ratio, take_turns, threads
+from experiments.data.embedded import image_size
 from experiments.paper.results import RESULTS
-from experiments.paper.subjects import image_size
 from experiments.presets import PRESETS
 
 CLASSES, DRAWINGS = 60, 20

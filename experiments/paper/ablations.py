@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from apl.config import ConvConfig
-from apl.controller import Action, WriteAll
+from apl.controller import Action, Controller, WriteAll
 from apl.data.source import DataSource
 from apl.encoder import embed_all
 from apl.episode import EpisodeSampler
@@ -26,9 +26,9 @@ from apl.evaluate import Estimate, fixed_context, online, watch
 from apl.learner import Learner
 from apl.training.episodic import TrainConfig, train
 from apl.training.run import RunOptions
+from experiments.data.embedded import Embedded, characters
 from experiments.paper.plot import OTHER, OURS, figure
-from experiments.paper.results import Row, figure_path, load_rows, save_rows
-from experiments.paper.subjects import Embedded, characters
+from experiments.paper.results import Cell, Row, figure_path, measure_missing
 from experiments.presets import RECIPE
 
 NAME = "ablations"
@@ -111,25 +111,18 @@ VARIANTS: dict[str, tuple[Change, Start | None]] = {
 
 
 def reproduce(quick: bool = False) -> None:
-    rows = load_rows(NAME, quick)
-    done = {(row["variant"], row["way"], row["seed"]) for row in rows}
-    for way, variant, seed in runs():
-        if (variant, way, seed) not in done:
-            rows.append(trained_row(variant, way, seed, quick))
-            save_rows(NAME, rows, quick)
-            print(f"{way}-way, {variant}, seed {seed}: {100 * rows[-1]['accuracy']:.1f} %", flush=True)
-    if not any(row["variant"].startswith("written") for row in rows):
-        rows.extend(memory_rows(20, quick))
-        save_rows(NAME, rows, quick)
+    rows = measure_missing(NAME, cells(quick), quick)
     draw(rows, quick)
     draw_curves(rows, quick)
 
 
-def runs() -> Iterator[tuple[int, str, int]]:
-    """Number of classes, variant and seed of every training."""
+def cells(quick: bool) -> Iterator[Cell]:
+    """Every training, then what is written with a trained model."""
     for way in STEPS:
-        yield from ((way, variant, SEED) for variant in VARIANTS)
-        yield from ((way, UNCHANGED, seed) for seed in SEEDS[1:])
+        for variant, seed in [*((name, SEED) for name in VARIANTS), *((UNCHANGED, seed) for seed in SEEDS[1:])]:
+            about: Row = {"variant": variant, "way": way, "seed": seed}
+            yield Cell(about, lambda: [{**about, **trained_row(variant, way, seed, quick)}])
+    yield Cell({"checkpoint": TRAINED}, lambda: memory_rows(20, quick))
 
 
 def trained_row(variant: str, way: int, seed: int, quick: bool) -> Row:
@@ -151,9 +144,6 @@ def trained_row(variant: str, way: int, seed: int, quick: bool) -> Row:
     }
     streamed = online(twin, embeddings, images.labels, way=way, seed=SEED, episodes=counts[1])
     return {
-        "variant": variant,
-        "way": way,
-        "seed": seed,
         "method": "the paper's form",
         "split": "paper",
         "split_hash": DataSource().split_hash(),
@@ -184,21 +174,17 @@ def memory_rows(way: int, quick: bool) -> list[Row]:
     count = 2 if quick else EPISODES
     drawn = EpisodeSampler(data.labels, torch.Generator().manual_seed(SEED)).online(way, None, count)
     by_surprise = watch(learner, data.embeddings, drawn)
-    length, stored = drawn.label.shape[1], float(by_surprise.stored[:, -1].float().mean())
-    learner.controller = WriteAtRandom(stored / length, np.random.default_rng(SEED))
-    at_random = watch(learner, data.embeddings, drawn)
-    learner.controller = FirstOnes(round(stored))
-    first = watch(learner, data.embeddings, drawn)
-    learner.controller = WriteAll()
-    all_written = watch(learner, data.embeddings, drawn)
-    ours = by_surprise.correct[:, -LAST:].mean(1)
+    ours, stored = by_surprise.correct[:, -LAST:].mean(1), by_surprise.stored_at_end().mean
+    rules: dict[str, Controller] = {
+        "written by surprise": learner.controller,
+        "written at random": WriteAtRandom(stored / drawn.label.shape[1], np.random.default_rng(SEED)),
+        "written: the first ones": FirstOnes(round(stored)),
+        "written: everything": WriteAll(),
+    }
     rows = []
-    for rule, result in {
-        "written by surprise": by_surprise,
-        "written at random": at_random,
-        "written: the first ones": first,
-        "written: everything": all_written,
-    }.items():
+    for rule, controller in rules.items():
+        learner.controller = controller
+        result = watch(learner, data.embeddings, drawn)
         last = result.correct[:, -LAST:].mean(1)
         accuracy, above = Estimate.of(last), Estimate.of_difference(ours, last)
         rows.append(

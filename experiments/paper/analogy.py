@@ -23,7 +23,7 @@ from apl.learner import Learner
 from apl.training.run import RunOptions
 from experiments.data.analogy import COMBINATIONS, SYMBOLS, WAY, AnalogySampler, Level
 from experiments.paper.plot import PALETTE, QUIET, figure
-from experiments.paper.results import Row, figure_path, load_rows, save_rows
+from experiments.paper.results import Cell, Row, figure_path, measure_missing
 from experiments.presets import PAPER_DECODERS, PRESETS, dashed
 from experiments.training.analogy import AnalogyConfig, around, embedded_sampler
 
@@ -36,7 +36,7 @@ RULES = {"surprise": None, "everything": WriteAll()}
 
 
 @dataclass(frozen=True)
-class Cell:
+class Model:
     """One trained model of the comparison."""
 
     kind: DecoderKind
@@ -53,15 +53,15 @@ class Cell:
         return Path("runs") / (self.preset + (f"-seed{self.seed}" if self.seed else ""))
 
     @property
-    def model(self) -> Path:
+    def saved(self) -> Path:
         return self.directory / "model"
 
     @property
     def trained(self) -> bool:
         """Its training ended: one that was stopped has saved a model too."""
-        if not (self.model / "model.json").is_file():
+        if not (self.saved / "model.json").is_file():
             return False
-        provenance = read_description(self.model)["provenance"]
+        provenance = read_description(self.saved)["provenance"]
         return bool(provenance["steps"] >= provenance["training"]["steps"])
 
 
@@ -69,12 +69,12 @@ def fixed_name(kind: DecoderKind) -> str:
     return f"analogy-fixed-{dashed(kind)}"
 
 
-def cells(seeds: int) -> Iterator[Cell]:
+def models(seeds: int) -> Iterator[Model]:
     """Every model, in the order in which they are trained: what the claims rest on first."""
     for seed in range(seeds):
-        yield Cell("relational", preset_of(fixed_name("relational")).learner.k, "fixed", seed)
-        yield from (Cell(kind, k, seed=seed) for k in NEIGHBOURS for kind in PAPER_DECODERS)
-        yield from (Cell(kind, preset_of(fixed_name(kind)).learner.k, "fixed", seed) for kind in PAPER_DECODERS[1:])
+        yield Model("relational", preset_of(fixed_name("relational")).learner.k, "fixed", seed)
+        yield from (Model(kind, k, seed=seed) for k in NEIGHBOURS for kind in PAPER_DECODERS)
+        yield from (Model(kind, preset_of(fixed_name(kind)).learner.k, "fixed", seed) for kind in PAPER_DECODERS[1:])
 
 
 def preset_of(name: str) -> AnalogyConfig:
@@ -98,39 +98,37 @@ class Command:
     def run(self) -> None:
         torch.set_num_threads(1)
         if self.train:
-            for cell in cells(self.seeds):
-                if not cell.trained and not train(cell, self.steps):
+            for model in models(self.seeds):
+                if not model.trained and not train(model, self.steps):
                     return
         reproduce(self.quick, self.seeds)
 
 
-def train(cell: Cell, steps: int | None = None) -> bool:
+def train(model: Model, steps: int | None = None) -> bool:
     """Whether the training ended, not interrupted."""
-    config = replace(preset_of(cell.preset), seed=cell.seed)
+    config = replace(preset_of(model.preset), seed=model.seed)
     config = config if steps is None else replace(config, steps=steps)
-    resume = (cell.directory / "state.json").is_file()
-    config.train(RunOptions(cell.directory, resume=resume))
-    description = read_description(cell.model)["provenance"]
+    resume = (model.directory / "state.json").is_file()
+    config.train(RunOptions(model.directory, resume=resume))
+    description = read_description(model.saved)["provenance"]
     figures = "  ".join(f"{name} {value:.3f}" for name, value in description["validation"].items())
-    print(f"{cell.directory.name}: {description['steps']} steps, {description['seconds']} s  {figures}", flush=True)
-    return cell.trained
+    print(f"{model.directory.name}: {description['steps']} steps, {description['seconds']} s  {figures}", flush=True)
+    return model.trained
 
 
 def reproduce(quick: bool = False, seeds: int = 3) -> None:
-    """Measure what was trained; rows of models that are not at hand stay."""
-    rows = load_rows(NAME, quick)
-    for cell in cells(seeds):
-        if not cell.trained:
-            continue
-        about = described(cell)
-        before = [row for row in rows if row["checkpoint"] == about["checkpoint"]]
-        if before and before[0]["trained"] == about["trained"]:
-            continue
-        rows = [row for row in rows if row not in before]
-        rows += [about | figures for figures in measured(cell, 10 if quick else EPISODES)]
-        save_rows(NAME, rows, quick)
-    save_rows(NAME, rows, quick)
+    rows = measure_missing(NAME, cells(seeds, 10 if quick else EPISODES), quick)
     draw_curves(over_seeds(rows), figure_path(NAME, quick))
+
+
+def cells(seeds: int, episodes: int) -> Iterator[Cell]:
+    """Of the models that were trained."""
+    for model in models(seeds):
+        if model.trained:
+            about = described(model)
+            where = {"checkpoint": about["checkpoint"]}
+            of = {"trained": about["trained"]}
+            yield Cell(where, lambda: (about | row for row in measured(model, episodes)), of)
 
 
 def over_seeds(rows: list[Row]) -> list[Row]:
@@ -159,27 +157,27 @@ def joined_point(points: tuple[Row, ...]) -> Row:
     return points[0] | {"accuracy": over.mean, "ci95": over.ci95, "stored": stored}
 
 
-def described(cell: Cell) -> Row:
-    provenance = read_description(cell.model)["provenance"]
+def described(model: Model) -> Row:
+    provenance = read_description(model.saved)["provenance"]
     return {
         "method": "the paper's form",
         "labels": "fixed",
-        "level": cell.level,
-        "decoder": cell.kind,
-        "k": cell.k,
-        "trained_seed": cell.seed,
-        "checkpoint": cell.directory.name,
+        "level": model.level,
+        "decoder": model.kind,
+        "k": model.k,
+        "trained_seed": model.seed,
+        "checkpoint": model.directory.name,
         "split": "mnist test",
         "seed": SEED,
         "trained": {name: provenance[name] for name in ("steps", "seconds", "commit", "validation")},
     }
 
 
-def measured(cell: Cell, episodes: int) -> Iterator[Row]:
-    learner = Learner.load(cell.model)
+def measured(model: Model, episodes: int) -> Iterator[Row]:
+    learner = Learner.load(model.saved)
     for rule, controller in RULES.items():
-        sampler = embedded_sampler(learner, cell.level, "test", torch.Generator().manual_seed(SEED))
-        if cell.level == "fixed":
+        sampler = embedded_sampler(learner, model.level, "test", torch.Generator().manual_seed(SEED))
+        if model.level == "fixed":
             yield {"rule": "one of each symbol", **fixed_row(learner, sampler, episodes)}
             return
         learner.controller = controller or SurpriseController(learner.config.sigma_ratio)

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from apl.episode import Episodes
-from experiments.paper.subjects import Embedded
+from experiments.data.embedded import Embedded
 
 WAY, EXAMPLES, LAST = 10, 200, 100
 LEARNING_RATES = (1e-3, 3e-3, 1e-2, 3e-2)

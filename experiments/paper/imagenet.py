@@ -19,6 +19,7 @@ Deviation: EfficientNet-Lite0 instead of Inception-ResNet-v2; a higher rate, for
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -38,10 +39,10 @@ from apl.learner import Learner
 from apl.reading.ensemble import EnsembleReading
 from apl.training.episodic import in_precision, load_decoder, next_episode_cap
 from apl.training.run import Run, RunOptions, plateau
+from experiments.data.embedded import PhotoFeatures, photo_encoder, photo_features
 from experiments.data.imagenet import CLASSES
-from experiments.paper.photo_features import PhotoFeatures, photo_encoder, photo_features
 from experiments.paper.plot import OURS, QUIET, THIRD, figure, smooth
-from experiments.paper.results import Row, figure_path, load_rows, save_rows
+from experiments.paper.results import Cell, Row, figure_path, measure_all, measure_missing
 
 SEED = 0
 EPISODES = {20: 25, 100: 5, 1000: 5}
@@ -131,16 +132,18 @@ def curve(result: OnlineResult) -> dict[str, list[float]]:
 
 
 def reproduce(quick: bool = False) -> None:
-    rows: list[Row] = []
+    rows = measure_all("imagenet", extended_rows(quick), quick, key_weight=KEY_WEIGHT)
+    draw([row for row in rows if row["encoder"] == ENCODERS["lite0"]], quick)
+
+
+def extended_rows(quick: bool) -> Iterator[Row]:
     for encoder in ("lite0",) if quick else ENCODERS:
         data, maker = photo_features(encoder, "val"), photo_encoder(encoder)
         for method, keys in ((NAMED, maker.keys(data.features, KEY_WEIGHT)), (ACTIVATIONS, data.features)):
             for way, count in EPISODES.items():
                 given = torch.from_numpy(keys)
                 watched = watch_episodes(any_n_learner(keys.shape[1]), given, data, way, 1 if quick else count)
-                rows.append(row(method, encoder, data, watched))
-                save_rows("imagenet", rows, quick, key_weight=KEY_WEIGHT)
-    draw([row for row in rows if row["encoder"] == ENCODERS["lite0"]], quick)
+                yield row(method, encoder, data, watched)
 
 
 def draw(rows: list[Row], quick: bool) -> None:
@@ -302,37 +305,25 @@ def validated(learner: Learner, keys: Tensor, labels: Tensor, way: int) -> dict[
 
 
 def reproduce_plain(quick: bool = False) -> None:
-    """Measure what was trained, beside the nearest neighbour under the same rule; rows of models that are not at hand stay."""
-    rows = load_rows(PLAIN, quick)
+    """Measure what was trained, beside the nearest neighbour under the same rule."""
     data = photo_features(PLAIN_ENCODER, "val")
-    keys = torch.from_numpy(data.features)
-    for config in TRAININGS:
-        if config.trained:
-            rows = measured(config, keys, data, rows, PLAIN_EPISODES[config.way] // (10 if quick else 1) or 1)
-            save_rows(PLAIN, rows, quick)
-    save_rows(PLAIN, rows, quick)
+    measure_missing(PLAIN, (cell for one in TRAININGS if one.trained for cell in plain_cells(one, data, quick)), quick)
 
 
-def measured(config: DecoderTraining, keys: Tensor, data: PhotoFeatures, rows: list[Row], episodes: int) -> list[Row]:
-    """The rows with those of this model, unless the same training was measured before."""
+def plain_cells(config: DecoderTraining, data: PhotoFeatures, quick: bool) -> Iterator[Cell]:
     provenance = read_description(config.model)["provenance"]
-    trained = {name: provenance[name] for name in ("steps", "seconds", "commit", "validation", "training_accuracy")}
-    before = [one for one in rows if one["way"] == config.way]
-    if any(one.get("trained") == trained for one in before):
-        return rows
-    nearest = Learner(
-        LearnerConfig(IdentityConfig(keys.shape[1], normalise=True), DecoderConfig(kind="nearest"))
-    ).eval()
-    learner = Learner.load(config.model).eval()
-    about = {
-        "decoder": "relational",
-        "labels": "fixed",
-        "rule": "plain",
-        "trained": trained,
-        "checkpoint": config.directory.name,
-    }
-    new = [
-        row(PAPER_FORM, PLAIN_ENCODER, data, watch_episodes(learner, keys, data, config.way, episodes), **about),
-        row(NEAREST, PLAIN_ENCODER, data, watch_episodes(nearest, keys, data, config.way, episodes), rule="plain"),
-    ]
-    return [one for one in rows if one not in before] + new
+    kept = ("steps", "seconds", "commit", "validation", "training_accuracy")
+    trained = {"trained": {name: provenance[name] for name in kept}}
+    about = {"decoder": "relational", "labels": "fixed", "checkpoint": config.directory.name, **trained}
+    width, episodes = data.features.shape[1], PLAIN_EPISODES[config.way] // (10 if quick else 1) or 1
+
+    def measured(method: str, learner: Learner, **about: object) -> list[Row]:
+        watched = watch_episodes(learner.eval(), torch.from_numpy(data.features), data, config.way, episodes)
+        return [row(method, PLAIN_ENCODER, data, watched, rule="plain", **about)]
+
+    nearest = LearnerConfig(IdentityConfig(width, normalise=True), DecoderConfig(kind="nearest"))
+    of_way = {"way": config.way}
+    yield Cell(
+        {**of_way, "method": PAPER_FORM}, lambda: measured(PAPER_FORM, Learner.load(config.model), **about), trained
+    )
+    yield Cell({**of_way, "method": NEAREST}, lambda: measured(NEAREST, Learner(nearest)))

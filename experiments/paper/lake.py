@@ -23,9 +23,9 @@ from apl.encoder import Encoder, embed_all, scale_bytes
 from apl.evaluate import Estimate
 from apl.learner import Learner
 from apl.training.saved_encoder import read_encoder
+from experiments.data.embedded import image_size
 from experiments.data.lake import OneShotRun, lake_runs, runs_like_lakes
 from experiments.paper.results import Row, load_rows, save_rows
-from experiments.paper.subjects import image_size
 
 SLIGHTLY = JitterConfig(rotation_degrees=5.0, scale=0.06, shear=0.06, shift=0.03, elastic=0.015, thickness=0.0)
 MODEL = "lake"

@@ -18,36 +18,30 @@ from apl.controller import ConsolidatingController
 from apl.learner import Learner
 from apl.reading.ensemble import EnsembleReading
 from apl.training.episodic import load_decoder
+from experiments.data.embedded import MODEL, Embedded, characters
 from experiments.paper import paper_measures as figures
 from experiments.paper.paper_figures import draw_online, draw_sigma
 from experiments.paper.paper_measures import EPISODES, SEED
-from experiments.paper.results import Row, figure_path, load_rows, save_rows
-from experiments.paper.subjects import MODEL, Embedded, characters
+from experiments.paper.results import Cell, Row, figure_path, measure_missing
 from experiments.presets import PAPER_DECODERS, dashed
 
 PAPER_FORM, EXTENDED = "paper-form", "extended"
-LABELS_200 = ("paper-recipe-200way-third",)
-LABELS_1000 = ("paper-recipe-1000way",)
-LABELS_20 = ("paper-recipe-20way",)
-"""Of each number of labels the first that there is. Models too large for the repository are made by `apl train NAME`."""
+LABELS_20, LABELS_200, LABELS_1000 = "paper-recipe-20way", "paper-recipe-200way-third", "paper-recipe-1000way"
+"""The model of each number of labels. Those too large for the repository are made by `apl train NAME`."""
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """A figure of the paper: the function that measures it, its number of classes, and the models it may be measured on."""
+    """A figure of the paper: the function that measures it, its number of classes, and the model it is measured on."""
 
     measure: str
     figure: Callable[[Learner, Embedded, int, int], Iterator[Row]]
     way: int
-    models: tuple[str, ...]
+    model: str
     merging: bool = False
 
-    def rows_of(self, rows: list[Row]) -> list[Row]:
-        key = (self.measure, self.way)
-        return [row for row in rows if (row["measure"], row["way"]) == key and row["checkpoint"] in self.models]
-
     def learner(self, place: str) -> Learner:
-        if self.models == (MODEL,):
+        if self.model == MODEL:
             learner = Learner.load(place)
             if self.merging:
                 learner = Learner(learner.config, ConsolidatingController(), learner.networks, EnsembleReading)
@@ -57,7 +51,7 @@ class Measurement:
 
 def ours(measure: str, figure: Callable[[Learner, Embedded, int, int], Iterator[Row]], way: int) -> Measurement:
     """With a fixed context nothing is merged; online the bundled system is."""
-    return Measurement(measure, figure, way, (MODEL,), merging=figure is not figures.fixed)
+    return Measurement(measure, figure, way, MODEL, merging=figure is not figures.fixed)
 
 
 PLANS: dict[str, tuple[Measurement, ...]] = {
@@ -71,7 +65,7 @@ PLANS: dict[str, tuple[Measurement, ...]] = {
         Measurement("mnist", figures.mnist, 10, LABELS_20),
         Measurement("continual", figures.continual, 10, LABELS_20),
         *(
-            Measurement("decoders", figures.decoders, way, (f"paper-{dashed(kind)}-{way}way",))
+            Measurement("decoders", figures.decoders, way, f"paper-{dashed(kind)}-{way}way")
             for way in (20, 423, 1000)
             for kind in PAPER_DECODERS
         ),
@@ -93,30 +87,29 @@ PLANS: dict[str, tuple[Measurement, ...]] = {
 
 
 def reproduce(quick: bool = False, name: str = PAPER_FORM) -> None:
-    rows = load_rows(name, quick)
-    for one in PLANS[name]:
-        model = next((name for name in one.models if place_of(name)), None)
-        before = one.rows_of(rows)
-        if model is None or (before and all(is_of(row, model) for row in before)):
-            continue
-        rows = [row for row in rows if row not in before] + list(measured(one, model, 4 if quick else EPISODES))
-        save_rows(name, rows, quick)
-    save_rows(name, rows, quick)
+    rows = measure_missing(name, cells(name, 4 if quick else EPISODES), quick)
     if not quick and name == PAPER_FORM:
         draw_online(rows, figure_path(name, quick, "online"))
         draw_sigma(rows, figure_path(name, quick, "sigma"))
+
+
+def cells(name: str, episodes: int) -> Iterator[Cell]:
+    """What can be measured with the models at hand."""
+    for one in PLANS[name]:
+        if place := place_of(one.model):
+            where: Row = {"measure": one.measure, "way": one.way, "checkpoint": one.model}
+            yield Cell(where, lambda: measured(one, place, episodes), origin(place))
 
 
 def reproduce_extended(quick: bool = False) -> None:
     reproduce(quick, EXTENDED)
 
 
-def measured(one: Measurement, model: str, episodes: int) -> Iterator[Row]:
-    place = place_of(model) or model
+def measured(one: Measurement, place: str, episodes: int) -> Iterator[Row]:
     data = characters(one.way > 423, model=place)
     learner = one.learner(place)
     for row in one.figure(learner, data, one.way, episodes):
-        yield described(one, model, learner, data, row)
+        yield {**described(one, learner, data), **origin(place), **row}
 
 
 def place_of(model: str) -> str | None:
@@ -125,16 +118,8 @@ def place_of(model: str) -> str | None:
     return model if is_named(model) else str(trained) if (trained / "model.json").is_file() else None
 
 
-def is_of(row: Row, model: str) -> bool:
-    """Whether the row was measured on these very weights."""
-    return row["checkpoint"] == model and row.get("trained") == origin(model).get("trained")
-
-
-def origin(model: str) -> Row:
+def origin(place: str) -> Row:
     """How the weights were made."""
-    place = place_of(model)
-    if place is None:
-        return {}
     provenance = read_description(find_model(place))["provenance"]
     return {"trained": {name: provenance[name] for name in ("trained_as", "steps", "seconds", "commit", "validation")}}
 
@@ -151,22 +136,20 @@ def with_first_labels(model: str, way: int) -> Learner:
     return learner.eval()
 
 
-def described(one: Measurement, model: str, learner: Learner, data: Embedded, row: Row) -> Row:
-    """A row with what was tested on what."""
+def described(one: Measurement, learner: Learner, data: Embedded) -> Row:
+    """What was tested on what."""
     decoder = learner.config.decoder
     return {
         "measure": one.measure,
-        "method": "ours" if one.models == (MODEL,) else "the paper's form",
+        "method": "ours" if one.model == MODEL else "the paper's form",
         "decoder": decoder.kind,
         "labels": decoder.labels,
         "rule": "merging" if one.merging else "plain",
-        "checkpoint": model,
+        "checkpoint": one.model,
         "trained_seeds": 1,
         "split": data.split,
         "split_hash": data.split_hash,
         "k": learner.config.k,
         "way": one.way,
         "seed": SEED,
-        **origin(model),
-        **row,
     }

@@ -14,11 +14,10 @@ from apl.controller import SurpriseController
 from apl.episode import Episodes, EpisodeSampler, run_episode
 from apl.evaluate import Estimate, OnlineResult, fixed_context, online, watch
 from apl.learner import Learner
+from experiments.data.embedded import Embedded, characters, embed_once, image_size
 from experiments.data.mnist import load_mnist
 from experiments.paper.continual import LAST, best_learning_rate, progressive_accuracy, task_streams
-from experiments.paper.embedding_cache import embed_once
 from experiments.paper.results import Row
-from experiments.paper.subjects import Embedded, characters, image_size
 
 SEED, EPISODES = 11, 20
 RATIOS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5)

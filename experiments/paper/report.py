@@ -1,8 +1,9 @@
-"""`python -m experiments report`: results/claims.json, docs/RESULTS.md, the departures, and tables for README and docs/CLASSIFIER.md."""
+"""`python -m experiments report`: results/claims.json, docs/RESULTS.md, the departures, and the tables of other pages."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.paper.baselines_table import baselines
@@ -13,6 +14,7 @@ from experiments.paper.published import CELLS, PAPER
 from experiments.paper.results import FIGURES, Row, load_rows
 from experiments.paper.tables import (
     batches,
+    engine,
     new_or_known,
     peers_in_full,
     peers_in_short,
@@ -20,7 +22,16 @@ from experiments.paper.tables import (
     speed,
     table,
 )
-from experiments.paper.titles import TITLES
+from experiments.paper.titles import EXPERIMENTS
+
+
+@dataclass
+class Command:
+    """Write what follows from the result files; nothing is measured."""
+
+    def run(self) -> None:
+        write_report()
+
 
 RESULTS_PAGE = Path("docs/RESULTS.md")
 TABLES: dict[Path, dict[str, Callable[[], str]]] = {
@@ -34,6 +45,7 @@ TABLES: dict[Path, dict[str, Callable[[], str]]] = {
         "peers": peers_in_full,
         "speed": speed,
     },
+    Path("docs/SCALE.md"): {"engine": engine},
 }
 """What stands in a page between `<!-- NAME -->` and `<!-- /NAME -->`, written from the result files."""
 
@@ -64,7 +76,7 @@ def results_page() -> str:
         "`OnlineClassifier` reads it.\n\n" + extended_table(),
         "## Table 1\n\n" + table1(),
     ]
-    for name, title in TITLES.items():
+    for name, (title, _) in EXPERIMENTS.items():
         pictures = [f"![{title}](figures/{picture.name})" for picture in sorted(FIGURES.glob(f"{name}*.png"))]
         if said := [*SECTIONS.get(name, list)(), *pictures]:
             parts.append("\n\n".join([f"## {title} (`{name}`)", *said]))

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import platform
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from apl.checkpoint import current_commit, without_nan, write_json
 
@@ -13,6 +18,68 @@ RESULTS = Path("results")
 FIGURES = RESULTS / "figures"
 
 Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Rows that are measured together."""
+
+    where: Row
+    """What all rows of this cell, and no others of the file, have in these columns."""
+    measure: Callable[[], Iterable[Row]]
+    of: Row = field(default_factory=dict)
+    """Columns that tell the weights: rows of others are measured again."""
+
+    def rows_in(self, rows: list[Row]) -> list[Row]:
+        return [row for row in rows if self.where.items() <= row.items()]
+
+    def is_measured(self, rows: list[Row]) -> bool:
+        return bool(rows) and all(self.of.items() <= row.items() for row in rows)
+
+
+def measure_missing(
+    name: str, cells: Iterable[Cell], quick: bool, about: Callable[[list[Row]], Row] = lambda rows: {}
+) -> list[Row]:
+    """Measure the cells that the file does not hold yet, and return all its rows: those of models that are not at hand stay,
+    and a run that was stopped goes on where it was. `about` makes what stands in the file beside the rows."""
+    rows, commit = load_rows(name, quick), current_commit()
+    for cell in cells:
+        before = cell.rows_in(rows)
+        if cell.is_measured(before):
+            continue
+        found = [{"commit": commit, **row} for row in cell.measure()]
+        report(found)
+        rows = [row for row in rows if row not in before] + found
+        save_rows(name, rows, quick, **about(rows))
+    save_rows(name, rows, quick, **about(rows))
+    return rows
+
+
+def measure_all(name: str, rows: Iterator[Row], quick: bool = False, **about: Any) -> list[Row]:
+    """Measure everything anew; saved after every row."""
+    found: list[Row] = []
+    for row in rows:
+        found.append(row)
+        report([row])
+        save_rows(name, found, quick, **about)
+    return found
+
+
+def report(rows: Iterable[Mapping[str, Any]]) -> None:
+    """A line of progress for each row."""
+    for row in rows:
+        print({name: value for name, value in row.items() if "curve" not in name}, file=sys.stderr, flush=True)
+
+
+def machine() -> Row:
+    """What times depend on."""
+    threads = torch.get_num_threads()
+    return {
+        "machine": platform.machine(),
+        "threads": threads,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
 
 
 def result_path(name: str, quick: bool = False) -> Path:
@@ -31,15 +98,9 @@ def save_rows(name: str, rows: Iterable[Mapping[str, Any]], quick: bool, **extra
 
 
 def load_rows(name: str, quick: bool = False) -> list[Row]:
-    rows: list[Row] = load_whole(name, quick).get("rows", [])
-    return rows
-
-
-def load_whole(name: str, quick: bool = False) -> dict[str, Any]:
-    """A result file with what stands in it beside the rows; empty where there is none."""
     path = result_path(name, quick)
-    whole: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    return whole
+    rows: list[Row] = json.loads(path.read_text())["rows"] if path.exists() else []
+    return rows
 
 
 def figure_path(name: str, quick: bool, part: str = "") -> Path:

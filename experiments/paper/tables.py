@@ -1,12 +1,13 @@
-"""Markdown tables: numbers in them, and what the benchmarks measured, for the README and docs/CLASSIFIER.md."""
+"""Markdown tables: numbers in them, and what the benchmarks measured, for README.md, docs/CLASSIFIER.md and docs/SCALE.md."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from experiments.paper.results import Row, load_rows
+from experiments.paper.results import Row, load_rows, result_path
 
 OURS = "apl"
 SETS = {"banking77": "BANKING77", "clinc150": "CLINC150", "photographs": "photographs"}
@@ -121,6 +122,42 @@ def speed() -> str:
 
     lines = [[row["what"], f"{row['ms']:.1f}", *against(row)] for row in load_rows("bench_classifier")]
     return table(["", "ms", "against", "ratio"], lines)
+
+
+def engine() -> str:
+    measured = json.loads(result_path("bench_engine").read_text())
+    head = ["rows of 256 numbers, k = 32", "PostgreSQL (pgvector)", "goal"]
+    return table(head, _engine_lines(measured["postgresql"]))
+
+
+def _engine_lines(server: dict[str, Any]) -> Iterator[list[str]]:
+    for rows, found in server.get("sizes", {}).items():
+        name, question, opening = f"{int(rows):,} rows", found["question"], found["opening"]
+        yield [
+            f"{name}: a question / the bare query, ms; ratio",
+            "{ours_ms} / {bare_ms}; **{ratio}**".format(**question),
+            "≤ 1.3",
+        ]
+        yield [
+            f"{name}: opening, s (of its own processor time); MB more, MB in all",
+            "{seconds} ({processor_seconds}); {megabytes}, {process_megabytes}".format(**opening),
+            "< 1 s, < 300 MB",
+        ]
+        write = f"{found['write_ms_per_row']}; {found['bytes_per_row']:,}"
+        yield [f"{name}: writing, ms a row; bytes a row on disk", write, ""]
+        share = str(found["share_of_the_true_16_found"])
+        yield [f"{name}: share of the true 16 nearest that the exact search finds", share, "1"]
+    if index := server.get("index", {}).get("drawings"):
+        yield [
+            "HNSW, drawings: rows; share of the true 16 found; ms, exact ms; building, s",
+            "{rows:,}; **{recall_at_16}** ({0} to {1}); {approximate_ms}, {exact_ms}; {build_seconds}".format(
+                *index["interval_95"], **index
+            ),
+            "beside it",
+        ]
+    if outage := server.get("outage"):
+        kept = "{lessons_acknowledged}; {lost}, {twice}, {errors_other_than_503}".format(**outage)
+        yield ["two services, kills and a restart: acknowledged; lost, twice, 5xx other than 503", kept, "0, 0, 0"]
 
 
 def _mean(shares: list[float]) -> float:

@@ -1,22 +1,41 @@
-"""Every experiment in one line, in the order of docs/RESULTS.md."""
+"""Every experiment, in the order of docs/RESULTS.md."""
 
-TITLES = {
-    "paper-form": "The paper's system alone",
-    "extended": "Our extension on the same figures",
-    "ablations": "What each choice of the training is worth",
-    "lake": "Lake's one-shot challenge, trained on the background set alone",
-    "imagenet": "ImageNet, shuffled labels, frozen encoder",
-    "imagenet-plain": "ImageNet in the paper's form: 8 blocks × 1024, fixed labels (--train)",
-    "analogy": "Number analogy",
-    "baselines": "OnlineClassifier beside simple methods, on Omniglot",
-    "peers": "OnlineClassifier beside simple methods, on streams",
-    "classifier-speed": "OnlineClassifier against the bare encoder and a numpy scan",
-    "training-step": "A training step against the bare network",
-    "features": "Known or new, on vectors of frozen encoders",
-    "batch": "Whole batches beside logistic regression, false alarms at an asked rate, drift",
-    "loop": "What to label next, sets of labels, labels that look wrong, changes",
-    "service": "The service under load, and killed under load",
-    "storage": "A file after many examples, and forgetting one source of a million",
-    "engine": "Memories on PostgreSQL, searched in RAM and on the server",
-    "report": "results/claims.json, docs/RESULTS.md and the tables of README.md, from the result files",
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Experiment(NamedTuple):
+    title: str
+    place: str
+    """A module below `experiments` with a `Command` of its own options, or its function that is given `--quick` or not."""
+
+
+EXPERIMENTS = {
+    "paper-form": Experiment("The paper's system alone", "paper.paper_form:reproduce"),
+    "extended": Experiment("Our extension on the same figures", "paper.paper_form:reproduce_extended"),
+    "ablations": Experiment("What each choice of the training is worth", "paper.ablations:reproduce"),
+    "lake": Experiment("Lake's one-shot challenge, trained on the background set alone", "paper.lake:reproduce"),
+    "imagenet": Experiment("ImageNet, shuffled labels, frozen encoder", "paper.imagenet:reproduce"),
+    "imagenet-plain": Experiment(
+        "ImageNet in the paper's form: 8 blocks × 1024, fixed labels (--train)", "paper.imagenet"
+    ),
+    "analogy": Experiment("Number analogy", "paper.analogy"),
+    "baselines": Experiment("OnlineClassifier beside simple methods, on Omniglot", "bench.baselines:reproduce"),
+    "peers": Experiment("OnlineClassifier beside simple methods, on streams", "bench.baselines:reproduce_peers"),
+    "classifier-speed": Experiment(
+        "OnlineClassifier against the bare encoder and a numpy scan", "bench.classifier_speed"
+    ),
+    "training-step": Experiment("A training step against the bare network", "bench.training_step"),
+    "features": Experiment("Known or new, on vectors of frozen encoders", "bench.features"),
+    "batch": Experiment(
+        "Whole batches beside logistic regression, false alarms at an asked rate, drift", "bench.batch"
+    ),
+    "loop": Experiment("What to label next, sets of labels, labels that look wrong, changes", "bench.loop"),
+    "service": Experiment("The service under load, and killed under load", "bench.service"),
+    "storage": Experiment("A file after many examples, and forgetting one source of a million", "bench.storage"),
+    "engine": Experiment("Memories on PostgreSQL, searched in RAM and on the server", "bench.engine"),
+    "report": Experiment(
+        "results/claims.json, docs/RESULTS.md and the tables of README.md, from the result files", "paper.report"
+    ),
 }
