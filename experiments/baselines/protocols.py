@@ -71,13 +71,11 @@ class Watched:
 
 def average_precision(score: Float[Tensor, " item"], right: Bool[Tensor, " item"], wanted: int) -> float:
     """Mean over the `wanted` of the precision at each that was found; equal scores share their precision."""
-    order = score.argsort(descending=True, stable=True)
-    ranked, sorted_score = right[order].double(), score[order]
-    # Precision is read at the end of a run of equal scores, so that the order within it does not count.
-    last_of_run = torch.searchsorted(-sorted_score, -sorted_score, right=True) - 1
-    found = ranked.cumsum(0)[last_of_run]
-    precision = found / (last_of_run + 1)
-    return float((precision * ranked).sum() / max(wanted, 1))
+    from sklearn.metrics import average_precision_score
+
+    found = int(right.sum())
+    # scikit-learn's recall is of those that are right; here it is of all that were wanted.
+    return float(average_precision_score(right, score.nan_to_num())) * found / wanted if found else 0.0
 
 
 def few_shot(
