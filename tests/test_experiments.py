@@ -39,3 +39,9 @@ def test_nothing_is_measured_where_the_source_was_changed_since_the_commit(
     assert capsys.readouterr().err.count("commit first") == 2
     monkeypatch.setattr("experiments.__main__.run_command", lambda *_: 0)
     assert main(["paper-form", "--quick"]) == 0
+
+
+def test_every_result_file_is_written_by_a_command_on_the_results_page() -> None:
+    root = Path(__file__).parents[1]
+    page = (root / "docs" / "RESULTS.md").read_text()
+    assert all(f"`results/{path.name}` |" in page for path in (root / "results").glob("*.json"))

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any, Literal
@@ -61,9 +61,11 @@ class Command:
     the table in docs/SCALE.md.
     """
 
-    parts: Annotated[list[Part], Positional, arg(metavar="PART")]
+    parts: Annotated[list[Part], Positional, arg(metavar="PART")] = field(
+        default_factory=lambda: ["sizes", "index", "outage"]
+    )
     """What to measure."""
-    embeddings: Annotated[Path, arg(metavar="FILE")]
+    embeddings: Annotated[Path, arg(metavar="FILE")] = Path("runs/jittered-drawings.npz")
     """Real embeddings: an .npz file with arrays x [rows, width] and y [rows]. If it is not there, it is made of 100,000 jittered
     Omniglot drawings."""
     rows: Annotated[tuple[int, ...], arg(metavar="N")] = (100_000, 1_000_000)

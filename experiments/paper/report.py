@@ -76,11 +76,25 @@ def results_page() -> str:
         "`OnlineClassifier` reads it.\n\n" + extended_table(),
         "## Table 1\n\n" + table1(),
     ]
-    for name, (title, _) in EXPERIMENTS.items():
+    for name, (title, *_) in EXPERIMENTS.items():
         pictures = [f"![{title}](figures/{picture.name})" for picture in sorted(FIGURES.glob(f"{name}*.png"))]
         if said := [*SECTIONS.get(name, list)(), *pictures]:
             parts.append("\n\n".join([f"## {title} (`{name}`)", *said]))
+    parts.append(
+        "## Measuring again\n\nModels that are too large for the repository are made first: by `--train` of `analogy` and `imagenet-plain`, "
+        "and by `apl train` with the presets that `results/claims.json` names.\n\n" + commands()
+    )
     return "\n\n".join(parts) + "\n"
+
+
+def commands() -> str:
+    """The command that writes each result file."""
+    lines = [
+        [one.title, f"`python -m experiments {name}`", f"`results/{one.file or name}.json`"]
+        for name, one in EXPERIMENTS.items()
+    ]
+    lines.append(["Lines of the library that the tests reach", "`make coverage`", "`results/coverage.json`"])
+    return table(["what", "command", "file"], lines)
 
 
 SECTIONS: dict[str, Callable[[], list[str]]] = {

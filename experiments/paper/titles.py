@@ -9,6 +9,8 @@ class Experiment(NamedTuple):
     title: str
     place: str
     """A module below `experiments` with a `Command` of its own options, or its function that is given `--quick` or not."""
+    file: str = ""
+    """What it writes, where the name is not its own: results/FILE.json."""
 
 
 EXPERIMENTS = {
@@ -24,7 +26,7 @@ EXPERIMENTS = {
     "baselines": Experiment("OnlineClassifier beside simple methods, on Omniglot", "bench.baselines:reproduce"),
     "peers": Experiment("OnlineClassifier beside simple methods, on streams", "bench.baselines:reproduce_peers"),
     "classifier-speed": Experiment(
-        "OnlineClassifier against the bare encoder and a numpy scan", "bench.classifier_speed"
+        "OnlineClassifier against the bare encoder and a numpy scan", "bench.classifier_speed", "bench_classifier"
     ),
     "training-step": Experiment("A training step against the bare network", "bench.training_step"),
     "features": Experiment("Known or new, on vectors of frozen encoders", "bench.features"),
@@ -32,10 +34,14 @@ EXPERIMENTS = {
         "Whole batches beside logistic regression, false alarms at an asked rate, drift", "bench.batch"
     ),
     "loop": Experiment("What to label next, sets of labels, labels that look wrong, changes", "bench.loop"),
-    "service": Experiment("The service under load, and killed under load", "bench.service"),
-    "storage": Experiment("A file after many examples, and forgetting one source of a million", "bench.storage"),
-    "engine": Experiment("Memories on PostgreSQL, searched in RAM and on the server", "bench.engine"),
+    "service": Experiment("The service under load, and killed under load", "bench.service", "bench_service"),
+    "storage": Experiment(
+        "A file after many examples, and forgetting one source of a million", "bench.storage", "bench_storage"
+    ),
+    "engine": Experiment("Memories on PostgreSQL, searched in RAM and on the server", "bench.engine", "bench_engine"),
     "report": Experiment(
-        "results/claims.json, docs/RESULTS.md and the tables of README.md, from the result files", "paper.report"
+        "results/claims.json, docs/RESULTS.md and the tables of README.md, from the result files",
+        "paper.report",
+        "claims",
     ),
 }
