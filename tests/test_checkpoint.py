@@ -103,18 +103,6 @@ def test_a_field_of_another_version_is_named(saved: Path) -> None:
         Learner.load(saved)
 
 
-def test_an_option_that_is_gone_and_was_off_changes_nothing(saved: Path) -> None:
-    described, expected = read_json(saved / "model.json"), Learner.load(saved).config
-    described["config"]["decoder"] |= {"rows_see_query": False, "key_distances": False, "counts": False}
-    described["config"]["hops"] = 1
-    write_json(saved / "model.json", described)
-    assert Learner.load(saved).config == expected
-    described["config"]["hops"] = 2
-    write_json(saved / "model.json", described)
-    with pytest.raises(CheckpointError, match="LearnerConfig has no field 'hops'"):
-        Learner.load(saved)
-
-
 @pytest.mark.parametrize(
     "other,difference",
     [

@@ -26,9 +26,6 @@ FOR_DRAWINGS = "drawings"
 IN_CHECKOUT = Path(__file__).parents[2] / "models"
 """Models that only the experiments need: not part of the wheel."""
 
-GONE = {"rows_see_query": False, "key_distances": False, "counts": False, "content": True, "hops": 1}
-"""Options of saved models that are no more, with the value under which they changed nothing."""
-
 
 class CheckpointError(RuntimeError):
     """A checkpoint is missing, damaged, or of another architecture."""
@@ -91,7 +88,6 @@ def from_json(kind: Any, value: Any) -> Any:
 
 def _fields_from_json(kind: Any, value: dict[str, Any]) -> Any:
     hints = typing.get_type_hints(kind)
-    value = {name: v for name, v in value.items() if name in hints or GONE.get(name, ...) != v}
     if unknown := set(value) - set(hints):
         raise CheckpointError(f"{kind.__name__} has no field {min(unknown)!r}: the checkpoint is of another version")
     try:
