@@ -17,7 +17,7 @@ from apl.config import Metric
 from apl.memory.remote import RemoteMemory
 from apl.memory.staging import Budget, Details
 from apl.memory.stored import StoredMemory
-from apl.store import Store, StoreError, open_store
+from apl.store import NewRow, Store, StoreError, open_store
 
 pytest_plugins = ["store_servers"]
 
@@ -113,6 +113,44 @@ def test_what_one_service_learnt_the_other_knows_at_once(postgres_url: str) -> N
                 assert pupil.explain(key).neighbours[0].row == receipt.row
         ids = one.load().ids.tolist()
         assert len(set(ids)) == len(ids) == two.count()
+
+
+def test_what_another_learnt_between_a_question_and_its_commit_is_known_afterwards(postgres_url: str) -> None:
+    name, rng = f"between-{next(names)}", np.random.default_rng(0)
+    with opened(postgres_url, name, shared=True) as one, opened(postgres_url, name, shared=True) as two:
+        first, second = classifying(one, RemoteMemory), classifying(two, RemoteMemory)
+        keys = rng.standard_normal((3, WIDTH)).astype(np.float32)
+        taught(first, keys[0], "x")
+        first.memory.commit()
+        taught(first, keys[1], "y")
+        taught(second, keys[2], "z")
+        second.memory.commit()
+        first.memory.commit()
+        assert first.predict(keys[2][None]).neighbours.mask.sum() == 3
+        assert sorted(first.memory.classes) == ["x", "y", "z"]
+
+
+def test_merges_into_one_row_add_up_and_those_into_a_row_that_is_gone_make_a_row(postgres_url: str) -> None:
+    name, keys = f"merges-{next(names)}", np.random.default_rng(0).standard_normal((4, 1, 1, WIDTH)).astype(np.float32)
+    with opened(postgres_url, name, shared=True) as one, opened(postgres_url, name, shared=True) as two:
+        [id] = one.append([NewRow("x", keys[0, 0, 0])])
+        sides = [RemoteMemory(store, "cosine") for store in (one, two)]
+
+        def merge(side: RemoteMemory, key: np.ndarray, source: str) -> None:
+            side.nearest("embedding", key, 1)
+            side.merge({"embedding": key}, np.array([[id]]), [Details("x", source)])
+
+        for side, key, source in zip(sides, keys[1:], "st", strict=False):
+            merge(side, key, source)
+        for side in sides:
+            side.commit()
+        assert one.row(id).count == 3 and {share.source for share in one.shares([id])[id]} == {None, "s", "t"}
+        np.testing.assert_allclose(one.row(id).key, keys[:3, 0, 0].mean(0), atol=1e-6)
+        merge(sides[0], keys[3], "u")
+        two.delete([id])
+        sides[0].commit()
+        [left] = one.rows()
+        assert (left.label, left.source, left.count) == ("x", "u", 1) and left.key.tolist() == keys[3, 0, 0].tolist()
 
 
 def test_a_refused_lesson_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

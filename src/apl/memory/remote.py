@@ -4,8 +4,8 @@ Of the classes it holds names, counts and sums, which the store keeps as totals.
 generation has changed, so an example that another process has learnt is known to the next question. Rows staged within a batch
 are held in RAM until they are committed, and recalled beside the others. A handle is the id of a row in the store.
 
-A merge says which generation of the row it has seen. If another process was faster, it is computed again from what the row is
-now: a mean does not depend on the order. What the reading has learnt is that of the process that committed last.
+A merge is added to what the row is when it is written: a mean does not depend on the order. If the row is gone by then, the
+examples become a row of their own. What the reading has learnt is that of the process that committed last.
 
 With a budget, the row that goes is the one most like the new one: of its class if the class is full, of all rows otherwise.
 (In RAM every row can be compared with every other; here that would be a question for each.)
@@ -14,24 +14,21 @@ With a budget, the row that goes is the one most like the new one: of its class 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from apl.memory.history import History
-from apl.memory.protocol import COUNT, LABEL, ClassTotals, Neighbours, merged_mean
+from apl.memory.protocol import COUNT, LABEL, ClassTotals, Neighbours
 from apl.memory.ram import RunningTotals
 from apl.memory.staging import HISTORY_SETTING, KEY, LOST, ClassNames, Staged, StagedMemory
 from apl.metric import measured
-from apl.store import Label, NewRow, Recalled, Row, RowChanged, RowUpdate, Snapshot
-from apl.store.rows import added_shares, kept_shares
+from apl.store import Label, NewRow, Recalled, Row, RowChanged, RowUpdate, Snapshot, SourceShare
+from apl.store.rows import kept_shares
 
 MOST_SAMPLED = 2000
 """Rows that `column` returns at most."""
-TRIES = 10
-"""How often a change is computed again because another process was faster."""
 
 
 class RemoteMemory(StagedMemory):
@@ -120,27 +117,21 @@ class RemoteMemory(StagedMemory):
         return self._recalled_at != self.generation
 
     def _write(self, staged: Staged, settings: Mapping[str, Any], receipts: Mapping[str, Any] | None) -> None:
-        rows, dropped, bases, seen = list(staged.rows.values()), staged.evicted, self._bases, self.generation
-        updates = list(staged.updates.values())
+        rows, dropped, updates = list(staged.rows.values()), staged.evicted, staged.updates
+        bases, seen = self._bases, self.generation
         # Whether or not it succeeds: what was not acknowledged has never been.
         self._staged, self._bases, self._sample, self.generation = Staged(), {}, None, LOST
-        tried = 0
         while True:
             try:
-                self.store.replace(dropped, rows, update=updates, settings=settings, receipts=receipts)
+                self.store.replace(dropped, rows, update=updates.values(), settings=settings, receipts=receipts)
                 break
             except RowChanged:
-                tried += 1
-                if tried == TRIES:
-                    raise
-                now = {row.id: row for row in self.store.some_rows([*dropped, *(change.id for change in updates)])}
-                dropped = [id for id in dropped if id in now]
-                rows += [as_row(bases[change.id], change) for change in updates if change.id not in now]
-                updates = [again(bases[change.id], change, now[change.id]) for change in updates if change.id in now]
-                bases = now
-        # One commit is one generation: if nobody else has written, the classes are as they are known here. If somebody has, the
-        # next recall tells. A change that had to be computed again is not in the totals known here.
-        self.generation = seen + 1 if not tried else LOST
+                there = {row.id for row in self.store.some_rows([*dropped, *updates])}
+                rows += [new_row(bases[id].label, change) for id, change in updates.items() if id not in there]
+                updates = {id: change for id, change in updates.items() if id in there}
+                dropped = [id for id in dropped if id in there]
+        # If somebody else has written since, the next recall tells, and the classes are read.
+        self.generation = seen + 1 if self.store.written == seen + 1 else seen
 
     # --- inside -----------------------------------------------------------------------------------
 
@@ -193,7 +184,7 @@ class RemoteMemory(StagedMemory):
     def _added(self, row: NewRow) -> None:
         self._add(row.label, row.key, row.count, 1)
 
-    def _merged(self, id: int, example: Float[np.ndarray, " embed"]) -> RowUpdate:
+    def _merged(self, id: int, example: Float[np.ndarray, " embed"], source: str | None) -> RowUpdate:
         """The row was recalled last, or is staged."""
         staged, change = self._staged.rows.get(id), self._staged.updates.get(id)
         if staged is not None:
@@ -204,11 +195,11 @@ class RemoteMemory(StagedMemory):
             row = self._bases[id] = self._near[id]
         else:
             raise ValueError(f"there is no row {id} to change")
-        count = row.count + 1
-        key = merged_mean(row.key, np.array(count, np.float32), example).astype(np.float32)
+        change = RowUpdate(id, shares=(SourceShare(source, example.astype(np.float64)),))
+        after = change.applied(row, 0)
         self._add(row.label, row.key, -row.count, 0)
-        self._add(row.label, key, count, 0)
-        return RowUpdate(id, key=key, count=count, seen_generation=row.generation)
+        self._add(row.label, after.key, after.count, 0)
+        return change
 
     def _make_room(self, key: Float[np.ndarray, " embed"], label: Label) -> None:
         rows, per_class = self.budget.rows, self.budget.rows_per_class
@@ -228,30 +219,8 @@ class RemoteMemory(StagedMemory):
             wanted *= 8
 
 
-def again(base: Row, change: RowUpdate, now: Row) -> RowUpdate:
-    """An update of a row computed again, from what the row is now: a mean does not depend on the order."""
-    total, added = _added(base, change)
-    count = now.count + added
-    key = ((now.key.astype(np.float64) * now.count + total) / count).astype(np.float32)
-    return replace(change, key=key, count=count, seen_generation=now.generation)
-
-
-def as_row(base: Row, change: RowUpdate) -> NewRow:
-    """The examples of an update as a row of their own, for the case that the other is gone."""
-    total, count = _added(base, change)
-    shares = added_shares(replace(base, has_shares=True), change.applied(base, 0), change)
-    source = shares[0].source
-    return NewRow(
-        base.label,
-        (total / count).astype(np.float32),
-        source=source,
-        count=count,
-        shares=tuple(kept_shares(shares, source)),
-    )
-
-
-def _added(base: Row, change: RowUpdate) -> tuple[np.ndarray, int]:
-    """Sum and number of the examples that an update adds."""
-    after = change.applied(base, 0)
-    total = after.key.astype(np.float64) * after.count - base.key.astype(np.float64) * base.count
-    return total, after.count - base.count
+def new_row(label: Label, change: RowUpdate) -> NewRow:
+    """The examples of an update as a row of their own."""
+    count, source = sum(share.count for share in change.shares), change.shares[0].source
+    key = (sum(share.total for share in change.shares) / count).astype(np.float32)
+    return NewRow(label, key, source=source, count=count, shares=tuple(kept_shares(change.shares, source)))

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from apl.config import Metric
 from apl.memory.history import History
 from apl.memory.protocol import COUNT, LABEL, ReadingState, Rows
-from apl.store import Forgotten, Label, NewRow, RowUpdate, SourceShare, Store
+from apl.store import Forgotten, Label, NewRow, RowUpdate, Store
 from apl.store.rows import added_shares, by_source
 
 STATE_SETTING = "readers"
@@ -125,8 +125,7 @@ class Staged:
             self.rows[change.id] = replace(row, key=after.key, count=after.count, shares=tuple(shares.values()))
         elif earlier is not None:
             shares = by_source((*earlier.shares, *change.shares))
-            seen = earlier.seen_generation
-            self.updates[change.id] = replace(change, shares=tuple(shares.values()), seen_generation=seen)
+            self.updates[change.id] = replace(change, shares=tuple(shares.values()))
         else:
             self.updates[change.id] = change
 
@@ -196,8 +195,8 @@ class StagedMemory(ABC):
         """A row was staged."""
 
     @abstractmethod
-    def _merged(self, id: int, example: Float[np.ndarray, " embed"]) -> RowUpdate:
-        """An example is merged into a row: key and count of the row from now on."""
+    def _merged(self, id: int, example: Float[np.ndarray, " embed"], source: str | None) -> RowUpdate:
+        """An example is merged into a row. What the store is to be told of it."""
 
     @abstractmethod
     def _write(self, staged: Staged, settings: Mapping[str, Any], receipts: Mapping[str, Any] | None) -> None:
@@ -236,11 +235,8 @@ class StagedMemory(ABC):
 
     def merge(self, rows: Rows, at: Int[np.ndarray, "episode query"], details: Sequence[Details] | None = None) -> None:
         for query in (at[0] >= 0).nonzero()[0].tolist():
-            example, source = rows[KEY][0, query], None if details is None else details[query].source
-            change = self._merged(int(at[0, query]), example)
-            if source is not None and self.store.keep_sources:
-                change = replace(change, shares=(SourceShare(source, example.astype(np.float64)),))
-            self._staged.update(change)
+            source = None if details is None or not self.store.keep_sources else details[query].source
+            self._staged.update(self._merged(int(at[0, query]), rows[KEY][0, query], source))
 
     def remove(self, at: Int[np.ndarray, "episode row"]) -> None:
         self.forget(at[at >= 0].tolist())

@@ -17,7 +17,7 @@ from apl.memory.history import History
 from apl.memory.protocol import COUNT, LABEL, ClassTotals, Column, Neighbours
 from apl.memory.ram import RamMemory
 from apl.memory.staging import HISTORY_SETTING, KEY, LOST, STATE_SETTING, ClassNames, Staged, StagedMemory
-from apl.store import Label, NewRow, RowUpdate
+from apl.store import Label, NewRow, RowUpdate, SourceShare
 from apl.store.checks import checked_rows, checked_updates
 
 ID = "id"
@@ -206,12 +206,14 @@ class StoredMemory(StagedMemory):
         if self.eviction.redundancy is not None:
             self.eviction.added()
 
-    def _merged(self, id: int, example: Float[np.ndarray, " embed"]) -> RowUpdate:
+    def _merged(self, id: int, example: Float[np.ndarray, " embed"], source: str | None) -> RowUpdate:
         place = position(self.ram.column(ID)[0], id)
         if place is None:
             raise ValueError(f"there is no row {id} to change")
         self.ram.merge_one(0, place, {KEY: example})
-        return RowUpdate(id, key=self.ram.column(KEY)[0, place].copy(), count=int(self.ram.column(COUNT)[0, place]))
+        key, count = self.ram.column(KEY)[0, place].copy(), int(self.ram.column(COUNT)[0, place])
+        shares = () if source is None else (SourceShare(source, example.astype(np.float64)),)
+        return RowUpdate(id, key=key, count=count, shares=shares)
 
     def _append(self, ids: np.ndarray, keys: np.ndarray, labels: Sequence[Label], counts: np.ndarray) -> None:
         self.newest = int(ids[-1])

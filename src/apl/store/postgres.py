@@ -92,8 +92,6 @@ class PostgresStore(Store):
         self.shared, self.approximate = options.shared, options.approximate
         self._url = url
         self._connection = connection
-        self._written: int | None = None
-        """The generation that the exclusive writer last wrote."""
         self._next_id: int | None = None
         self._unavailable_until = 0.0
         self._pool = database.pool_for(url) if self.shared else None
@@ -157,7 +155,7 @@ class PostgresStore(Store):
         if not self.read_only:
             try:
                 database.lock_for_writing(self._connection, self._url, self.name, self._memory, 0.0)
-                if self._written not in (None, self._state(PostgresRun(self._connection))[0]):
+                if self.written not in (None, self._state(PostgresRun(self._connection))[0]):
                     raise StoreBusy(f"memory {self.name!r} was written by another process meanwhile: open it anew")
             except BaseException:
                 self._connection.close()
@@ -204,8 +202,7 @@ class PostgresStore(Store):
             raise self._deleted()
         if found[1] != (metric or self.metric):
             raise StoreBusy("the memory was opened with another metric meanwhile: open it anew; nothing was written")
-        self._written = int(found[0])
-        return self._written, {name: answer.fetchall() for name, answer in asked.items()}
+        return int(found[0]), {name: answer.fetchall() for name, answer in asked.items()}
 
     def _state_query(self) -> Query:
         return "SELECT generation, known_since, state FROM memories WHERE id = ?", (self._memory,)

@@ -80,7 +80,8 @@ class RowUpdate:
     source: str | Keep | None = KEEP
     payload: bytes | Keep | None = KEEP
     shares: tuple[SourceShare, ...] = ()
-    """What each source adds to the row. Examples that `count` adds beyond these have no source."""
+    """What each source adds to the row. Examples that `count` adds beyond these have no source. Without a key, the row becomes
+    the mean of what it is when this is written and of these: a mean does not depend on the order."""
     rebuilt: bool = False
     """The shares replace those that are stored, instead of being added to them."""
     seen_generation: int | None = None
@@ -88,6 +89,10 @@ class RowUpdate:
 
     def applied(self, row: Row, generation: int) -> Row:
         cells = {name: value for name in CHANGEABLE if (value := getattr(self, name)) is not KEEP}
+        if self.shares and self.key is KEEP:
+            cells["count"] = count = row.count + sum(share.count for share in self.shares)
+            total = row.key.astype(np.float64) * row.count + sum(share.total for share in self.shares)
+            cells["key"] = (total / count).astype(np.float32)
         return replace(row, generation=generation, **cells)
 
 

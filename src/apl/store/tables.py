@@ -102,6 +102,8 @@ class Tables(ABC):
         self.read_only = read_only
         self.metric = metric
         """The metric of `recall` and `totals`."""
+        self.written: int | None = None
+        """The generation of this store's latest write."""
         self._memory = memory
         self.turn = threading.RLock()
         self._closed = False

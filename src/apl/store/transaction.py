@@ -77,6 +77,7 @@ class Transaction(Reading):
             query = f"SELECT name FROM receipts WHERE memory = ? AND name {self.one_of}"
             queries["answered"] = query, (self._memory, self._list(list(receipts)))
         now, found = self._advance(run, settings.pop(STATE_SETTING, None), queries)
+        self.written = now
         if answered := found.get("answered"):
             raise AlreadyAnswered(next(key for key in write.receipts if receipt_name(key) == answered[0][0]))
         before, after, shares, payloads = dict[int, Row](), list[Row](), Shares(), bool(write.update)

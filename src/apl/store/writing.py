@@ -126,7 +126,6 @@ class Store(Transaction):
         renamed = any(change.label is not KEEP for change in changes)
         if not self.keep_sources:
             rows = [replace(row, source=None, shares=()) for row in rows]
-            changes = [replace(change, shares=()) for change in changes]
         for change in changes:
             if change.id in gone:
                 raise StoreError(f"row {change.id} is to be removed and updated at once; nothing was written")
