@@ -139,21 +139,6 @@ def write_two_forever(path: str, seed: int) -> None:
                 say("appended", name, f"{seed}-{number}", id)
 
 
-def read_as_nobody(path: str) -> None:
-    """Follow a memory that this process must not write."""
-    if os.geteuid() == 0:
-        os.setgroups([])
-        os.setgid(65534)
-        os.setuid(65534)
-    with open_store(path, read_only=True) as store:
-        labels = store.load().labels
-        say("read", labels)
-        while len(labels) < 6:
-            labels = store.load().labels
-            time.sleep(0.01)
-        say("read", labels)
-
-
 def fork_and_close(path: str) -> None:
     """A child of the writer lets go of what it has inherited, in every way it can."""
     store = open_store(path, fingerprint="e", width=WIDTH)
@@ -190,7 +175,7 @@ def make_many(folder: str, number: int, rounds: int) -> None:
 SCENARIOS: dict[str, Callable[..., None]] = {
     scenario.__name__: scenario
     for scenario in (
-        *(write_forever, write_two_forever, copy_forever, hold, fill_the_disk, as_nobody, read_as_nobody),
+        *(write_forever, write_two_forever, copy_forever, hold, fill_the_disk, as_nobody),
         *(fork_and_close, make_many),
     )
 }

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from apl.config import Metric
 from apl.memory import Column, Neighbours, RamMemory, eviction
-from apl.memory.search import BLOCKS, SearchIndex
+from apl.memory.search import SearchIndex
 
 WIDTH = 8
 
@@ -354,24 +354,20 @@ def test_a_memory_that_could_not_work_is_not_made() -> None:
         RamMemory({"form": Column((2,))}, ("form",), episodes=0)
 
 
-@pytest.mark.parametrize("queries", [1, 64])
-def test_a_crowd_of_equal_rows_is_measured_once_and_not_row_by_row(
-    queries: int, monkeypatch: pytest.MonkeyPatch
+def test_of_a_crowd_of_equal_rows_the_oldest_are_recalled_and_many_queries_are_divided(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("apl.memory.search.PAIRS_AT_MOST", 20_000)
     memory = memory_of(np.ones((5000, WIDTH), np.float32))
-    measured = []
-    plain = SearchIndex._square_distances
+    plain, measured = SearchIndex._square_distances, []
     monkeypatch.setattr(
         SearchIndex,
         "_square_distances",
         lambda self, query, asking, row: measured.append(row.size) or plain(self, query, asking, row),
     )
-    selected, select = [], np.partition
-    monkeypatch.setattr(np, "partition", lambda a, *rest, **more: selected.append(a.size) or select(a, *rest, **more))
-    found = memory.nearest("embedding", np.zeros((1, queries, WIDTH), np.float32), 16)
-    assert found.row[0].tolist() == [list(range(16))] * queries, "of equals the oldest"
-    assert sum(measured) < 100 * queries
-    assert sum(selected) <= 5000 * (1 + queries / BLOCKS), "what the first finds out serves all"
+    found = memory.nearest("embedding", np.zeros((1, 64, WIDTH), np.float32), 16)
+    assert found.row[0].tolist() == [list(range(16))] * 64, "of equals the oldest"
+    assert max(measured) <= 20_000
 
 
 def test_a_crowd_of_equal_rows_is_known_anew_when_rows_are_changed_written_or_removed() -> None:

@@ -57,7 +57,7 @@ def test_following_ends_where_loading_everything_does(tmp_path: Path, monkeypatc
 
 def test_a_reader_too_far_behind_loads_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "m.apl"
-    monkeypatch.setattr("apl.store.sqlite.GENERATIONS_FOLLOWED", 3)
+    monkeypatch.setattr("apl.store.reading.GENERATIONS_FOLLOWED", 3)
     with open_store(path, fingerprint="e", width=WIDTH) as writer, open_store(path, read_only=True) as store:
         reader = StoredMemory(store, "euclidean")
         for number in range(6):

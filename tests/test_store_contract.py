@@ -33,7 +33,8 @@ from apl.store import (
     open_store,
 )
 from apl.store.sqlite import SqliteStore
-from apl.store.transfer import export_memory, import_memory, verify
+from apl.store.transfer import export_memory, import_memory
+from apl.store.verify import verify
 
 pytest_plugins = ["store_servers"]
 
@@ -178,7 +179,7 @@ def test_rows_are_deleted_by_id_label_and_source(place: Place) -> None:
         assert forget(id) == [id] and store.receipt(f"{left}") == left
     with pytest.raises(AlreadyAnswered, match="{}"):
         store.replace([], [row("c")], receipts={"{}": {"label": "c"}})
-    assert store.problems() == []
+    assert verify(store) == []
 
 
 def test_replacing_happens_altogether_or_not_at_all(place: Place) -> None:

@@ -243,7 +243,7 @@ def test_two_processes_fill_one_index(postgres_url: str, index: PlainIndex) -> N
 def test_an_index_that_is_too_far_behind_is_built_anew(
     postgres_url: str, index: PlainIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apl.store.postgres.GENERATIONS_FOLLOWED", 3)
+    monkeypatch.setattr("apl.store.reading.GENERATIONS_FOLLOWED", 3)
     with opened(postgres_url, "behind") as store:
         write_at_random(store, 5)
         index.available = False

@@ -7,7 +7,6 @@ import random
 import shutil
 import signal
 import sqlite3
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +25,8 @@ from apl.store import (
     open_store,
     sqlite_file,
 )
-from apl.store.transfer import read_exported, verify
+from apl.store.transfer import read_exported
+from apl.store.verify import verify
 
 KILLS = int(os.environ.get("APL_KILLS", "20"))
 COPY_KILLS = KILLS // 3
@@ -128,35 +128,6 @@ def test_a_file_deleted_or_replaced_while_open_takes_no_more_lessons(path: Path,
             store.append([row("b")])
         with pytest.raises(StoreError, match="deleted or replaced"):
             reader.load()
-
-
-@pytest.mark.parametrize("forbidden", ["file", "directory"])
-def test_a_reader_without_the_right_to_write_sees_new_rows(
-    path: Path, victims: Victims, forbidden: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    make(path)
-    if os.geteuid() == 0:
-        base = tmp_path_factory.getbasetemp()
-        for folder in (base, *(parent for parent in base.parents if parent.name.startswith("pytest-"))):
-            folder.chmod(0o755)
-    elif forbidden == "directory":
-        pytest.skip("only root can write into a directory closed to others")
-    path.chmod(0o644 if forbidden == "directory" or os.geteuid() == 0 else 0o444)
-    path.parent.chmod(0o755 if forbidden == "directory" else 0o777)
-    pid = victims.start("read_as_nobody", str(path))
-    try:
-        assert victims.read() == ["read", [0, 1, 2]]
-        path.chmod(0o644)
-        with open_store(path) as store:
-            store.append([row("while open")])
-        with open_store(path) as store:
-            store.append([row("later"), row("last")])
-            deadline = threading.Timer(20, os.kill, (pid, signal.SIGKILL))
-            deadline.start()
-            assert victims.rest() == [["read", [0, 1, 2, "while open", "later", "last"]]]
-            deadline.cancel()
-    finally:
-        path.parent.chmod(0o755)
 
 
 def test_a_second_writer_that_comes_by_a_symbolic_link_is_refused(path: Path) -> None:

@@ -32,8 +32,9 @@ from apl.store import (
     list_memories,
     open_store,
 )
-from apl.store.schema import row_checksum
-from apl.store.transfer import verify
+from apl.store.reading import RECORD
+from apl.store.rows import checksum, row_checksum
+from apl.store.verify import verify
 
 WIDTH = 8
 KILLS = 20
@@ -247,7 +248,13 @@ def test_without_the_right_to_write_a_memory_can_be_read_only(
         base = tmp_path_factory.getbasetemp()
         for folder in (base, *(parent for parent in base.parents if parent.name.startswith("pytest-"))):
             folder.chmod(0o755)
-    path.chmod(0o444 if forbidden == "file" else 0o666)
+    with open_store(path) as store:
+        store.append([row(3)])
+        path.chmod(0o444 if forbidden == "file" else 0o666)
+        path.parent.chmod(0o777 if forbidden == "file" else 0o555)
+        victims.start("as_nobody", str(path))
+        assert "is read-only, and open elsewhere for writing" in victims.rest()[1][1]
+        path.parent.chmod(0o755)
     path.parent.chmod(0o777 if forbidden == "file" else 0o555)
     content = path.read_bytes()
     try:
@@ -256,7 +263,7 @@ def test_without_the_right_to_write_a_memory_can_be_read_only(
     finally:
         path.parent.chmod(0o755)
     assert word == "refused" and "is read-only: open the memory for reading only" in message
-    assert read == ["read", [0, 1, 2]]
+    assert read == ["read", [0, 1, 2, 3]]
     assert path.read_bytes() == content and [p.name for p in path.parent.iterdir()] == [path.name]
 
 
@@ -341,6 +348,42 @@ def test_a_file_with_other_tables_views_or_triggers_is_not_opened(path: Path, pl
     assert path.read_bytes() == content
 
 
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("generation", "x"),
+        ("next_id", 2**63 - 1),
+        ("next_id", 0),
+        ("width", "4"),
+        ("state", "[" * 5000),
+        ("state", b"{}"),
+    ],
+)
+def test_a_record_of_other_types_under_a_right_checksum_is_damage(path: Path, column: str, value: object) -> None:
+    make(path)
+    strict = "UPDATE sqlite_master SET sql = {} WHERE name = 'memories'"
+    for change in ("replace(sql, ') STRICT', ')')", "", "sql || ' STRICT'"):
+        with sqlite3.connect(path) as connection:
+            if change:
+                connection.execute("PRAGMA writable_schema=ON")
+                connection.execute(strict.format(change))
+            else:
+                found = dict(
+                    zip(
+                        RECORD.split(", "), connection.execute(f"SELECT {RECORD} FROM memories").fetchone(), strict=True
+                    )
+                )
+                sealed = (value, checksum(*(found | {column: value}).values()))
+                connection.execute(f"UPDATE memories SET {column} = ?, checksum = ?", sealed)
+        connection.close()
+    for read_only in (False, True):
+        with (
+            pytest.raises(StoreDamaged, match="is damaged"),
+            open_store(path, fingerprint="e", width=WIDTH, read_only=read_only) as store,
+        ):
+            store.settings()
+
+
 def test_a_writer_that_comes_around_the_lock_is_refused_instead_of_overwriting(path: Path) -> None:
     make(path)
     with open_store(path) as first:
@@ -395,7 +438,14 @@ def test_the_log_stays_small_while_many_rows_are_written(path: Path) -> None:
     with open_store(path, fingerprint="e", width=WIDTH) as store:
         for _ in range(70):
             store.append([row(payload=b"x" * 100_000)])
-        assert path.with_name(path.name + "-wal").stat().st_size < 4_000_000 < path.stat().st_size
+        log = path.with_name(path.name + "-wal")
+        assert log.stat().st_size < 4_000_000 < path.stat().st_size
+        # A write that is larger than the log may be leaves a long one, for a second.
+        store.append([row(payload=b"x" * 1000_000) for _ in range(7)])
+        deadline = time.monotonic() + 60
+        while log.stat().st_size > 3_000_000 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert log.stat().st_size < 3_000_000
 
 
 def test_a_file_shrinks_when_it_is_compacted(path: Path) -> None:

@@ -30,8 +30,8 @@ from apl.store.transfer import (
     read_exported,
     reembed,
     save_copy,
-    verify,
 )
+from apl.store.verify import verify
 
 WIDTH = 3
 
@@ -101,26 +101,6 @@ def test_counts_and_shares_of_sources_are_carried_along(store: Store, tmp_path: 
     # The new key is that of the row's own picture.
     reembed(store, anew, lambda payloads: np.ones((len(payloads), WIDTH)))
     assert anew.load().counts.tolist() == [3, 1] and anew.load().sources == ["s", None] and shares(anew, 1) == {}
-
-
-def test_archives_of_the_version_before_are_read(store: Store, tmp_path: Path) -> None:
-    out, good, arrays = exported(store, tmp_path)
-    for name in ("shares", "share_total", "share_count"):
-        del arrays[name]
-    del good["share_sources"]
-    keys = [np.full(WIDTH, 1, np.float16), np.full(WIDTH, 3, np.float32), np.full(WIDTH, 5, np.float32)]
-    arrays |= {
-        "count": np.array([3, 1, 2]),
-        "merged": np.array([3, 0, 2]),
-        "merged_key": np.frombuffer(b"".join(key.tobytes() for key in keys), np.uint8),
-        "merged_key_size": np.array([len(key.tobytes()) for key in keys] + [-1, -1]),
-    }
-    safetensors.numpy.save_file(arrays, out / "rows.safetensors")
-    sources = {"merged_sources": ["s", "t", "s", "s", None], "format_version": 2}
-    (out / "memory.json").write_text(json.dumps(good | sources))
-    first, _, third = read_exported(out).rows
-    assert {s.source: (s.count, s.total[0]) for s in first.shares} == {"s": (2, 6.0), "t": (1, 3.0)}
-    assert third.count == 2 and third.shares == ()
 
 
 def test_a_memory_is_saved_over_copies_of_itself_alone(store: Store, tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def merge(
 def verify(memory: Memory, name: NameOption = "default", json: JsonOption = False) -> int:
     """Look for damage; exit status 1 if there is any."""
     from apl.store import open_store
-    from apl.store.transfer import verify
+    from apl.store.verify import verify
 
     with open_store(memory, name, read_only=True) as store:
         problems = verify(store)

@@ -222,5 +222,5 @@ class RemoteMemory(StagedMemory):
 def new_row(label: Label, change: RowUpdate) -> NewRow:
     """The examples of an update as a row of their own."""
     count, source = sum(share.count for share in change.shares), change.shares[0].source
-    key = (sum(share.total for share in change.shares) / count).astype(np.float32)
+    key = (np.sum([share.total for share in change.shares], axis=0) / count).astype(np.float32)
     return NewRow(label, key, source=source, count=count, shares=tuple(kept_shares(change.shares, source)))

@@ -8,14 +8,16 @@ differences themselves. Equal distances go by age, the older row first.
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from apl.config import Metric
 from apl.metric import measured
 
 EPSILON, FARTHEST = np.finfo(np.float32).eps, np.finfo(np.float32).max
 CROWD = 256
-"""If this many rows more than k may be among the k nearest, those that have k older twins are left out."""
+"""If this many rows more than k may be among the k nearest, rounding may be the reason: the keys are moved to their mean."""
+PAIRS_AT_MOST = 1 << 20
+"""If more pairs of a query and a row than this are to be measured, the queries are divided."""
 BLOCKS = 8
 """Scores are split into this number of blocks to find the k-th best of many; slots come in multiples of it."""
 BLOCKS_WORTH_IT = 4
@@ -58,9 +60,6 @@ class SearchIndex:
         self.owns_keys = self.keys is not self.column
         # An empty slot has an infinite norm, so that a search needs no mask.
         self.square_norms: Float[np.ndarray, "episode slots"] = np.full(self.column.shape[:2], np.inf, np.float32)
-        self.groups: Int[np.ndarray, "episode slots"] | None = None
-        self.group_of: dict[int, int] = {}
-        self.twins: dict[int, Int[np.ndarray, " slots"]] = {}
         self.longest = 0.0
         self.note(*present.nonzero())
 
@@ -72,9 +71,6 @@ class SearchIndex:
             self.keys[episode, slot] = keys = keys if self.origin is None else keys - self.origin[episode, 0]
         norms = np.vecdot(keys, keys)
         self.square_norms[episode, slot] = norms
-        if self.groups is not None:
-            self.groups[episode, slot] = self._grouped(episode, slot)
-        self.twins.clear()
         self.longest = max(self.longest, float(norms.max(initial=0.0)) ** 0.5)
 
     def keep_first(self, counts: Int[np.ndarray, " episode"]) -> None:
@@ -110,13 +106,13 @@ class SearchIndex:
         count = np.bincount(asking, minlength=len(score))
         most = int(count.max(initial=0))
         if most > k + CROWD and k < rows:
-            if self._thin_out(near, score, rounding, count, k, rows):
+            if rows >= 2 * self.rows_when_centred:
                 self._fill(counts, centred=True)
                 return self.nearest(asked_for, k, counts)
-            pair = near.reshape(-1).nonzero()[0]
-            asking = pair // slots
-            count = np.bincount(asking, minlength=len(score))
-            most = int(count.max())
+            if len(pair) > PAIRS_AT_MOST and asked.shape[0] == 1 < asked.shape[1]:
+                half = asked.shape[1] // 2
+                parts = [self.nearest(part, k, counts) for part in (asked_for[:, :half], asked_for[:, half:])]
+                return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
         row = pair - asking * slots
         square = self._square_distances(query.reshape(-1, width), asking, row)
         # Side by side, oldest first: a stable sort then breaks ties by age.
@@ -141,34 +137,6 @@ class SearchIndex:
         score += self.square_norms[:, None, :slots]
         return score.reshape(-1, slots)
 
-    def _thin_out(
-        self,
-        near: Bool[np.ndarray, "asked slots"],
-        score: Float[np.ndarray, "asked slots"],
-        rounding: Float[np.ndarray, " asked"],
-        count: Int[np.ndarray, " asked"],
-        k: int,
-        rows: int,
-    ) -> bool:
-        """Of equal rows only the oldest can be wanted. Returns whether rounding alone makes the crowd, so that the keys
-        should be moved to their mean instead."""
-        queries = len(near) // len(self.column)
-        for q in (count > k + CROWD).nonzero()[0].tolist():
-            episode = q // queries
-            if self.groups is not None:
-                near[q] &= self._twins(episode)[: near.shape[1]] < k
-                if np.count_nonzero(near[q]) <= k + CROWD:
-                    continue
-            near[q] &= score[q] <= np.minimum(np.partition(score[q], k - 1)[k - 1] + rounding[q], FARTHEST)
-            place = near[q].nonzero()[0]
-            if len(place) <= k + CROWD:
-                continue
-            twins = self._twins(episode)[place]
-            if 2 * (twins == 0).sum() > len(place) and rows >= 2 * self.rows_when_centred:
-                return True
-            near[q, place[twins >= k]] = False
-        return False
-
     def _square_distances(
         self,
         query: Float[np.ndarray, "asked embed"],
@@ -186,25 +154,6 @@ class SearchIndex:
             away -= query if len(query) == 1 else query.take(asking[part], axis=0)
             parts.append(np.vecdot(away, away))
         return parts[0] if len(parts) == 1 else np.concatenate([*parts, np.empty(0, np.float32)])
-
-    def _twins(self, episode: int) -> Int[np.ndarray, " slots"]:
-        """How many older rows are equal to each. Worked out when a crowd is met."""
-        if episode not in self.twins:
-            if self.groups is None or len(self.group_of) > 2 * self.groups.size:
-                self.group_of.clear()
-                self.groups = np.full(self.square_norms.shape, -1)
-                present = np.isfinite(self.square_norms).nonzero()
-                self.groups[present] = self._grouped(*present)
-            group = self.groups[episode]
-            order, size = group.argsort(kind="stable"), np.bincount(group + 1)
-            self.twins[episode] = twins = np.empty_like(order)
-            twins[order] = np.arange(len(order)) - np.repeat(size.cumsum() - size, size)
-        return self.twins[episode]
-
-    def _grouped(self, episode: Int[np.ndarray, " row"] | int, slot: Int[np.ndarray, " row"] | slice) -> list[int]:
-        """Equal keys have equal numbers."""
-        known = self.group_of
-        return [known.setdefault(hash(key.tobytes()), len(known)) for key in self.column[episode, slot]]
 
 
 def least(score: Float[np.ndarray, "asked slots"], k: int) -> Float[np.ndarray, " asked"]:

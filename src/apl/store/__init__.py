@@ -17,6 +17,7 @@ import os
 from pathlib import Path
 
 from apl.config import Metric
+from apl.store.answers import Changes, Forgotten, MemoryInfo, Recalled, Snapshot, Totals
 from apl.store.checks import checked_name, require_usable
 from apl.store.errors import (
     AlreadyAnswered,
@@ -30,21 +31,8 @@ from apl.store.errors import (
     StoreError,
     StoreUnavailable,
 )
-from apl.store.rows import (
-    Changes,
-    Forgotten,
-    Label,
-    LabelTotal,
-    MemoryInfo,
-    NewRow,
-    Recalled,
-    Row,
-    RowUpdate,
-    Snapshot,
-    SourceShare,
-    Totals,
-)
-from apl.store.tables import Options
+from apl.store.reading import Options
+from apl.store.rows import Label, LabelTotal, NewRow, Row, RowUpdate, SourceShare
 from apl.store.writing import Store
 
 __all__ = [

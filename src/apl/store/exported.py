@@ -1,8 +1,7 @@
 """An exported memory: a directory of two files that any language can read, or a zip archive of these two.
 
 `memory.json` describes the memory and holds its settings, labels and sources; `rows.safetensors` holds ids, keys, surprise,
-times, counts, payloads and what each source contributed to a row (`share_…`). Version 2 of the format is read too: it carries
-memories of the version before over.
+times, counts, payloads and what each source contributed to a row (`share_…`).
 """
 
 from __future__ import annotations
@@ -24,12 +23,11 @@ from safetensors import SafetensorError
 from apl.durable_file import replace_durably
 from apl.store.checks import checked_rows, encoded, require_usable
 from apl.store.errors import OtherSchema, StoreDamaged, StoreError
-from apl.store.rows import NewRow, SourceShare, by_source
-from apl.store.schema import total_of
+from apl.store.rows import NewRow, SourceShare
 from apl.store.writing import Store
 
 FORMAT = "apl-memory"
-FORMAT_VERSION, OLDEST_READ = 3, 2
+FORMAT_VERSION = 3
 DESCRIPTION, ROWS = "memory.json", "rows.safetensors"
 WRONG = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, SafetensorError)
 """What reading meets in files that are not what they should be."""
@@ -131,7 +129,7 @@ def read_exported(path: str | os.PathLike[str], most_bytes: int | None = None) -
             raise StoreDamaged(f"{source} is no exported memory")
         if description["format_version"] > FORMAT_VERSION:
             raise OtherSchema(f"{source} was exported by a later version of apl: upgrade apl")
-        if description["format_version"] < OLDEST_READ:
+        if description["format_version"] < FORMAT_VERSION:
             raise OtherSchema(f"{source} was exported by a version of apl that is too old: it is not read any more")
         with np.errstate(all="ignore"):  # numbers that do not fit become infinite, and are refused as such
             exported = _read(description, safetensors.numpy.load(content[ROWS]))
@@ -172,7 +170,7 @@ def _read(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> Exporte
     if arrays["key"].shape != (len(labels), width):
         raise ValueError(f"{len(labels)} labels, keys of shape {list(arrays['key'].shape)}")
     encoded(settings)
-    shares = (_merged_examples if description["format_version"] == 2 else _shares)(description, arrays, width)
+    shares = _shares(description, arrays)
     rows = [
         NewRow(*cells)
         for cells in zip(
@@ -181,7 +179,7 @@ def _read(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> Exporte
             arrays["surprise_nats"].astype(np.float64).tolist(),
             arrays["written_at"].astype(np.float64).tolist(),
             _of_type(description, "sources", list),
-            _cut(arrays, "payload"),
+            _payloads(arrays),
             arrays["count"].astype(np.int64).tolist(),
             shares,
             strict=True,
@@ -190,33 +188,15 @@ def _read(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> Exporte
     return Exported(fingerprint, width, settings, checked_rows(rows, width))
 
 
-Shares = list[tuple[SourceShare, ...]]
-"""Of each row."""
-
-
-def _shares(description: dict[str, Any], arrays: dict[str, np.ndarray], width: int) -> Shares:
+def _shares(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> list[tuple[SourceShare, ...]]:
+    """Of each row."""
     totals, counts = arrays["share_total"].astype(np.float64), arrays["share_count"].astype(np.int64).tolist()
-    sources = _of_type(description, "share_sources", list)
-    return _parts([SourceShare(*cells) for cells in zip(sources, totals, counts, strict=True)], arrays["shares"])
-
-
-def _merged_examples(description: dict[str, Any], arrays: dict[str, np.ndarray], width: int) -> Shares:
-    """Version 2 had a key for every merged example; where one is missing, nothing is known of the sources."""
-    keys, sources = _cut(arrays, "merged_key"), _of_type(description, "merged_sources", list)
-    examples = [
-        SourceShare(source, total_of(key, width) if key else np.zeros(width), int(key is not None))
-        for source, key in zip(sources, keys, strict=True)
-    ]
-    parts = _parts(examples, arrays["merged"])
-    return [tuple(by_source(part).values()) if all(one.count for one in part) else () for part in parts]
-
-
-def _parts(shares: list[SourceShare], sizes: np.ndarray) -> Shares:
-    """The shares of each row."""
-    numbers, rest = sizes.astype(np.int64).tolist(), iter(shares)
+    sources, numbers = _of_type(description, "share_sources", list), arrays["shares"].astype(np.int64).tolist()
+    shares = [SourceShare(*cells) for cells in zip(sources, totals, counts, strict=True)]
     if min(numbers, default=0) < 0 or sum(numbers) != len(shares):
         raise ValueError("the numbers of shares do not add up")
-    return [tuple(itertools.islice(rest, size)) for size in numbers]
+    rest = iter(shares)
+    return [tuple(itertools.islice(rest, number)) for number in numbers]
 
 
 def _of_type(description: dict[str, Any], name: str, kind: type) -> Any:
@@ -226,10 +206,10 @@ def _of_type(description: dict[str, Any], name: str, kind: type) -> Any:
     return value
 
 
-def _cut(arrays: dict[str, np.ndarray], name: str) -> list[bytes | None]:
-    joined, sizes = arrays[name].astype(np.uint8).tobytes(), arrays[f"{name}_size"].astype(np.int64).tolist()
+def _payloads(arrays: dict[str, np.ndarray]) -> list[bytes | None]:
+    joined, sizes = arrays["payload"].astype(np.uint8).tobytes(), arrays["payload_size"].astype(np.int64).tolist()
     present = [max(0, size) for size in sizes]
     if sum(present) != len(joined):
-        raise ValueError(f"the sizes of {name} do not add up")
+        raise ValueError("the sizes of the payloads do not add up")
     ends = itertools.accumulate(present)
     return [None if size < 0 else joined[end - size : end] for size, end in zip(sizes, ends, strict=True)]

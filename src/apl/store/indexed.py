@@ -21,14 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from apl.config import Metric
 from apl.metric import measured
+from apl.store.answers import Record
 from apl.store.errors import StoreError
 from apl.store.index import Index, IndexGone, IndexUnavailable, open_index
 from apl.store.postgres import PostgresStore
 from apl.store.postgres_database import Connection
-from apl.store.rows import MemoryInfo, Row
-from apl.store.tables import Options, Run
+from apl.store.reading import Options, Run
+from apl.store.rows import Row
 
 FILLED_AT_ONCE = 1000
 TAIL_AT_MOST = 5000
@@ -55,10 +55,8 @@ class IndexedStore(PostgresStore):
 
     _unavailable_index_until = 0.0
 
-    def __init__(
-        self, url: str, connection: Connection[Any], found: tuple[MemoryInfo, int, Metric], options: Options
-    ) -> None:
-        super().__init__(url, connection, found, options)
+    def __init__(self, url: str, connection: Connection[Any], record: Record, options: Options) -> None:
+        super().__init__(url, connection, record, options)
         self._index: Index = open_index(options.index or "", options.approximate)
 
     @classmethod
@@ -216,7 +214,7 @@ class IndexedStore(PostgresStore):
                 *self._rows_query(f"AND id {self.one_of} AND generation <= ?", (self._list(ids), bound))
             )
             tail = run.execute(*self._rows_query("AND generation > ?", (bound,), most=TAIL_AT_MOST + 1))
-            generation = self._as_state(state.fetchall())[0]
+            generation = self._as_state(state.fetchall()).generation
             return generation, count.fetchone()[0], self._as_rows(known.fetchall()), self._as_rows(tail.fetchall())
 
         generation, count, rows, tail = self._read(ask)

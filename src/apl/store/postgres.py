@@ -25,11 +25,12 @@ import numpy as np
 
 from apl.config import Metric
 from apl.store import postgres_database as database
+from apl.store.answers import MemoryInfo, Record
 from apl.store.errors import StoreBusy, StoreError, StoreUnavailable
 from apl.store.postgres_database import psycopg, sql
-from apl.store.rows import MemoryInfo, Row
+from apl.store.reading import LISTING, Answer, Options, Query, Result, Run, as_record
+from apl.store.rows import Row
 from apl.store.schema import TABLES
-from apl.store.tables import GENERATIONS_FOLLOWED, Answer, Options, Query, Result, Run
 from apl.store.writing import Store
 
 RETRY_AFTER_SECONDS = 0.5
@@ -81,14 +82,8 @@ class PostgresStore(Store):
     takes_bytes = False
     driver_errors = (psycopg.Error,)
 
-    def __init__(
-        self,
-        url: str,
-        connection: psycopg.Connection[Any],
-        found: tuple[MemoryInfo, int, Metric],
-        options: Options,
-    ) -> None:
-        super().__init__(*found, options.read_only)
+    def __init__(self, url: str, connection: psycopg.Connection[Any], record: Record, options: Options) -> None:
+        super().__init__(record, options.read_only)
         self.shared, self.approximate = options.shared, options.approximate
         self._url = url
         self._connection = connection
@@ -106,19 +101,17 @@ class PostgresStore(Store):
         connection = database.connect(place, options.read_only)
         try:
             with database.plain_errors(place):
-                found = database.list_all(connection, name) if database.has_tables(connection, place) else []
-                if not found:
-                    options.require_creatable(database.shown(place), name)
+                record = database.find_record(connection, place, name)
+                if record is None:
+                    new = options.new_record(database.shown(place), name)
                     database.make_tables(connection, place)
-                    database.create_memory(connection, name, options)
-                    found = database.list_all(connection, name)
-                [(info, memory, kept)] = found
-                options.require_same(info)
+                    record = database.insert(connection, place, new)
+                options.require_same(record)
                 if not options.read_only and not options.shared:
-                    database.lock_for_writing(connection, place, name, memory, options.timeout)
+                    database.lock_for_writing(connection, place, name, record.id, options.timeout)
                 if options.approximate and not options.read_only and options.index is None:
-                    database.make_index(connection, memory, info.width, options.metric or kept)
-            store = cls(place, connection, found[0], options)
+                    database.make_index(connection, record.id, record.width, options.metric or record.metric)
+            store = cls(place, connection, record, options)
             store._use_metric(options.metric)
             return store
         except BaseException:
@@ -128,8 +121,8 @@ class PostgresStore(Store):
     @classmethod
     def listing(cls, place: str) -> list[MemoryInfo]:
         with database.connect(place, read_only=True) as connection, database.plain_errors(place):
-            found = database.list_all(connection) if database.has_tables(connection, place) else []
-            return [info for info, _, _ in found]
+            found = connection.execute(LISTING).fetchall() if database.has_tables(connection, place) else []
+            return [as_record(record, place).info(rows) for *record, rows in found]
 
     # --- connections and transactions -------------------------------------------------------------
 
@@ -155,7 +148,7 @@ class PostgresStore(Store):
         if not self.read_only:
             try:
                 database.lock_for_writing(self._connection, self._url, self.name, self._memory, 0.0)
-                if self.written not in (None, self._state(PostgresRun(self._connection))[0]):
+                if self.written not in (None, self._state(PostgresRun(self._connection)).generation):
                     raise StoreBusy(f"memory {self.name!r} was written by another process meanwhile: open it anew")
             except BaseException:
                 self._connection.close()
@@ -188,10 +181,9 @@ class PostgresStore(Store):
             query = "SELECT pg_try_advisory_xact_lock_shared(?, ?::integer)"
             admitted = run.execute(query, (database.LOCK_CLASS, self._memory))
         moved = run.execute(
-            "UPDATE memories SET next_id = GREATEST(next_id, ?), generation = generation + 1, known_since ="
-            " GREATEST(known_since, generation + 1 - ?), state = COALESCE(?, state), metric = COALESCE(?, metric)"
-            " WHERE id = ? RETURNING generation, metric",
-            (self._next_id or 1, GENERATIONS_FOLLOWED, state, metric, self._memory),
+            "UPDATE memories SET next_id = GREATEST(next_id, ?), generation = generation + 1,"
+            " state = COALESCE(?, state), metric = COALESCE(?, metric) WHERE id = ? RETURNING generation, metric",
+            (self._next_id or 1, state, metric, self._memory),
         )
         # Everything is asked before anything is fetched.
         asked = {name: run.execute(*query) for name, query in queries.items()}
@@ -203,15 +195,6 @@ class PostgresStore(Store):
         if found[1] != (metric or self.metric):
             raise StoreBusy("the memory was opened with another metric meanwhile: open it anew; nothing was written")
         return int(found[0]), {name: answer.fetchall() for name, answer in asked.items()}
-
-    def _state_query(self) -> Query:
-        return "SELECT generation, known_since, state FROM memories WHERE id = ?", (self._memory,)
-
-    def _as_state(self, records: Sequence[Any]) -> tuple[int, int, str | None]:
-        if not records:
-            raise self._deleted()
-        generation, known_since, state = records[0]
-        return generation, known_since, state
 
     def _reserve(self, count: int) -> int:
         if not self.shared and self._next_id is not None:
@@ -243,7 +226,9 @@ class PostgresStore(Store):
         if self.approximate:
             queries.insert(1, ("SELECT set_config('hnsw.ef_search', ?, false)", (str(min(1000, 40 + 2 * k)),)))
         state, *answers = self._ask(queries)
-        return [self._as_rows(answer) for answer in answers[len(answers) - len(keys) :]], self._as_state(state)[0]
+        return [self._as_rows(answer) for answer in answers[len(answers) - len(keys) :]], self._as_state(
+            state
+        ).generation
 
     # --- how values travel ------------------------------------------------------------------------
 

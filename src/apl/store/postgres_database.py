@@ -10,10 +10,10 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from apl.config import Metric
+from apl.store.answers import Record
 from apl.store.errors import MissingExtra, StoreBusy, StoreError, StoreUnavailable
-from apl.store.rows import MemoryInfo
-from apl.store.schema import POSTGRES_SCHEMA, SCHEMA_VERSION, new_identity, other_schema
-from apl.store.tables import Options
+from apl.store.reading import RECORD, RECORDS, as_record
+from apl.store.schema import POSTGRES_SCHEMA, SCHEMA_VERSION, other_schema
 
 try:
     import psycopg
@@ -217,23 +217,27 @@ def _make_extension(connection: Connection[Any], url: str) -> None:
         ) from error
 
 
-def create_memory(connection: Connection[Any], name: str, options: Options) -> None:
-    head = (name, options.identity or new_identity(), options.fingerprint, options.width)
+def find_record(connection: Connection[Any], url: str, name: str) -> Record | None:
+    """The record of the memory of this name, if there is one."""
+    if not has_tables(connection, url):
+        return None
+    found = connection.execute(f"{RECORDS} WHERE name = %s", (name,)).fetchone()
+    return None if found is None else as_record(found, shown(url))
+
+
+def insert(connection: Connection[Any], url: str, new: Record) -> Record:
+    """A new memory's record, or that of one that another process made meanwhile."""
+    _, *rest = vars(new).values()
+    cells = (*rest, 0)
     connection.execute(
-        "INSERT INTO memories (name, identity, fingerprint, width, metric, keep_sources, created, next_id, generation,"
-        " known_since, checksum) VALUES (%s, %s, %s, %s, %s, %s, %s, 1, 0, 0, 0) ON CONFLICT (name) DO NOTHING",
-        (*head, options.metric or "euclidean", int(options.keep_sources is not False), time.time()),
+        f"INSERT INTO memories ({RECORD.removeprefix('id, ')}, checksum) VALUES ({', '.join(['%s'] * len(cells))})"
+        " ON CONFLICT (name) DO NOTHING",
+        cells,
     )
-
-
-def list_all(connection: Connection[Any], name: str | None = None) -> list[tuple[MemoryInfo, int, Metric]]:
-    """The memories, or the one of this name, with their number in the tables and the metric of their totals."""
-    query = (
-        "SELECT name, fingerprint, width, created, COALESCE((SELECT sum(rows) FROM classes WHERE memory = m.id), 0)::bigint,"
-        " identity, keep_sources = 1, id, metric FROM memories AS m WHERE name = COALESCE(%s, name) ORDER BY name"
-    )
-    found = connection.execute(query, (name,)).fetchall()
-    return [(MemoryInfo(*head), memory, metric) for *head, memory, metric in found]
+    found = find_record(connection, url, new.name)
+    if found is None:
+        raise StoreBusy(f"memory {new.name!r} in {shown(url)} was deleted while it was opened: open it anew")
+    return found
 
 
 def lock_for_writing(connection: Connection[Any], url: str, name: str, memory: int, timeout: float) -> None:

@@ -1,42 +1,296 @@
-"""The questions that a store answers, whatever its database."""
+"""Reading one memory, whatever its database: how records become values, and the questions that a store answers.
+
+Statements have `?` for their values. What differs between SQLite and PostgreSQL is a few attributes and methods (how a list is
+passed, how keys and sums travel, how the memory's record is moved on), and how to connect.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+import os
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields, replace
+from types import NoneType
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
+from apl.config import Metric
+from apl.store.answers import Changes, MemoryInfo, Recalled, Record, Snapshot, Totals
 from apl.store.checks import checked_ids, checked_key, checked_label, checked_source
-from apl.store.errors import StoreDamaged, StoreError
+from apl.store.errors import FingerprintMismatch, NoSuchMemory, StoreDamaged, StoreError
 from apl.store.rows import (
-    Changes,
     Label,
     LabelTotal,
-    MemoryInfo,
     NewRow,
-    Recalled,
     Row,
-    Snapshot,
-    Totals,
+    SourceShare,
+    checksum,
     label_of,
     label_text,
+    payload_checksum,
+    row_checksum,
+    share_checksum,
+    source_of,
+    source_text,
+    total_of,
 )
-from apl.store.schema import payload_checksum, receipt_name
-from apl.store.tables import STATE_SETTING, Run, Shares, Tables
+from apl.store.schema import new_identity, receipt_name
 
+RECORD = ", ".join(field.name for field in fields(Record))
+RECORDS = f"SELECT {RECORD}, checksum FROM memories"
+LISTING = (
+    f"SELECT {RECORD}, checksum, CAST((SELECT COALESCE(SUM(rows), 0) FROM classes WHERE memory = memories.id) AS bigint)"
+    " FROM memories ORDER BY name"
+)
+RECORD_KINDS = (
+    *((int,), (str,), (str,), (str,), (int,)),
+    *((str,), (int,), (float, int), (int,), (int,)),
+    (str, NoneType),
+)
+LAST_ID = 2**62
+STATE_SETTING = "readers"
+"""The setting that changes with every example: it is kept in the memory's own record, which changes with every write."""
+ROW_CELLS = "id, label, surprise_nats, written_at, source, key, count, has_shares, generation, checksum"
+GENERATIONS_FOLLOWED = 10_000
+"""A copy that is further behind has to be loaded anew."""
 SPARE = 8
 """Rows that a search returns beyond those asked for, so that a server's rounding does not decide which are nearest."""
 ROWS_PER_BLOCK = 512
 """Rows fetched at a time, so that payloads of a large memory need not fit into RAM."""
 CLASS_GONE = 0
 """Stands in `removed` for a class that lost its last row; no row has this id."""
+Answer = TypeVar("Answer")
+Query = tuple[str, Sequence[object]]
+Shares = dict[int, list[SourceShare]]
+"""By row."""
 
 
-class Reading(Tables):
+@runtime_checkable
+class Result(Protocol):
+    def fetchall(self) -> list[Any]: ...
+
+    def fetchone(self) -> Any: ...
+
+
+@runtime_checkable
+class Run(Protocol):
+    """A connection within a transaction."""
+
+    def execute(self, statement: str, values: Sequence[object] = ..., /) -> Result: ...
+
+    def executemany(self, statement: str, records: Sequence[Sequence[object]], /) -> object: ...
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a memory is opened: see `apl.store.open_store`."""
+
+    fingerprint: str | None = None
+    width: int | None = None
+    read_only: bool = False
+    timeout: float = 0.0
+    approximate: bool = False
+    shared: bool = False
+    metric: Metric | None = None
+    keep_sources: bool | None = None
+    identity: str | None = None
+    index: str | None = None
+
+    def new_record(self, where: str, name: str) -> Record:
+        """Of a new memory, which needs the name and width of its encoder, and the right to write. It has no id yet."""
+        if self.read_only or self.fingerprint is None or self.width is None:
+            raise NoSuchMemory(f"there is no memory named {name!r} in {where}")
+        head = (0, name, self.identity or new_identity(), self.fingerprint, self.width, self.metric or "euclidean")
+        return Record(*head, int(self.keep_sources is not False), time.time(), 1, 0, None)
+
+    def require_same(self, record: Record) -> None:
+        """Refuse a memory whose keys another encoder made. None asks for nothing."""
+        if self.fingerprint not in (None, record.fingerprint):
+            raise FingerprintMismatch(record.name, record.fingerprint, str(self.fingerprint))
+        if self.width not in (None, record.width):
+            raise StoreError(
+                f"the keys of memory {record.name!r} have {record.width} numbers, this encoder makes {self.width}"
+            )
+        if self.keep_sources not in (None, kept := bool(record.keep_sources)):
+            raise StoreError(f"memory {record.name!r} was made with keep_sources={kept}: that cannot change")
+
+
+def as_record(found: Sequence[Any], place: str) -> Record:
+    """A memory's record, compared with its checksum, which a server does not need, and with the types of its cells."""
+    *cells, seal = found
+    of_type = all(type(cell) in kinds for cell, kinds in zip(cells, RECORD_KINDS, strict=True))
+    if (seal and checksum(*cells) != seal) or not (of_type and 0 < cells[8] <= LAST_ID and 0 <= cells[9] <= LAST_ID):
+        raise StoreDamaged(
+            f"memory {cells[1]!r} in {place} is damaged (its own record is not as it was written): see "
+            "`apl memory verify`, restore it from a copy"
+        )
+    return Record(*cells)
+
+
+class Reading(ABC):
     """Reads one memory."""
+
+    one_of = ""
+    """The condition that a column's value is in a list, which `_list` passes as one value."""
+    key_cell, sum_cell = "key", "total"
+    """How a key and a class's sum are selected, so that they come as bytes."""
+    takes_bytes = True
+    """Keys and sums are written as their bytes. Otherwise as an array and as a list."""
+    driver_errors: tuple[type[Exception], ...] = ()
+    """Errors that `_explained` turns into those of `apl.store.errors`."""
+    shared = False
+    """Other processes may write at the same time."""
+    write_behind: Callable[[], None] | None = None
+    """Writes what a memory in RAM has committed. Called before the store is read or written."""
+
+    def __init__(self, record: Record, read_only: bool) -> None:
+        self.name, self.fingerprint, self.width = record.name, record.fingerprint, record.width
+        self.created, self.identity, self.keep_sources = record.created, record.identity, bool(record.keep_sources)
+        self.read_only = read_only
+        self.metric = record.metric
+        """The metric of `recall` and `totals`."""
+        self.written: int | None = None
+        """The generation of this store's latest write."""
+        self._memory = record.id
+        self.turn = threading.RLock()
+        self._closed = False
+        self._process = os.getpid()
+        self._reserved: set[int] = set()
+        """Ids that were reserved and not yet written."""
+
+    # --- what a database implements ---------------------------------------------------------------
+
+    @abstractmethod
+    def _read(self, ask: Callable[[Run], Answer]) -> Answer:
+        """The answer to questions about one state of the memory."""
+
+    @abstractmethod
+    def _ask(self, queries: Sequence[Query]) -> list[list[Any]]:
+        """The answers to queries, asked together in this order; each may be about a later state than the one before."""
+
+    @abstractmethod
+    def _writing(self, reads_first: bool = False) -> AbstractContextManager[Run]:
+        """A transaction. `reads_first`: other writers of this memory wait from its beginning, not from `_advance` on."""
+
+    @abstractmethod
+    def _advance(
+        self, run: Run, state: str | None, queries: Mapping[str, Query], metric: Metric | None = None
+    ) -> tuple[int, dict[str, list[Any]]]:
+        """Move the memory's record on: a new generation, no reserved id given again, perhaps another state or metric. Returns
+        the generation, and the answers to queries about the memory before anything else changes."""
+
+    @abstractmethod
+    def _reserve(self, count: int) -> int:
+        """The first of this number of ids."""
+
+    @abstractmethod
+    def _list(self, values: Sequence[int] | Sequence[str]) -> object: ...
+
+    @abstractmethod
+    def _keys(self, cells: Sequence[bytes]) -> np.ndarray: ...
+
+    @abstractmethod
+    def _sum(self, cell: bytes) -> np.ndarray: ...
+
+    @abstractmethod
+    def _place(self) -> str:
+        """Where the memory is, for messages."""
+
+    @abstractmethod
+    def _explained(self, error: Exception) -> StoreError: ...
+
+    @abstractmethod
+    def _close(self) -> None: ...
+
+    def _erased(self) -> None:
+        """Something was forgotten: remove what the database still holds of it in logs."""
+        return
+
+    # --- records and values -----------------------------------------------------------------------
+
+    def _state(self, run: Run) -> Record:
+        return self._as_state(run.execute(*self._state_query()).fetchall())
+
+    def _state_query(self) -> Query:
+        return f"{RECORDS} WHERE id = ?", (self._memory,)
+
+    def _as_state(self, records: Sequence[Any]) -> Record:
+        found = as_record(records[0], self._place()) if records else None
+        # A memory made anew may have the number of one that was deleted.
+        if found is None or found.identity != self.identity:
+            raise self._deleted()
+        return found
+
+    def _rows_query(self, which: str = "", values: Sequence[object] = (), most: int | None = None) -> Query:
+        cells = ROW_CELLS.replace("key", self.key_cell)
+        limit = f" LIMIT {most:d}" if most is not None else ""
+        return f"SELECT {cells} FROM rows WHERE memory = ? {which} ORDER BY id{limit}", (self._memory, *values)
+
+    def _rows_in(self, run: Run, which: str = "", values: Sequence[object] = (), most: int | None = None) -> list[Row]:
+        return self._as_rows(run.execute(*self._rows_query(which, values, most)).fetchall())
+
+    def _as_rows(self, records: Sequence[tuple[Any, ...]]) -> list[Row]:
+        """Rows without payloads, each compared with its checksum."""
+        keys, rows = self._keys([record[5] for record in records]), []
+        for record, key in zip(records, keys, strict=True):
+            id, label, surprise, written_at, source, _, count, shares, generation, seal = record
+            head, tail = (id, label, surprise, written_at, source), (count, shares, generation)
+            try:
+                whole = row_checksum(*head, key.astype("<f4").tobytes(), *tail) == seal and bool(np.isfinite(key).all())
+                name = label_of(label)
+            except Exception:  # damage may have changed types, too
+                whole = False
+            if not whole:
+                raise self._damaged(f"row {id} is not as it was written")
+            rows.append(Row(id, name, key, surprise, written_at, source, None, count, bool(shares), generation))
+        return rows
+
+    def _shares_query(self, ids: Sequence[int], sources: Sequence[str | None] | None = None) -> Query:
+        query = f"SELECT id, source, total, count, checksum FROM shares WHERE memory = ? AND id {self.one_of}"
+        values = (self._memory, self._list(ids))
+        if sources is None:
+            return f"{query} ORDER BY id, source", values
+        return f"{query} AND source {self.one_of}", (*values, self._list([source_text(source) for source in sources]))
+
+    def _as_shares(self, records: Sequence[tuple[Any, ...]]) -> Shares:
+        found: Shares = {}
+        for id, source, total, count, seal in records:
+            if share_checksum(id, source, total, count) != seal:
+                raise self._damaged(f"what a source contributed to row {id} is not as it was written")
+            found.setdefault(id, []).append(SourceShare(source_of(source), total_of(total, self.width), count))
+        return found
+
+    def _source_ids(self, source: str) -> Query:
+        # Asked for ids alone and in their order, SQLite would go through all shares by the primary key.
+        query = (
+            "SELECT id FROM rows WHERE memory = ? AND source = ?"
+            " UNION SELECT id FROM shares WHERE memory = ? AND source = ? AND count > 0"
+        )
+        return query, (self._memory, source, self._memory, source_text(source))
+
+    def _unsealed(self, what: str, name: str, value: str, seal: int) -> str:
+        if checksum(name, value) != seal:
+            raise self._damaged(f"the {what} {name!r} is not as it was written")
+        return value
+
+    def _decoded(self, text: str) -> Any:
+        try:
+            return json.loads(text)
+        except (ValueError, TypeError, RecursionError):
+            raise self._damaged("a setting or a receipt is not JSON") from None
+
+    def _deleted(self) -> NoSuchMemory:
+        return NoSuchMemory(f"memory {self.name!r} has been deleted from {self._place()}")
+
+    def _damaged(self, what: str) -> StoreDamaged:
+        return StoreDamaged(
+            f"memory {self.name!r} in {self._place()} is damaged ({what}): see `apl memory verify`, restore it from a copy"
+        )
 
     # --- rows -------------------------------------------------------------------------------------
 
@@ -44,7 +298,7 @@ class Reading(Tables):
         """Everything but the payloads, in arrays: what the search in RAM is filled from. `most`: of the oldest rows."""
 
         def ask(run: Run) -> Snapshot:
-            generation, rows = self._state(run)[0], self._rows_in(run, most=most)
+            generation, rows = self._state(run).generation, self._rows_in(run, most=most)
             if most is None and len(rows) != (expected := self._counted(run)):
                 raise self._damaged(f"{len(rows)} rows are left of {expected}")
             return Snapshot.of(rows, self.width, generation)
@@ -53,15 +307,16 @@ class Reading(Tables):
 
     def rows(self) -> Iterator[Row]:
         """Every row with its payload, oldest first. A row deleted while this runs may be left out."""
-        for ids in self._blocks():
+        for ids in self.blocks():
             yield from self.some_rows(ids)
 
     def new_rows(self) -> Iterator[NewRow]:
         """Every row with its payload and its shares, to be written elsewhere."""
-        for ids in self._blocks():
+        for ids in self.blocks():
             yield from self.as_new(self.some_rows(ids))
 
-    def _blocks(self) -> Iterator[list[int]]:
+    def blocks(self) -> Iterator[list[int]]:
+        """All ids, some at a time."""
         ids = self.ids()
         for start in range(0, len(ids), ROWS_PER_BLOCK):
             yield ids[start : start + ROWS_PER_BLOCK]
@@ -115,8 +370,8 @@ class Reading(Tables):
         """What happened after that generation; None if it is too long ago, and everything has to be loaded."""
 
         def ask(run: Run) -> Changes | None:
-            generation, known_since, _ = self._state(run)
-            if since < known_since:
+            generation = self._state(run).generation
+            if since < generation - GENERATIONS_FOLLOWED:
                 return None
             query = "SELECT DISTINCT id FROM removed WHERE memory = ? AND generation > ? AND id > ? ORDER BY id"
             removed = [id for (id,) in run.execute(query, (self._memory, since, CLASS_GONE)).fetchall()]
@@ -135,7 +390,7 @@ class Reading(Tables):
 
     def _recall(self, keys: np.ndarray, k: int) -> tuple[list[list[Row]], int]:
         """At least the k nearest rows of each key, if there are as many, in any order; and the memory's generation."""
-        rows, generation = self._read(lambda run: (self._rows_in(run), self._state(run)[0]))
+        rows, generation = self._read(lambda run: (self._rows_in(run), self._state(run).generation))
         return [rows] * len(keys), generation
 
     # --- sources ----------------------------------------------------------------------------------
@@ -167,7 +422,9 @@ class Reading(Tables):
         to bring a copy up to date."""
         after = -1 if since is None else since
         gone = "SELECT 1 FROM removed WHERE memory = ? AND generation > ? AND id = ? LIMIT 1"
-        changed = f"SELECT label, rows, examples, {self.sum_cell} FROM classes WHERE memory = ? AND generation > ?"
+        changed = (
+            f"SELECT label, rows, examples, {self.sum_cell}, first_id FROM classes WHERE memory = ? AND generation > ?"
+        )
         state, lost, found = self._ask(
             [
                 self._state_query(),
@@ -175,11 +432,14 @@ class Reading(Tables):
                 (f"{changed} ORDER BY first_id, label", (self._memory, after)),
             ]
         )
-        generation, known_since, kept = self._as_state(state)
-        if since is not None and (since < known_since or lost):
+        record = self._as_state(state)
+        if since is not None and (since < record.generation - GENERATIONS_FOLLOWED or lost):
             return self.totals()
-        classes = [LabelTotal(label_of(label), rows, count, self._sum(cell)) for label, rows, count, cell in found]
-        return Totals(generation, classes, since is None, None if kept is None else json.loads(kept))
+        classes = [
+            LabelTotal(label_of(label), rows, examples, self._sum(total), first_id)
+            for label, rows, examples, total, first_id in found
+        ]
+        return Totals(record.generation, classes, since is None, self._decoded(record.state or "null"))
 
     def class_counts(self) -> dict[Label, tuple[int, int]]:
         """Rows and examples of each class, in the order in which the classes came."""
@@ -197,10 +457,10 @@ class Reading(Tables):
     def settings(self) -> dict[str, Any]:
         query = "SELECT name, value, checksum FROM settings WHERE memory = ?"
         state, found = self._ask([self._state_query(), (query, (self._memory,))])
-        kept = self._as_state(state)[2]
+        kept = self._as_state(state).state
         settings = {} if kept is None else {STATE_SETTING: kept}
         settings |= {name: self._unsealed("setting", name, value, seal) for name, value, seal in found}
-        return {key: json.loads(value) for key, value in settings.items()}
+        return {key: self._decoded(value) for key, value in settings.items()}
 
     def setting(self, key: str) -> Any | None:
         """One of the settings; None if it does not exist."""
@@ -211,49 +471,29 @@ class Reading(Tables):
         that was forgotten since."""
         query, name = "SELECT value, checksum FROM receipts WHERE memory = ? AND name = ?", receipt_name(key)
         [found] = self._ask([(query, (self._memory, name))])
-        return json.loads(self._unsealed("receipt", name, *found[0])) if found else None
+        return self._decoded(self._unsealed("receipt", name, *found[0])) if found else None
 
     def generation(self) -> int:
         """A number that grows with every write to this memory, by any process."""
-        return self._as_state(self._ask([self._state_query()])[0])[0]
+        return self._as_state(self._ask([self._state_query()])[0]).generation
 
     @property
     def info(self) -> MemoryInfo:
-        head = (self.name, self.fingerprint, self.width, self.created)
-        return MemoryInfo(*head, self.count(), self.identity, self.keep_sources)
+        return self._read(lambda run: self._state(run).info(self._counted(run)))
 
-    def problems(self) -> list[str]:
-        """What is wrong with the memory as stored, a sentence each; empty if nothing is."""
-        found = list[str]()
+    # --- looking for damage (`apl.store.verify`) --------------------------------------------------
 
-        def attempt(check: Callable[..., object], *values: object) -> bool:
-            try:
-                check(*values)
-            except (StoreDamaged, ValueError, RecursionError) as error:
-                found.append(str(error))
-                return False
-            return True
+    def file_problems(self) -> list[str]:
+        """What the database itself finds wrong."""
+        return []
 
-        def whole(ids: list[int]) -> None:
-            self.as_new(self.some_rows(ids))
-
-        for ids in self._blocks():
-            if not attempt(whole, ids):
-                # Which of them?
-                found.pop()
-                for id in ids:
-                    attempt(whole, [id])
-        for check in (self.settings, self._read_receipts, self.load):
-            attempt(check)
-        return found + self._strays()
-
-    def _read_receipts(self) -> None:
+    def check_receipts(self) -> None:
         """Compare all receipts with their checksums."""
         [found] = self._ask([("SELECT name, value, checksum FROM receipts WHERE memory = ?", (self._memory,))])
         for record in found:
             self._unsealed("receipt", *record)
 
-    def _strays(self) -> list[str]:
+    def strays(self) -> list[str]:
         """Payloads and shares without a row, and classes whose counters are not those of their rows."""
         lost = "AS p WHERE memory = ? AND NOT EXISTS (SELECT 1 FROM rows WHERE memory = p.memory AND id = p.id)"
         classes = (

@@ -1,4 +1,4 @@
-"""The values that a store takes and returns: rows, updates, shares of sources, snapshots, recalled rows, class totals.
+"""The values that a store keeps: rows, updates, shares of sources, totals of classes, and their forms in the database.
 
 A row without shares consists of examples of its own `source` alone (which may be None). As soon as examples of a second
 source are merged into it, one share is kept for each source. So storage grows with rows and with named sources, never
@@ -7,9 +7,12 @@ with examples.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import struct
+import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from operator import attrgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -80,7 +83,7 @@ class RowUpdate:
     source: str | Keep | None = KEEP
     payload: bytes | Keep | None = KEEP
     shares: tuple[SourceShare, ...] = ()
-    """What each source adds to the row. Examples that `count` adds beyond these have no source. Without a key, the row becomes
+    """What each source adds to the row. Examples that `count` adds beyond these have no source. Without key and count, the row becomes
     the mean of what it is when this is written and of these: a mean does not depend on the order."""
     rebuilt: bool = False
     """The shares replace those that are stored, instead of being added to them."""
@@ -89,7 +92,7 @@ class RowUpdate:
 
     def applied(self, row: Row, generation: int) -> Row:
         cells = {name: value for name in CHANGEABLE if (value := getattr(self, name)) is not KEEP}
-        if self.shares and self.key is KEEP:
+        if self.shares and self.key is self.count is KEEP:
             cells["count"] = count = row.count + sum(share.count for share in self.shares)
             total = row.key.astype(np.float64) * row.count + sum(share.total for share in self.shares)
             cells["key"] = (total / count).astype(np.float32)
@@ -121,61 +124,6 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """Rows of a memory at one moment, oldest first, without their payloads."""
-
-    ids: np.ndarray
-    keys: np.ndarray
-    labels: list[Label]
-    surprise_nats: np.ndarray
-    written_at: np.ndarray
-    sources: list[str | None]
-    counts: np.ndarray
-    generation: int
-    """The memory has changed since if `Store.generation()` returns another."""
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    @staticmethod
-    def of(rows: Sequence[Row], width: int, generation: int) -> Snapshot:
-        return Snapshot(
-            ids=np.array([row.id for row in rows], np.int64),
-            keys=np.array([row.key for row in rows], np.float32).reshape(len(rows), width),
-            labels=[row.label for row in rows],
-            surprise_nats=np.array([row.surprise_nats for row in rows], np.float64),
-            written_at=np.array([row.written_at for row in rows], np.float64),
-            sources=[row.source for row in rows],
-            counts=np.array([row.count for row in rows], np.int64),
-            generation=generation,
-        )
-
-
-@dataclass(frozen=True)
-class Changes:
-    """What happened to a memory since an earlier generation: enough to bring a copy of it up to date."""
-
-    rows: Snapshot
-    """The rows that were added or updated, as they are now."""
-    removed: list[int]
-    """Ids that are gone. Some may be of rows that were also added in the meantime."""
-
-    @property
-    def generation(self) -> int:
-        return self.rows.generation
-
-
-@dataclass(frozen=True)
-class Forgotten:
-    """What forgetting a source did."""
-
-    gone: list[int]
-    """Ids of rows that consisted of this source alone."""
-    rebuilt: list[int]
-    """Ids of rows that are now the mean of what the other sources contributed."""
-
-
-@dataclass(frozen=True)
 class Write:
     """All that one transaction changes, checked."""
 
@@ -196,50 +144,7 @@ class Write:
     @property
     def touched(self) -> list[int]:
         """Ids of the rows that must exist."""
-        return sorted({*self.remove, *(change.id for change in self.update)})
-
-
-@dataclass(frozen=True)
-class Recalled:
-    """The rows nearest to each of several keys, without payloads: nearest first, the older first among equals."""
-
-    rows: list[list[Row]]
-    distances: list[np.ndarray]
-    generation: int
-    """Of the memory at the time of the search."""
-
-    @property
-    def ids(self) -> list[list[int]]:
-        return [[row.id for row in rows] for rows in self.rows]
-
-    @staticmethod
-    def of(found: Sequence[Sequence[Row]], asked: np.ndarray, k: int, metric: Metric, generation: int) -> Recalled:
-        """The k nearest of the rows found for each key, by their true distances."""
-        nearest, distances = [], []
-        for key, rows in zip(measured(asked, metric), found, strict=True):
-            keys = np.array([row.key for row in rows], np.float32).reshape(len(rows), len(key))
-            apart = measured(keys, metric).astype(np.float64) - key
-            distance = np.sqrt(np.square(apart).sum(1)).astype(np.float32)
-            order = np.lexsort(([row.id for row in rows], distance))[:k]
-            nearest.append([rows[at] for at in order])
-            distances.append(distance[order])
-        return Recalled(nearest, distances, generation)
-
-
-@dataclass(frozen=True)
-class MemoryInfo:
-    """A memory as it is listed."""
-
-    name: str
-    fingerprint: str
-    """The encoder that made the keys."""
-    width: int
-    created: float
-    rows: int
-    identity: str = ""
-    """Random, made with the memory. Copies made by `save` share it; a memory made anew under the same name does not."""
-    keep_sources: bool = True
-    """Whether what each source contributed is kept, so that a source can be forgotten."""
+        return sorted({*self.remove, *map(attrgetter("id"), self.update)})
 
 
 @dataclass(frozen=True)
@@ -251,31 +156,24 @@ class LabelTotal:
     examples: int
     total: np.ndarray
     """The sum of the keys of its rows as the metric sees them, each times its count, in 64 bits."""
+    first_id: int
+    """Of the row that began it."""
 
-
-@dataclass(frozen=True)
-class Totals:
-    """Classes of a memory at one moment, in the order in which they came."""
-
-    generation: int
-    classes: list[LabelTotal]
-    complete: bool
-    """All classes; otherwise only those that changed since an earlier generation."""
-    state: Any | None
-    """What the readers have learnt about the memory."""
+    def plus(self, change: LabelTotal) -> LabelTotal:
+        rows, examples = self.rows + change.rows, self.examples + change.examples
+        return LabelTotal(self.label, rows, examples, self.total + change.total, self.first_id)
 
 
 def total_changes(
     before: Iterable[NewRow | Row], after: Iterable[NewRow | Row], metric: Metric
-) -> dict[str, tuple[int, int, np.ndarray, int]]:
-    """How class totals change: rows, examples and sum of keys by label text, and the smallest id seen."""
-    changes: dict[str, tuple[int, int, np.ndarray, int]] = {}
+) -> dict[str, LabelTotal]:
+    """What changes in the totals of classes, by label text."""
+    changes: dict[str, LabelTotal] = {}
     for sign, some in ((-1, before), (1, after)):
         for row in some:
-            label, id = label_text(row.label), row.id or 0
-            total = measured(row.key, metric) * np.float64(sign * row.count)
-            rows, examples, others, first = changes.get(label, (0, 0, 0.0, id))
-            changes[label] = (rows + sign, examples + sign * row.count, others + total, min(first, id))
+            text, total = label_text(row.label), measured(row.key, metric) * np.float64(sign * row.count)
+            change = LabelTotal(row.label, sign, sign * row.count, total, row.id or 0)
+            changes[text] = changes[text].plus(change) if text in changes else change
     return changes
 
 
@@ -285,7 +183,60 @@ def label_text(label: Label) -> str:
 
 
 def label_of(text: str) -> Label:
-    return text[1:] if text[0] == "t" else int(text[1:])
+    return text[1:] if text[:1] == "t" else int(text[1:])
+
+
+_numbers = struct.Struct("<qddqqq")
+
+
+def row_checksum(
+    id: int,
+    label: str,
+    surprise: float,
+    written_at: float,
+    source: str | None,
+    key: bytes,
+    count: int,
+    has_shares: int,
+    generation: int,
+) -> int:
+    # By hand rather than through `checksum`: it runs once for every row of a memory that is opened.
+    numbers = _numbers.pack(id, surprise, written_at, count, has_shares, generation)
+    text = f"{label}\0{source is None}{source}".encode()
+    return zlib.crc32(text, zlib.crc32(key, zlib.crc32(numbers)))
+
+
+def share_checksum(id: int, source: str, total: bytes, count: int) -> int:
+    # By hand too: forgetting a source reads all shares of its rows.
+    return zlib.crc32(total, zlib.crc32(f"{id} {count} {source}".encode()))
+
+
+def payload_checksum(id: int, payload: bytes) -> int:
+    return zlib.crc32(payload, zlib.crc32(b"%d" % id))
+
+
+def checksum(*cells: object) -> int:
+    """Of cells of any type."""
+    return zlib.crc32(repr(cells).encode("utf-8", "surrogatepass"))
+
+
+def total_bytes(total: np.ndarray, count: int) -> bytes:
+    """The sum of a share as it is stored: one example's key is exact in 32 bits, a sum of several needs 64."""
+    return total.astype("<f4" if count == 1 else "<f8").tobytes()
+
+
+def total_of(content: bytes, width: int) -> np.ndarray:
+    """The sum back from its bytes, whose length tells the precision."""
+    return np.frombuffer(content, f"<f{len(content) // width}").astype(np.float64)
+
+
+def source_text(source: str | None) -> str:
+    """The source of a share as text that tells none and an empty one apart."""
+    return "" if source is None else f"={source}"
+
+
+def source_of(text: str) -> str | None:
+    return text[1:] if text else None
 
 
 def by_source(shares: Iterable[SourceShare]) -> dict[str | None, SourceShare]:

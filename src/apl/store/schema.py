@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-import struct
-import zlib
-
-import numpy as np
 
 from apl.store.errors import OtherSchema
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """Raise it when the tables change. Other versions are not read: an exported archive carries a memory over."""
 TABLES = ("memories", "rows", "payloads", "shares", "classes", "removed", "settings", "receipts")
 
@@ -25,7 +21,7 @@ _SCHEMA = """
 CREATE TABLE memories (
     id {serial}, name {text} NOT NULL UNIQUE, identity {text} NOT NULL, fingerprint {text} NOT NULL,
     width {integer} NOT NULL, metric {text} NOT NULL, keep_sources {integer} NOT NULL, created {real} NOT NULL,
-    next_id {integer} NOT NULL, generation {integer} NOT NULL, known_since {integer} NOT NULL, state {text},
+    next_id {integer} NOT NULL, generation {integer} NOT NULL, state {text},
     checksum {integer} NOT NULL){strict};
 CREATE TABLE rows (
     memory {integer} NOT NULL{reference}, id {integer} NOT NULL, label {text} NOT NULL, surprise_nats {real} NOT NULL,
@@ -68,58 +64,6 @@ POSTGRES_SCHEMA = _SCHEMA.format(
     **{"real": "double precision", "bytes": "bytea", "vector": "vector", "sum": "double precision[]", "strict": ""},
     reference=" REFERENCES memories ON DELETE CASCADE",
 )
-
-_numbers = struct.Struct("<qddqqq")
-
-
-def row_checksum(
-    id: int,
-    label: str,
-    surprise: float,
-    written_at: float,
-    source: str | None,
-    key: bytes,
-    count: int,
-    has_shares: int,
-    generation: int,
-) -> int:
-    # By hand rather than through `checksum`: it runs once for every row of a memory that is opened.
-    numbers = _numbers.pack(id, surprise, written_at, count, has_shares, generation)
-    text = f"{label}\0{source is None}{source}".encode()
-    return zlib.crc32(text, zlib.crc32(key, zlib.crc32(numbers)))
-
-
-def share_checksum(id: int, source: str, total: bytes, count: int) -> int:
-    # By hand too: forgetting a source reads all shares of its rows.
-    return zlib.crc32(total, zlib.crc32(f"{id} {count} {source}".encode()))
-
-
-def payload_checksum(id: int, payload: bytes) -> int:
-    return zlib.crc32(payload, zlib.crc32(b"%d" % id))
-
-
-def checksum(*cells: object) -> int:
-    """Of cells of any type."""
-    return zlib.crc32(repr(cells).encode("utf-8", "surrogatepass"))
-
-
-def total_bytes(total: np.ndarray, count: int) -> bytes:
-    """The sum of a share as it is stored: one example's key is exact in 32 bits, a sum of several needs 64."""
-    return total.astype("<f4" if count == 1 else "<f8").tobytes()
-
-
-def total_of(content: bytes, width: int) -> np.ndarray:
-    """The sum back from its bytes, whose length tells the precision."""
-    return np.frombuffer(content, f"<f{len(content) // width}").astype(np.float64)
-
-
-def source_text(source: str | None) -> str:
-    """The source of a share as text that tells none and an empty one apart."""
-    return "" if source is None else f"={source}"
-
-
-def source_of(text: str) -> str | None:
-    return text[1:] if text else None
 
 
 def receipt_name(key: str) -> str:

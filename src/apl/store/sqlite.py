@@ -12,9 +12,9 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +22,17 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from apl.config import Metric
-from apl.store.errors import StoreBusy, StoreDamaged, StoreError
-from apl.store.rows import MemoryInfo
-from apl.store.schema import TABLES, checksum, new_identity
+from apl.store.answers import MemoryInfo, Record
+from apl.store.errors import StoreBusy, StoreError
+from apl.store.reading import LISTING, RECORD, RECORDS, Answer, Options, Query, Run, as_record
+from apl.store.rows import checksum
+from apl.store.schema import TABLES
 from apl.store.sqlite_file import SqliteFile, explained, plain_errors
-from apl.store.tables import GENERATIONS_FOLLOWED, Answer, Options, Query, Run
 from apl.store.writing import Store
 
 RAM = ""
 """The place of memories that end with the process."""
 LOCK_RETRY_SECONDS = 0.02
-RECORD = (
-    "id, name, identity, fingerprint, width, metric, keep_sources, created, next_id, generation, known_since, state"
-)
-Record = tuple[Any, ...]
-"""The cells of a memory's record, as `RECORD` names them."""
 
 
 class WriterLock:
@@ -77,13 +73,13 @@ class SqliteStore(Store):
     driver_errors = (sqlite3.Error, OSError)
 
     def __init__(self, file: SqliteFile, lock: WriterLock | None, record: Record, read_only: bool) -> None:
-        super().__init__(_info(record), record[0], record[5], read_only)
+        super().__init__(record, read_only)
         self.path = file.path
         self._file = file
         self._writer_lock = lock
         self._record_now = self._record_next = record
         """As this store last wrote it: only the one writer may rely on that. And as the transaction under way writes it."""
-        self._next_id: int = record[8]
+        self._next_id = record.next_id
 
     @classmethod
     def open(cls, place: str, name: str, options: Options) -> SqliteStore:
@@ -94,17 +90,10 @@ class SqliteStore(Store):
             with plain_errors(path):
                 if path is not None and not options.read_only:
                     lock = WriterLock(file.real, name, options.timeout)
-                query = f"SELECT {RECORD}, checksum FROM memories WHERE name = ?"
-                found = file.read(lambda run: run.execute(query, (name,)).fetchone())
-                if found is None:
-                    options.require_creatable(place or "RAM", name)
-                    with file.transaction() as run:
-                        record = _insert(run, name, options)
-                    file.checkpoint()
-                else:
-                    record = _unsealed(found, place)
+                found = file.read(lambda run: run.execute(f"{RECORDS} WHERE name = ?", (name,)).fetchone())
+                record = as_record(found, place) if found else _insert(file, options, place or "RAM", name)
                 store = cls(file, lock, record, options.read_only)
-                options.require_same(_info(record))
+                options.require_same(record)
                 store._use_metric(options.metric)
             return store
         except BaseException:
@@ -115,16 +104,11 @@ class SqliteStore(Store):
 
     @classmethod
     def listing(cls, place: str) -> list[MemoryInfo]:
-        def ask(run: Run) -> list[MemoryInfo]:
-            records = run.execute(f"SELECT {RECORD}, checksum FROM memories ORDER BY name").fetchall()
-            rows = dict(run.execute("SELECT memory, SUM(rows) FROM classes GROUP BY memory").fetchall())
-            found = [_unsealed(record, place) for record in records]
-            return [_info(record, rows.get(record[0], 0)) for record in found]
-
         if place == RAM:
             return []
         with _reading(Path(place)) as file:
-            return file.read(ask)
+            found = file.read(lambda run: run.execute(LISTING).fetchall())
+            return [as_record(record, place).info(rows) for *record, rows in found]
 
     # --- transactions -----------------------------------------------------------------------------
 
@@ -150,15 +134,26 @@ class SqliteStore(Store):
     def _advance(
         self, run: Run, state: str | None, queries: Mapping[str, Query], metric: Metric | None = None
     ) -> tuple[int, dict[str, list[Any]]]:
-        *head, metric_now, keep_sources, created, _, generation, known_since, state_now = self._record_now
-        known_since = max(known_since, generation + 1 - GENERATIONS_FOLLOWED)
-        cells = (self._next_id, generation + 1, known_since, state_now if state is None else state)
-        self._record_next = (*head, metric or metric_now, keep_sources, created, *cells)
-        seal = checksum(*self._record_next)
+        now = self._record_now
+        self._record_next = now = replace(
+            now,
+            metric=metric or now.metric,
+            next_id=self._next_id,
+            generation=now.generation + 1,
+            state=now.state if state is None else state,
+        )
         moved = run.execute(
-            "UPDATE memories SET metric = ?, next_id = ?, generation = ?, known_since = ?, state = ?, checksum = ?"
+            "UPDATE memories SET metric = ?, next_id = ?, generation = ?, state = ?, checksum = ?"
             " WHERE id = ? AND generation = ? RETURNING generation",
-            (metric or metric_now, *cells, seal, self._memory, generation),
+            (
+                now.metric,
+                now.next_id,
+                now.generation,
+                now.state,
+                checksum(*vars(now).values()),
+                now.id,
+                now.generation - 1,
+            ),
         ).fetchone()
         if moved is None:
             # Deleted, or written around the lock.
@@ -170,22 +165,11 @@ class SqliteStore(Store):
         answers = {}
         for name, query in queries.items():
             answers[name] = run.execute(*query).fetchall()
-        return generation + 1, answers
+        return now.generation, answers
 
     def _reserve(self, count: int) -> int:
         self._next_id += count
         return self._next_id - count
-
-    def _state_query(self) -> Query:
-        return f"SELECT {RECORD}, checksum FROM memories WHERE id = ?", (self._memory,)
-
-    def _as_state(self, records: Sequence[Any]) -> tuple[int, int, str | None]:
-        found = _unsealed(records[0], self._place()) if records else None
-        # A memory made anew may have the number of one that was deleted.
-        if found is None or found[2] != self.identity:
-            raise self._deleted()
-        _, generation, known_since, state = found[8:]
-        return generation, known_since, state
 
     # --- how values travel ------------------------------------------------------------------------
 
@@ -210,9 +194,9 @@ class SqliteStore(Store):
 
     # --- looking after the file -------------------------------------------------------------------
 
-    def problems(self) -> list[str]:
+    def file_problems(self) -> list[str]:
         [found] = self._ask([("PRAGMA integrity_check", ())])
-        return [line for (line,) in found if line != "ok"] or super().problems()
+        return [line for (line,) in found if line != "ok"]
 
     def drop(self) -> None:
         with self._writing() as run:
@@ -259,27 +243,12 @@ def _reading(path: Path) -> Iterator[SqliteFile]:
         file.close()
 
 
-def _unsealed(found: Sequence[Any], place: str) -> Record:
-    """A memory's record, compared with its checksum."""
-    *cells, seal = found
-    if checksum(*cells) != seal:
-        raise StoreDamaged(
-            f"memory {cells[1]!r} in {place} is damaged (its own record is not as it was written): see "
-            "`apl memory verify`, restore it from a copy"
-        )
-    return tuple(cells)
-
-
-def _info(record: Record, rows: int = 0) -> MemoryInfo:
-    _, name, identity, fingerprint, width, _, keep_sources, created, *_ = record
-    return MemoryInfo(name, fingerprint, width, created, rows, identity, bool(keep_sources))
-
-
-def _insert(run: Run, name: str, options: Options) -> Record:
-    (last,) = run.execute("SELECT COALESCE(MAX(id), 0) FROM memories").fetchone()
-    head = (last + 1, name, options.identity or new_identity(), options.fingerprint, options.width)
-    tail = (options.metric or "euclidean", int(options.keep_sources is not False), time.time(), 1, 0, 0, None)
-    record = (*head, *tail)
-    places = ", ".join(["?"] * (len(record) + 1))
-    run.execute(f"INSERT INTO memories ({RECORD}, checksum) VALUES ({places})", (*record, checksum(*record)))
+def _insert(file: SqliteFile, options: Options, place: str, name: str) -> Record:
+    record = options.new_record(place, name)
+    with file.transaction() as run:
+        (last,) = run.execute("SELECT COALESCE(MAX(id), 0) FROM memories").fetchone()
+        record = replace(record, id=last + 1)
+        cells = (*vars(record).values(), checksum(*vars(record).values()))
+        run.execute(f"INSERT INTO memories ({RECORD}, checksum) VALUES ({', '.join('?' * len(cells))})", cells)
+    file.checkpoint()
     return record

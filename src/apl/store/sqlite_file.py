@@ -22,8 +22,8 @@ import numpy as np
 
 from apl.durable_file import replace_durably
 from apl.store.errors import NoSuchMemory, StoreBusy, StoreDamaged, StoreError
+from apl.store.reading import Answer
 from apl.store.schema import SCHEMA_VERSION, SQLITE_SCHEMA, other_schema
-from apl.store.tables import Answer
 
 APPLICATION_ID = 0x41504C6D
 """Written into the file's header: "APLm"."""
@@ -32,13 +32,11 @@ TRANSACTION_WAIT_SECONDS = 10.0
 PAGE_BYTES = 8192
 """Keys of some hundred numbers fill such pages better than SQLite's default of 4096."""
 LOG_PAGES = 256
-"""The write-ahead log is brought into the file when it has grown to this size: 2 MB."""
+"""The write-ahead log is brought into the file when it has grown to this size: 2 MB. One that a large write left longer is cut."""
 SMALLEST_PAGE = 512
 """SQLite takes a file of a few bytes for an empty one, and would write over it."""
 CHECKPOINT_SECONDS = 1.0
 """How soon after a write the write-ahead log is brought into the file."""
-ROLES_CHANGE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
-"""What a reader without the right to write meets while a writer opens or closes the file."""
 STATEMENTS = [statement.strip() for statement in SQLITE_SCHEMA.split(";") if statement.strip()]
 
 
@@ -66,10 +64,7 @@ class SqliteFile:
         with plain_errors(path):
             if path is not None:
                 self._require_usable(path, create)
-            if self._may_write:
-                self._connect()
-            else:
-                self._read_as_guest(lambda run: None)
+            self._connect()
 
     # --- opening ----------------------------------------------------------------------------------
 
@@ -84,11 +79,13 @@ class SqliteFile:
             raise StoreError(f"{path} cannot be made: the directory {path.absolute().parent} does not exist")
         if exists and 0 < real.stat().st_size < SMALLEST_PAGE:
             raise StoreDamaged(f"{path} is not a memory: it is no SQLite file, or its beginning is damaged")
-        file_is_closed = exists and not os.access(real, os.W_OK)
-        self._may_write = os.access(real.parent, os.W_OK) and not file_is_closed
-        if not self.read_only and not self._may_write:
-            what = path if file_is_closed else path.absolute().parent
-            raise StoreError(f"{what} is read-only: open the memory for reading only, or give the right to write")
+        closed = next((one for one in (real, real.parent) if one.exists() and not os.access(one, os.W_OK)), None)
+        self._may_write = closed is None
+        if closed is not None and not self.read_only:
+            raise StoreError(
+                f"{path if closed == real else path.absolute().parent} is read-only: open the memory for reading only, or give "
+                "the right to write"
+            )
         if create:
             with suppress(FileExistsError):
                 os.close(os.open(real, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -98,13 +95,7 @@ class SqliteFile:
             self.connection = _connected(":memory:")
             self._create_tables()
             return
-        mode = "mode=rw"
-        self._immutable = False
-        if not self._may_write:
-            # Without a write-ahead log beside it the file is complete, and nothing has to be written to read it.
-            self._immutable = not self._log_bytes()
-            mode = "mode=ro&immutable=1" if self._immutable else "mode=ro"
-        self.connection = _connected(f"{self.real.as_uri()}?{mode}")
+        self.connection = _connected(f"{self.real.as_uri()}?mode=rw") if self._may_write else self._copied()
         try:
             self._prepare_patiently()
             stat = os.stat(self.real)
@@ -112,6 +103,15 @@ class SqliteFile:
         except BaseException:
             self.connection.close()
             raise
+
+    def _copied(self) -> sqlite3.Connection:
+        """A copy in RAM of a file that cannot be written, as it is now: without the right to write there are no locks."""
+        if self._log_bytes():
+            raise StoreBusy(f"{self.path} is read-only, and open elsewhere for writing: try again when it is closed")
+        copy = _connected(":memory:")
+        with closing(_connected(f"{self.real.as_uri()}?mode=ro&immutable=1")) as source:
+            source.backup(copy)
+        return copy
 
     def _prepare_patiently(self) -> None:
         """SQLite does not wait by itself for a process that switches the file to its write-ahead log at this moment."""
@@ -209,42 +209,8 @@ class SqliteFile:
 
     def read(self, ask: Callable[[sqlite3.Connection], Answer]) -> Answer:
         """The answer to questions about one and the same state."""
-        if not self._may_write:
-            return self._read_as_guest(ask)
         with self.transaction("BEGIN") as run:
             return ask(run)
-
-    def _read_as_guest(self, ask: Callable[[sqlite3.Connection], Answer]) -> Answer:
-        """Without the right to write there are no locks, and a connection does not see that a log comes or goes. So each
-        question has a connection of its own, and an answer counts if the files are the same afterwards."""
-        until = time.monotonic() + TRANSACTION_WAIT_SECONDS
-        with self.turn:
-            while True:
-                before = self._files()
-                self._require_still_there()
-                try:
-                    self._connect()
-                    with closing(self.connection), self.transaction("BEGIN") as run:
-                        answer = ask(run)
-                except (sqlite3.Error, StoreError) as error:
-                    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-                    if (before == self._files() and code not in ROLES_CHANGE) or time.monotonic() > until:
-                        raise
-                    time.sleep(0.01)
-                    continue
-                if not self._immutable or before == self._files():
-                    return answer
-
-    def _files(self) -> tuple[object, ...]:
-        """Changes with every write."""
-        found: list[tuple[int, ...] | None] = []
-        for path in (self.real, beside(self.real, "-wal")):
-            try:
-                stat = os.stat(path)
-                found.append((stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns))
-            except FileNotFoundError:
-                found.append(None)
-        return tuple(found)
 
     def _require_still_there(self) -> None:
         if self._identity is None:
@@ -268,21 +234,25 @@ class SqliteFile:
     def checkpoint(self) -> None:
         """Bring what was written from the log into the file."""
         with self.turn:
-            self._timer, mode = None, "TRUNCATE" if self._erase else "PASSIVE"
+            self._timer, longest = None, (LOG_PAGES + 8) * PAGE_BYTES
+            mode = "TRUNCATE" if self._erase or self._log_bytes() > longest else "PASSIVE"
             # What was written is safe in the log; SQLite tries again when the log is long, and at the end.
             with suppress(sqlite3.Error):
+                self._wait_at_most(0.1)
                 busy, _, _ = self.connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
                 self._erase = self._erase and bool(busy)
+                self._wait_at_most(TRANSACTION_WAIT_SECONDS)
+            if self._erase:
+                self._checkpoint_soon()
 
     def truncate_log(self) -> None:
         """Empty the write-ahead log, which still holds what was deleted; as soon as no reader needs it."""
         with self.turn:
             self._erase = self.path is not None
-            self.connection.execute("PRAGMA busy_timeout=100")
             self.checkpoint()
-            self.connection.execute(f"PRAGMA busy_timeout={int(TRANSACTION_WAIT_SECONDS * 1000)}")
-            if self._erase:
-                self._checkpoint_soon()
+
+    def _wait_at_most(self, seconds: float) -> None:
+        self.connection.execute(f"PRAGMA busy_timeout={int(seconds * 1000)}")
 
     def vacuum(self) -> None:
         """Make the file as small as its content."""
@@ -314,6 +284,8 @@ class SqliteFile:
             if self._timer is not None:
                 self._timer.cancel()
                 self.checkpoint()
+            if self._timer is not None:  # readers still need the log
+                self._timer.cancel()
             self.connection.close()
 
 

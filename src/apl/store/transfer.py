@@ -11,7 +11,6 @@ import numpy as np
 
 from apl.durable_file import replace_durably
 from apl.store import list_memories, open_store
-from apl.store.checks import settings_problems
 from apl.store.errors import FingerprintMismatch, StoreError
 from apl.store.exported import MERGED_SETTING, Exported, export_memory, read_exported, settings_that_travel
 from apl.store.rows import Label, NewRow, Row, RowUpdate, SourceShare, label_text
@@ -27,7 +26,6 @@ __all__ = [
     "reembed",
     "save_copy",
     "settings_that_travel",
-    "verify",
 ]
 
 PAYLOADS_AT_ONCE = 1000
@@ -188,11 +186,6 @@ def reembed(source: Store, target: Store, embed: Callable[[Sequence[bytes]], np.
         raise StoreError(f"no row of memory {source.name!r} has a payload to embed; nothing was written")
     target.append(rows, settings=settings_that_travel(source))
     return Copied(len(rows), 0, tuple(left_out))
-
-
-def verify(store: Store) -> list[str]:
-    """What is wrong with a memory, one sentence each; empty if nothing is."""
-    return store.problems() or settings_problems(store.settings())
 
 
 def _require_same_encoder(target: Store, fingerprint: str, width: int) -> None:
