@@ -28,6 +28,10 @@ def counted(*args, **options):
 
 sqlite3.connect = counted
 from apl import OnlineClassifier
+from apl.store import sqlite_file
+
+# The timer of the write-ahead log must not fire in between.
+sqlite_file.CHECKPOINT_SECONDS = 1000.0
 
 
 def walk(call):
