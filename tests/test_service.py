@@ -358,6 +358,21 @@ def test_a_known_path_under_another_method_is_405_and_an_unknown_one_404(service
     for path in (f"{home}/unknown", f"{home}/learn/unknown", "/v1/unknown", "/unknown/path"):
         assert service.post(path, json={}).status_code == service.get(path).status_code == 404
     assert service.post("/app.js").status_code == 405
+    for path in ("/healthz/", "/v1/memories/", f"{home}/", f"{home}/rows/"):
+        assert service.get(path).status_code == 404, "no redirects"
+    allowed = service.patch(home).headers["allow"]
+    assert allowed == "DELETE, GET, PUT" and service.head("/healthz").headers["allow"] == "GET"
+
+
+def test_the_description_names_every_refusal(service: httpx.Client) -> None:
+    paths = service.get("/openapi.json").json()["paths"]
+    for path, methods in paths.items():
+        for method in methods.values():
+            if path not in ("/healthz", "/readyz"):
+                assert {"401", "403", "408", "421", "429", "503"} <= set(method["responses"]), path
+    assert all(
+        "410" in paths[f"/v1/memories/{{name}}/{verb}"]["post"]["responses"] for verb in ("learn", "learn/batch")
+    )
 
 
 def test_the_page_needs_nothing_from_elsewhere(service: httpx.Client) -> None:

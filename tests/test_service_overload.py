@@ -124,6 +124,9 @@ def test_fewer_connections_are_taken_where_fewer_files_may_be_open(monkeypatch: 
 # --- bodies -------------------------------------------------------------------------------------------------------
 
 BODIES = {
+    "empty lists": b"[" + b"[]," * 300_000 + b"[]]",
+    "an escaped quote without an end": b'{"image": "' + b'\\"' * 1_500_000,
+    "quotes": b'"' * 3_900_000,
     "a list of texts": b'{"image": [' + b",".join([b'""'] * 300_000) + b"]}",
     "rows of texts": b'{"image": [' + b",".join([b'[""]'] * 200_000) + b"]}",
     "unknown fields": b"{" + b",".join(b'"%d":0' % number for number in range(19_000)) + b"}",
@@ -178,6 +181,29 @@ def test_bodies_that_are_being_received_are_bounded_together(model: Path) -> Non
 
 
 # --- answers ------------------------------------------------------------------------------------------------------
+
+
+def test_answers_that_nobody_reads_are_bounded_together_and_given_up(model: Path, tmp_path: Path) -> None:
+    learner, chance = small_learner(), np.random.default_rng(0)
+    keys = chance.normal(size=(400, learner.encoder.width)).astype(np.float32)
+    with open_store(tmp_path / "m.apl", fingerprint=learner.fingerprint(), width=learner.encoder.width) as store:
+        store.append([NewRow(f"class {n}", key, 1.0, None, None, chance.bytes(6000)) for n, key in enumerate(keys)])
+    limits, path = Limits(bodies_bytes=4_500_000, body_seconds=5.0), f"{HOME}/rows?payloads=true&limit=500"
+    with running(settings(tmp_path / "m.apl", model, limits=limits)) as client, socket.socket() as raw:
+        assert len(client.get(path).content) > 3_000_000
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.connect((client.base_url.host, client.base_url.port))
+        raw.sendall(f"GET {path} HTTP/1.1\r\n".encode() + HOST + b"\r\n")
+        assert b"200" in raw.recv(20)
+        statuses = [client.get(path).status_code]
+        assert client.get("/healthz").status_code == 200
+        while statuses[-1] != 200 and len(statuses) < 100:
+            time.sleep(0.5)
+            statuses.append(client.get(path).status_code)
+        assert set(statuses) == {503, 200}
+    with running(settings(tmp_path / "m.apl", model, limits=Limits(bodies_bytes=100_000))) as client:
+        assert client.get(path).status_code == 503
+        assert len(client.get(f"{HOME}/export").content) > 2_000_000, "sent from a file"
 
 
 def test_of_refused_requests_a_few_lines_are_written(model: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -124,8 +124,34 @@ def test_only_json_is_taken(unharmed: httpx.Client) -> None:
         "application/x-www-form-urlencoded",
         "multipart/form-data; boundary=x",
         "application/x-pickle",
+        "application/x+json",
+        "application/zip",
     ):
-        refused(unharmed.post(f"{HOME}/learn", content=body, headers={"content-type": kind}), 422)
+        answer = unharmed.post(f"{HOME}/learn", content=body, headers={"content-type": kind})
+        refused(answer, 422)
+        assert answer.json()["error"]["message"] == "the body must be sent as Content-Type: application/json"
+    refused(unharmed.post(f"{HOME}/import", content=b"[]", headers={"content-type": "application/json"}), 422)
+
+
+def test_long_texts_full_of_signs_are_no_attack(unharmed: httpx.Client) -> None:
+    batch = {"examples": [{"text": "a: [1, 2], {b: 'c', \"d\"}" * 700, "label": "a"}] * 64}
+    answer = unharmed.post("/v1/memories/default/learn/batch", json=batch)
+    refused(answer, 413 if len(json.dumps(batch)) > 400_000 else 422)
+    assert "parts" not in answer.json()["error"]["message"]
+    batch["examples"] = batch["examples"][:20]
+    assert (
+        unharmed.post(f"{HOME}/learn/batch", json=batch).json()["error"]["message"].endswith("pictures are served here")
+    )
+
+
+@pytest.mark.parametrize("label", ["\u200b", "\ufeff \u200d", "a\u202eb", "a\u2066b"])
+def test_a_label_that_cannot_be_read_on_a_page_is_refused_and_one_that_is_there_can_be_put_right(
+    unharmed: httpx.Client, label: str
+) -> None:
+    refused(unharmed.post(f"{HOME}/learn", json=lesson(2, label=label)), 422)
+    refused(unharmed.post(f"{HOME}/rename", json={"label": "sign 0", "to": label}), 422)
+    assert unharmed.post(f"{HOME}/forget", json={"label": label}).json() == {"rows": [], "rebuilt": []}
+    refused(unharmed.post(f"{HOME}/rename", json={"label": label, "to": "a"}), 404)
 
 
 def test_a_body_too_large_is_refused_while_it_arrives(unharmed: httpx.Client) -> None:
@@ -238,6 +264,7 @@ def test_archives_that_are_not_a_memory(unharmed: httpx.Client) -> None:
         "no json": archive(memory_json=b"{}", rows_safetensors=rows),
         "labels": archive(memory_json=description.replace(b"sign 0", b"sign 0\\u0000"), rows_safetensors=rows),
         "bomb": archive(memory_json=b" " * 3_000_000, rows_safetensors=rows),
+        "a bomb of lists": archive(memory_json=b"[" + b"[]," * 600_000 + b"[]]", rows_safetensors=rows),
         "other model": archive(memory_json=json.dumps(other).encode(), rows_safetensors=rows),
     }
     for name, content in bad.items():

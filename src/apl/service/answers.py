@@ -155,5 +155,5 @@ class ServiceInfo(Answered):
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The errors that a path may answer with, for its description."""
-    common = (401, 403, 404, 409, 413, 422, 429, 503, 507)
+    common = (401, 403, 404, 408, 409, 413, 421, 422, 429, 503, 507)
     return {status: {"model": Error} for status in sorted({*common, *statuses})}

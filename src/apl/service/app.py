@@ -5,6 +5,7 @@ from __future__ import annotations
 import mimetypes
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 
 from apl.service import routes
 from apl.service.guard import Activity, Guard
@@ -57,6 +59,7 @@ def create_app(settings: Settings) -> FastAPI:
         description=ABOUT,
         version="1",
         lifespan=running,
+        redirect_slashes=False,
         docs_url=None,
         redoc_url=None,
         exception_handlers={
@@ -70,18 +73,14 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.owner_token = owner_token
     for router in routes.ROUTERS:
         app.include_router(router)
-    app.add_api_route("/", _file, methods=["GET", "HEAD"], include_in_schema=False)
-    # Not a mount, which would answer for paths under /v1 that do not exist.
-    app.add_api_route("/{name}", _file, methods=["GET", "HEAD"], include_in_schema=False)
+    for path, file in {"": "index.html", "docs": "docs.html", **{name: name for name in PAGE}}.items():
+        app.add_route(f"/{path}", partial(_file, file), methods=["GET"], include_in_schema=False)
     app.add_middleware(Guard, settings=settings, tokens=tokens, metrics=metrics, activity=activity)
     return app
 
 
-async def _file(name: str = "index.html") -> Response:
+async def _file(name: str, request: Request) -> Response:
     """A file of the page."""
-    name = "docs.html" if name == "docs" else name
-    if name not in PAGE:
-        raise Refused(404, "not_found", "there is nothing here")
     return Response(PAGE[name], media_type=mimetypes.guess_type(name)[0])
 
 
@@ -92,6 +91,8 @@ async def _refused(request: Request, error: Any) -> Response:
 
 async def _invalid(request: Request, error: Any) -> Response:
     first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        return invalid("the body is not JSON").response()
     # pydantic names the alternatives of a union in the place of an error.
     places = [str(part) for part in first["loc"] if part not in ("body", "query") and "constrained-" not in str(part)]
     message = first["msg"].removeprefix("Value error, ")
@@ -101,10 +102,20 @@ async def _invalid(request: Request, error: Any) -> Response:
 
 
 async def _http(request: Request, error: Any) -> Response:
-    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid")
+    match error.status_code:
+        case 404:
+            return Refused(404, "not_found", "there is nothing here").response()
+        case 405:
+            # A path has a route for each of its methods, and Starlette names those of the first alone.
+            asked = [(method, {**request.scope, "method": method}) for method in ("DELETE", "GET", "POST", "PUT")]
+            fitting = [
+                method for method, scope in asked if any(r.matches(scope)[0] is Match.FULL for r in request.app.routes)
+            ]
+            allowed = ", ".join(fitting)
+            message = f"this path takes {allowed}, not {request.method[:20]}"
+            return Refused(405, "method_not_allowed", message, allow=allowed).response()
     # FastAPI answers a body that cannot be parsed with 400.
-    status = 422 if error.status_code == 400 else error.status_code
-    return Refused(status, code, str(error.detail), **(error.headers or {})).response()
+    return invalid("the body is not JSON that can be read").response()
 
 
 async def _storage(request: Request, error: Any) -> Response:

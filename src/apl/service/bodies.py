@@ -22,12 +22,15 @@ PHOTOGRAPH = (
     '`apl serve --model photo`, or add "anyway": true to the example'
 )
 
+TURNS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""They change the direction of all text after them."""
+
 
 def visible(text: str) -> str:
     """Refuse what cannot be read on a page."""
-    if not text.strip():
+    if all(unicodedata.category(character)[0] in "CZ" for character in text):
         raise ValueError("it is empty")
-    if any(unicodedata.category(character) in ("Cc", "Cs") for character in text):
+    if any(unicodedata.category(character) in ("Cc", "Cs") or character in TURNS for character in text):
         raise ValueError("it contains control characters")
     return text
 
@@ -49,6 +52,9 @@ LabelField = Annotated[
     Field(description='Text or a 64-bit integer; 7 and "7" are different classes.'),
 ]
 SourceField = Annotated[StrictStr, Field(min_length=1, max_length=SOURCE_CHARACTERS), AfterValidator(visible)]
+# Memories from elsewhere may hold names that cannot be read on a page.
+GivenText = Annotated[StrictStr, Field(max_length=2000)]
+GivenLabel = GivenText | Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
 RowField = Annotated[StrictInt, Field(ge=1, lt=2**63)]
 
 
@@ -98,9 +104,9 @@ class Lessons(Strict):
 class Forgetting(Strict):
     """What to forget: exactly one of a class, a row, and everything from a source."""
 
-    label: LabelField | None = None
+    label: GivenLabel | None = None
     row: RowField | None = None
-    source: SourceField | None = None
+    source: GivenText | None = None
 
     one_thing = exactly_one("label", "row", "source")
 
@@ -108,7 +114,7 @@ class Forgetting(Strict):
 class Renaming(Strict):
     """A class and its new name. If there is a class of that name, the two become one."""
 
-    label: LabelField
+    label: GivenLabel
     to: LabelField
 
 
@@ -117,7 +123,7 @@ class Relabelling(Strict):
 
     row: RowField
     label: LabelField
-    source: SourceField | None = None
+    source: GivenText | None = None
 
 
 class Sharing(Strict):

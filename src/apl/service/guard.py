@@ -16,9 +16,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from apl.service.refusal import Refused, busy, invalid
-from apl.service.settings import Settings, is_loopback
+from apl.service.settings import ARCHIVE, Settings, is_loopback
 from apl.service.telemetry import Metrics, log
 from apl.service.tokens import ANYBODY, Client, Tokens
+from apl.store.checks import has_more_values
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -27,8 +28,10 @@ Send = Callable[[Message], Awaitable[None]]
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 DRAINED_BYTES = 64_000_000
 """A body too large is read and dropped up to here, because a client that is still sending does not read an answer."""
-MOST_SIGNS = {b"[": 20_000, b"{": 20_000, b":": 20_000}
-"""Counted before JSON is parsed: a megabyte of empty lists takes a second to become objects."""
+MOST_PARTS = 20_000
+"""Values in a JSON body, counted before it is parsed: a megabyte of empty lists takes a second to become objects."""
+PART_BYTES = 65_536
+"""Answers are handed to the server in parts, each once the client has read most of those before."""
 CLIENT_LEFT = 499
 """Logged when a client left before its answer."""
 TROUBLE_LINES_PER_SECOND = 5.0
@@ -53,6 +56,10 @@ HEADERS = [
 
 class ClientLeft(Exception):
     """The client went away before its request was complete."""
+
+
+class AnswerRefused(Exception):
+    """There is no room for an answer. The application must not take it for a refusal of its own."""
 
 
 @dataclass
@@ -92,7 +99,8 @@ class Guard:
     ) -> None:
         self.app, self.settings, self.tokens, self.metrics, self.activity = app, settings, tokens, metrics, activity
         self.rate, self.lines = RequestRate(settings.rate_per_second), RequestRate(TROUBLE_LINES_PER_SECOND)
-        self._held_bytes = 0
+        self.held_bytes = 0
+        """Bodies and answers in RAM."""
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -114,20 +122,16 @@ class Guard:
             request.status = CLIENT_LEFT
         except Refused as refusal:
             await request.refuse(refusal)
+        except AnswerRefused as error:
+            await request.refuse(error.args[0])
         except Exception:
             if not self.lines.wait_seconds("failed"):
                 log.exception("failed", extra={"fields": {"request": request.id, "path": scope["path"]}})
             await request.refuse(Refused(500, "internal", "something went wrong; the log of the service says what"))
         finally:
             self.activity.under_way -= 1
-            self._held_bytes -= request.held
+            self.held_bytes -= request.held
             self._note(request)
-
-    def hold(self, size: int) -> None:
-        """Count bytes of bodies in RAM."""
-        if self._held_bytes + size > self.settings.limits.bodies_bytes:
-            raise busy("too many large requests at once: try again later")
-        self._held_bytes += size
 
     def _admit(self, request: _Request) -> Client:
         """The client, if host, site, rate and token allow the request."""
@@ -228,10 +232,13 @@ class _Request:
                 self._content = await self._whole_body(most)
         except TimeoutError:
             raise Refused(408, "too_slow", f"the body took more than {seconds:g} s", connection="close") from None
-        if self.header("content-type").strip().lower().startswith("application/json"):
-            for sign, count in MOST_SIGNS.items():
-                if self._content.count(sign) > count:
-                    raise invalid(f"more than {count:,} times {sign.decode()!r}: no example needs that")
+        if not self._content:
+            return
+        kind = ARCHIVE if self.scope["path"].endswith("/import") else "application/json"
+        if self.header("content-type").partition(";")[0].strip().lower() != kind:
+            raise invalid(f"the body must be sent as Content-Type: {kind}")
+        if kind != ARCHIVE and has_more_values(self._content, MOST_PARTS):
+            raise invalid(f"the body has more than {MOST_PARTS:,} parts: no request needs that")
 
     async def _whole_body(self, most: int) -> bytes:
         too_large = Refused(413, "too_large", f"the body must not exceed {most:,} bytes", connection="close")
@@ -248,12 +255,17 @@ class _Request:
             if size > max(most, DRAINED_BYTES):
                 raise too_large
             if size <= most:
-                self.guard.hold(len(part))
-                self.held += len(part)
+                self._hold(len(part))
                 parts.append(part)
         if size > most:
             raise too_large
         return b"".join(parts)
+
+    def _hold(self, size: int) -> None:
+        if self.guard.held_bytes + size > self.guard.settings.limits.bodies_bytes:
+            raise busy("too many large requests at once: try again later")
+        self.guard.held_bytes += size
+        self.held += size
 
     async def receive(self) -> Message:
         """The body in one message; after it, what the server has to say (that the client has left)."""
@@ -264,12 +276,31 @@ class _Request:
         return message
 
     async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            headers = [*message.get("headers", []), *HEADERS, (b"x-request-id", self.id.encode())]
-            headers.append((b"cache-control", b"no-store" if self.private else b"no-cache"))
-            message = {**message, "headers": headers}
-        await self._send(message)
+        if message["type"] != "http.response.start":
+            await self._send_body(message)
+            return
+        size = int(dict(message["headers"]).get(b"content-length", 0))
+        if size > PART_BYTES:
+            try:
+                self._hold(size)
+            except Refused as refusal:
+                raise AnswerRefused(refusal) from None
+        headers = [*message["headers"], *HEADERS, (b"x-request-id", self.id.encode())]
+        headers.append((b"cache-control", b"no-store" if self.private else b"no-cache"))
+        self.status = message["status"]
+        await self._send({**message, "headers": headers})
+
+    async def _send_body(self, message: Message) -> None:
+        """In parts: a client that does not read its answer is given up after a while."""
+        body, more = message.get("body", b""), message.get("more_body", False)
+        for start in range(0, len(body) or 1, PART_BYTES):
+            end = start + PART_BYTES
+            part = {**message, "body": body[start:end], "more_body": more or end < len(body)}
+            try:
+                async with asyncio.timeout(self.guard.settings.limits.body_seconds):
+                    await self._send(part)
+            except TimeoutError:
+                raise ClientLeft from None
 
     async def refuse(self, refusal: Refused) -> None:
         if self.status == CLIENT_LEFT:  # else the answer has begun

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import secrets
+import shutil
 import tempfile
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path as FilePath
-from typing import Annotated, Any, cast
+from typing import IO, Annotated, Any, cast
 
 from fastapi import APIRouter, Body
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from apl.classifier.answers import LabelSet, Receipt
 from apl.classifier.drift import DriftReport
@@ -23,6 +25,7 @@ from apl.classifier.suggest import Suggestion
 from apl.service import answers, bodies
 from apl.service.answers import errors, finite
 from apl.service.curve import CURVE_SETTING, Curve
+from apl.service.guard import PART_BYTES
 from apl.service.live import EVENT_STREAM, EventStream, changes
 from apl.service.refusal import Refused, invalid, storage
 from apl.service.served_memory import memory_full
@@ -42,13 +45,11 @@ from apl.service.service import (
     ToRead,
     ToTeach,
 )
-from apl.service.settings import TOP, Limits, is_loopback
+from apl.service.settings import ARCHIVE, TOP, Limits, is_loopback
 from apl.service.tokens import link, local_address, make_token
 from apl.store import FingerprintMismatch, StoreError
 from apl.store.exported import TooLarge
 from apl.store.transfer import Copied, export_memory, read_exported
-
-ZIP = "application/zip"
 
 
 def _router(tag: str, prefix: str = "/v1/memories/{name}") -> APIRouter:
@@ -79,7 +80,7 @@ async def ready(service: Parts, response: Response) -> dict[str, str]:
     return {"status": problem or "ready"}
 
 
-@open_to_all.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+@open_to_all.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}, **errors()})
 async def metrics(service: Parts, client: Caller) -> Response:
     """For Prometheus. Scope: read for every memory."""
     if not client.may("read", "*"):
@@ -179,16 +180,16 @@ async def events(service: Parts, memory: ToRead) -> Response:
     return EventStream(happening, service.settings.limits.streams)
 
 
-@memories.get("/export", response_class=Response, responses={200: {"content": {ZIP: {}}}})
+@memories.get("/export", response_class=Response, responses={200: {"content": {ARCHIVE: {}}}})
 async def export(memory: ToRead) -> Response:
     """The whole memory as a zip archive of JSON and safetensors. Scope: read."""
-    content = await memory.run(_packed)
+    file = await memory.run(_packed)
     disposition = f'attachment; filename="{memory.name}.zip"'
-    return Response(content, media_type=ZIP, headers={"content-disposition": disposition})
+    return StreamingResponse(_parts(file), media_type=ARCHIVE, headers={"content-disposition": disposition})
 
 
 @memories.post("/import")
-async def import_(service: Parts, memory: ToOwn, archive: Annotated[bytes, Body(media_type=ZIP)]) -> Copied:
+async def import_(service: Parts, memory: ToOwn, archive: Annotated[bytes, Body(media_type=ARCHIVE)]) -> Copied:
     """Copy an exported memory into this one; rows it has already are left out. Scope: admin."""
     limits = service.settings.limits
     return await memory.run(lambda classifier: _take_in(archive, classifier, limits), changes=True)
@@ -232,13 +233,13 @@ async def explain(memory: ToRead, body: bodies.Question, top: Top = TOP) -> answ
     return answers.Explained.explained(found, top)
 
 
-@examples.post("/learn")
+@examples.post("/learn", responses=errors(410))
 async def learn(memory: ToTeach, body: bodies.Lesson, key: Key = None) -> Receipt:
     """Predict, then learn the label: written if it surprises, else merged. Once answered, it lasts. Scope: learn."""
     return (await memory.teach([body], key))[0]
 
 
-@examples.post("/learn/batch")
+@examples.post("/learn/batch", responses=errors(410))
 async def learn_batch(memory: ToTeach, body: bodies.Lessons, key: Key = None) -> list[Receipt]:
     """Several lessons: all of them last, or none. Their classes take turns; receipts come in the order sent. Scope: learn."""
     return await memory.teach(body.examples, key)
@@ -303,11 +304,22 @@ async def relabel(memory: ToTeach, body: bodies.Relabelling) -> int:
 # --- inside -------------------------------------------------------------------------------------------------------
 
 
-def _packed(classifier: OnlineClassifier) -> bytes:
+def _packed(classifier: OnlineClassifier) -> IO[bytes]:
+    """The exported memory in a file without a name, which is gone once it is closed."""
     with tempfile.TemporaryDirectory() as scratch:
         archive = FilePath(scratch) / "memory.zip"
         export_memory(classifier.store, archive)
-        return archive.read_bytes()
+        whole = tempfile.TemporaryFile()  # noqa: SIM115, closed when it has been sent
+        with archive.open("rb") as file:
+            shutil.copyfileobj(file, whole)
+    whole.seek(0)
+    return whole
+
+
+async def _parts(file: IO[bytes]) -> AsyncIterator[bytes]:
+    with file:
+        while part := file.read(PART_BYTES):
+            yield part
 
 
 def _take_in(content: bytes, classifier: OnlineClassifier, limits: Limits) -> Copied:
@@ -315,7 +327,7 @@ def _take_in(content: bytes, classifier: OnlineClassifier, limits: Limits) -> Co
         archive = FilePath(scratch) / "memory.zip"
         archive.write_bytes(content)
         try:
-            exported = read_exported(archive, limits.import_bytes)
+            exported = read_exported(archive, limits.import_bytes, limits.import_values)
             if len(exported.rows) + len(classifier) > limits.rows:
                 raise memory_full(limits.rows)
             return classifier.import_memory(exported)

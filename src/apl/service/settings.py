@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from apl.checkpoint import FOR_DRAWINGS
 
+ARCHIVE = "application/zip"
+"""The type of an exported memory."""
 BATCH = 64
 """Examples in one request."""
 POOL = 500
@@ -36,10 +38,12 @@ class Limits:
     """Size of a pool of unlabelled examples."""
     import_bytes: int = 256_000_000
     """Size of an imported memory, which needs the scope `admin`."""
+    import_values: int = 1_000_000
+    """Labels, sources and settings of an imported memory, together."""
     body_seconds: float = 30.0
-    """Time for a client to send its body."""
+    """Time for a client to send its body, and to read 64 KB of its answer."""
     bodies_bytes: int = 512_000_000
-    """All bodies that are being received or handled, together."""
+    """All bodies that are being received or handled and all answers that are being sent, together."""
     image_pixels: int = 4_000_000
     """Read from the header of a picture, before it is decoded."""
     memories: int = 100

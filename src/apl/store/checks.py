@@ -50,6 +50,8 @@ CHOICES = {
 }
 _JSON = json.JSONEncoder(allow_nan=False)
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_PIECE = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[^"]++', re.S)
+"""A text, or what is between two texts."""
 
 
 def checked_name(name: str) -> str:
@@ -185,6 +187,17 @@ def checked_text(text: str, what: str) -> str:
     if "\0" in text:
         raise ValueError(f"the {what} {text!r} contains a zero character")
     return str(text)
+
+
+def has_more_values(document: bytes, most: int) -> bool:
+    """True if JSON text has more than `most` values. It is not parsed: what takes little text can take much memory."""
+    values = 0
+    for found in _PIECE.finditer(document):
+        start, end = found.span()
+        values += 1 if document[start] == ord('"') else sum(document.count(sign, start, end) for sign in b"[{,")
+        if values > most:
+            return True
+    return False
 
 
 def encoded(values: Mapping[str, Any] | None) -> dict[str, str]:

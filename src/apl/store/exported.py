@@ -21,7 +21,7 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from apl.durable_file import replace_durably
-from apl.store.checks import checked_rows, encoded, require_usable
+from apl.store.checks import checked_rows, encoded, has_more_values, require_usable
 from apl.store.errors import OtherSchema, StoreDamaged, StoreError
 from apl.store.rows import NewRow, SourceShare
 from apl.store.writing import Store
@@ -116,7 +116,9 @@ def _arrays(rows: Sequence[NewRow], width: int) -> dict[str, np.ndarray]:
     }
 
 
-def read_exported(path: str | os.PathLike[str], most_bytes: int | None = None) -> Exported:
+def read_exported(
+    path: str | os.PathLike[str], most_bytes: int | None = None, most_values: int | None = None
+) -> Exported:
     """An exported memory, directory or archive, checked to the last row: what comes back can be written as it is."""
     source = Path(path)
     try:
@@ -124,6 +126,8 @@ def read_exported(path: str | os.PathLike[str], most_bytes: int | None = None) -
             content = _unpacked(source, most_bytes)
         else:
             content = {name: (source / name).read_bytes() for name in (DESCRIPTION, ROWS)}
+        if most_values is not None and has_more_values(content[DESCRIPTION], most_values):
+            raise TooLarge(f"{DESCRIPTION} must not have more than {most_values:,} values")
         description = json.loads(content[DESCRIPTION].decode())
         if description.get("format") != FORMAT:
             raise StoreDamaged(f"{source} is no exported memory")
