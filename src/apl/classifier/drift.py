@@ -72,7 +72,7 @@ def drift_report(history: History, names: Sequence[Label]) -> DriftReport:
     before, now = missed[:start], missed[start:]
     concerned = _concerned(history.label[kept], missed, start)
     known = {checksum(name): name for name in names}
-    since = len(history) - int(kept[start])
+    since = len(history.label) - int(kept[start])
     labels = tuple(known[mark] for mark in concerned if mark in known)
     return DriftReport(True, since, float(before.mean()), float(now.mean()), labels, len(missed))
 
@@ -118,7 +118,7 @@ def _cut(missed: Float[np.ndarray, " example"]) -> tuple[int, bool] | None:
 def _missed(history: History) -> tuple[Int[np.ndarray, " example"], Float[np.ndarray, " example"]]:
     """Places of the examples whose label came before, and the probabilities that these labels did not get."""
     _, first = np.unique(history.label, return_index=True)
-    kept: np.ndarray = np.delete(np.arange(len(history)), first)
+    kept: np.ndarray = np.delete(np.arange(len(history.label)), first)
     return kept, 1 - np.exp(-history.surprise_nats[kept].astype(np.float64))
 
 

@@ -126,7 +126,7 @@ class OnlineClassifier(MemoryKeeping):
             >>> clf = OnlineClassifier()
             >>> _ = clf.learn_many([[0, 0], [5, 5]], ["low", "high"])
             >>> clf.predict_set([0.2, 0.4])
-            LabelSet(labels=('low', 'high'), new=True, coverage=0.9, examples=1)
+            LabelSet(labels=('low', 'high'), new=True, coverage=0.9, examples=2)
         """
         if isinstance(coverage, bool) or not isinstance(coverage, Real) or not 0 < float(coverage) < 1:
             raise ValueError(f"coverage is a share between 0 and 1, both excluded, got {coverage!r}")

@@ -143,7 +143,7 @@ class Opened:
         # Compared as they were recorded.
         inside = np.minimum(scores, np.float32(MOST_NATS)) <= np.float32(history.threshold_nats(coverage))
         chosen = names.order[inside[names.order]]
-        chosen = chosen[np.argsort(scores[chosen], kind="stable")]
+        chosen = chosen[np.argsort(-prediction.among(chosen)[0, 0], kind="stable")]
         labels = tuple(names.names[number] for number in chosen.tolist())
         return LabelSet(labels, bool(inside[len(names)]), coverage, len(history))
 
@@ -230,7 +230,10 @@ class Opened:
             numbers = [names.number(one.label) for one in told]
             there = [i for i, at in enumerate(zip(rows, numbers, strict=True)) if None not in at]
             truth, row = (np.array([values[i] for i in there], np.int64) for values in (numbers, rows))
-            self.learner.reading.finish_batch(self.memory, embeddings[there], truth, row, self.learner.config.k)
+            memory, k = self.memory, self.learner.config.k
+            judged = self.learner.reading.finish_batch(memory, embeddings[there], truth, row, k)
+            if judged is not None:
+                memory.history = memory.history.judged_anew(len(told), judged)
         log.debug("learnt %d examples: %d rows written", len(told), sum(one.written for one in told))
         return told
 

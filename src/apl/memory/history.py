@@ -3,14 +3,14 @@
 Sets are conformal: a label belongs to the set if its surprise is at most a quantile of the surprises that the true labels had.
 Examples of a stream are not exchangeable, so the level of the quantile follows the misses (adaptive conformal inference, Gibbs
 and Candès, 2021): it widens after a miss, and narrows a little after a hit. It is followed at several levels at once, so that
-any coverage can be asked for later.
+any coverage can be asked for later. Examples of a whole batch are exchangeable: each is judged by the others instead.
 """
 
 from __future__ import annotations
 
 import base64
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -37,8 +37,9 @@ SLACK = 1e-9
 class History:
     """The latest examples of a memory, oldest first. A value: one more example makes another history."""
 
-    score: Float[np.ndarray, " example"] = field(default_factory=lambda: np.zeros(0, "<f4"))
-    """-ln p(label), where a label never seen before counts as the class of everything new."""
+    score: Float[np.ndarray, " judged"] = field(default_factory=lambda: np.zeros(0, "<f4"))
+    """-ln p(label), where a label never seen before counts as the class of everything new. Of a batch these are a sample, so
+    there may be fewer than of the rest."""
     surprise_nats: Float[np.ndarray, " example"] = field(default_factory=lambda: np.zeros(0, "<f4"))
     """The surprise that decided whether the example was written."""
     label: np.ndarray = field(default_factory=lambda: np.zeros(0, "<u4"))
@@ -57,6 +58,7 @@ class History:
     """The ids of the newest rows at the latest tests before it rose."""
 
     def __len__(self) -> int:
+        """Examples that sets rest on."""
         return len(self.score)
 
     def after(self, score: float, surprise_nats: float, label: Label) -> History:
@@ -79,6 +81,12 @@ class History:
             self.rose_at,
             self.marks,
         )
+
+    def judged_anew(self, examples: int, score: Float[np.ndarray, " judged"]) -> History:
+        """With these scores for the latest `examples`, each as the others of its batch foresee it."""
+        older = self.score[: max(len(self.score) - examples, 0)]
+        judged = np.concatenate((older, np.minimum(score, MOST_NATS)), dtype="<f4")[-KEPT:]
+        return replace(self, score=judged, shift=self.shift * (len(older) / max(len(judged), 1)))
 
     def threshold_nats(self, coverage: float) -> float:
         """The largest score of a label within the set of this coverage. Infinite if there are too few examples to tell."""
@@ -113,8 +121,9 @@ class History:
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
             return History()
         numbers = np.concatenate([score, surprise])
-        usable = len(score) == len(surprise) == len(label) <= min(KEPT, seen) and shift.shape == LEVELS.shape
-        if not usable or not (np.isfinite(numbers).all() and (np.abs(shift) < FARTHEST_SHIFT).all()):
+        lengths = len(score) <= KEPT and len(surprise) == len(label) <= min(KEPT, seen)
+        usable = lengths and shift.shape == LEVELS.shape and bool(np.isfinite(numbers).all())
+        if not usable or not (np.abs(shift) < FARTHEST_SHIFT).all():
             return History()
         return History(score, surprise, label, shift, seen, *rise)
 

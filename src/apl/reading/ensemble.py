@@ -18,7 +18,7 @@ from apl.config import WITHOUT_WEIGHTS, LearnerConfig
 from apl.memory import COUNT, LABEL, ClassTotals, Memory, Neighbours
 from apl.metric import measured
 from apl.posterior import Array
-from apl.reading.batch import MOST_ROWS, WholeRegression, readings_without_itself, sharpened, without_itself
+from apl.reading.batch import WholeRegression, readings_without_itself, with_regression, without_itself
 from apl.reading.decoder import DecoderReading
 from apl.reading.ensemble_state import (
     FOR_DRAWINGS,
@@ -32,6 +32,8 @@ from apl.reading.positions import MOST_COLUMNS, Sphere
 from apl.reading.protocol import Networks, Opinion, Prediction, Reading
 from apl.reading.readers import READERS, ClassStatistics, ReaderInputs, Readings, read
 
+MOST_JUDGED, JUDGED_AT_ONCE = 500, 64
+"""Examples of a batch that are left out of the memory, each once, and how many are computed together."""
 LEAST_PART = 1e-9
 """Of a row in the answer of its class: rows that the regression counts against it carry nothing."""
 
@@ -50,7 +52,7 @@ class _Space:
     def regression(self) -> WholeRegression | None:
         """On all rows, if they were learnt as a whole batch."""
         memory = self.memory
-        if not (memory.local and 0 < len(memory) <= MOST_ROWS):
+        if not (memory.local and WholeRegression.is_affordable(len(memory), self.classes.examples.shape[1])):
             return None
         keys = measured(memory.column(memory.keys[0])[0], memory.metric)
         return WholeRegression.of(keys, memory.column(LABEL)[0], memory.column(COUNT)[0], self.classes)
@@ -64,16 +66,20 @@ class EnsemblePrediction(Prediction):
     """
 
     def __init__(
-        self, reading: EnsembleReading, space: _Space, embedding: Array, neighbours: Neighbours, given: ReaderInputs
+        self,
+        reading: EnsembleReading,
+        space: _Space,
+        embedding: Array,
+        neighbours: Neighbours,
+        readings: Readings,
+        regressed: Float[np.ndarray, "episode query way"] | None = None,
     ) -> None:
         self.reading, self.state = reading, space.state
         self.embedding, self.neighbours, self.way = embedding, neighbours, space.classes.examples.shape[1]
-        self.without_decoder = read(given)
+        self.without_decoder = readings
         self._memory = space.memory
-        self.shares: Float[np.ndarray, "episode query way"] | None = None
-        """Of the regression on all rows, in a memory that was learnt as a whole batch."""
-        if reading.regresses and space.state.batch and space.regression is not None:
-            self.shares = space.regression.shares(given.query[0])[None]
+        self.regressed = regressed
+        """Logits of the regression on all rows, in a memory that was learnt as a whole batch."""
 
     @cached_property
     def readings(self) -> Readings:
@@ -85,10 +91,16 @@ class EnsemblePrediction(Prediction):
         return self.without_decoder.with_decoder(self.reading.networks.array(said.log_probs))
 
     @cached_property
+    def pooled(self) -> Float[np.ndarray, "episode query way"]:
+        """The readers' answer, given that the class is a known one; -inf for the others."""
+        return self.state.pool.log_probs(self.readings)
+
+    @cached_property
     def log_probs_of_known(self) -> Float[np.ndarray, "episode query way"]:
-        """The answer, given that the class is a known one; -inf for the others."""
-        pooled = self.state.pool.log_probs(self.readings)
-        return pooled if self.shares is None else sharpened(pooled, self.shares, self.without_decoder.classes.known[0])
+        """The answer, given that the class is a known one."""
+        if self.regressed is None:
+            return self.pooled
+        return with_regression(self.pooled, self.regressed, self.without_decoder.classes.known[0])
 
     @cached_property
     def log_odds_of_new(self) -> Float[np.ndarray, "episode query"]:
@@ -99,6 +111,7 @@ class EnsemblePrediction(Prediction):
 
     @cached_property
     def log_probs(self) -> Array:
+        """Of the readers alone: past examples were predicted so, and sets of labels are judged by them."""
         classes = self.without_decoder.classes
         # Where the number of classes is announced, "new" weighs by the share of those not seen yet.
         with np.errstate(divide="ignore"):
@@ -107,10 +120,20 @@ class EnsemblePrediction(Prediction):
         unseen = np.maximum(self.way - classes.number, 1)[:, None]
         log_probs = np.where(
             classes.known[:, None],
-            log_known[..., None] + self.log_probs_of_known,
+            log_known[..., None] + self.pooled,
             (log_new - np.log(unseen))[..., None],
         )
         return self.reading.networks.tensor(log_probs.astype(np.float32))
+
+    def surprise_left_out(self, truth: Int[np.ndarray, " query"]) -> Float[np.ndarray, " query"]:
+        """-ln p(truth) of examples left out of their classes; of the only one of its class, which then is new, -ln p(new)."""
+        classes, own = self.without_decoder.classes, np.arange(len(truth))
+        number = float(classes.number[0])
+        odds = self.log_odds_of_new[0] - np.log(number)
+        nearness = self.without_decoder.nearness_without(truth[None])
+        without = self.state.novelty.log_odds(*nearness)[0] - np.log(max(number - 1, 1))
+        foreseen = np.logaddexp(0, odds) - self.pooled[0, own, truth]
+        return np.where(classes.examples[0, truth] > 1, foreseen, np.logaddexp(0, -without))
 
     @property
     def log_none(self) -> Array:
@@ -182,17 +205,18 @@ class EnsembleReading(Reading):
     def read(self, memory: Memory, embedding: Array, neighbours: Neighbours, way: int) -> EnsemblePrediction:
         space = self._space(memory, way)
         given = self._inputs(space, self.networks.array(embedding), neighbours)
-        return EnsemblePrediction(self, space, embedding, neighbours, given)
+        regressed = None
+        if self.regresses and space.state.batch and space.regression is not None:
+            regressed = space.regression.logits(given.query[0])[None]
+        return EnsemblePrediction(self, space, embedding, neighbours, read(given), regressed)
 
     def learn(self, memory: Memory, prediction: EnsemblePrediction, truth: Int[np.ndarray, "episode query"]) -> None:
         state, readings = prediction.state, prediction.without_decoder
         units, known = state.units, state.known
         if units is not None:
             units = units.learnt(self.networks.array(prediction.embedding), truth, memory.class_totals(prediction.way))
-        streamed = prediction.shares is None
-        pooled = prediction.log_probs_of_known if streamed else state.pool.log_probs(prediction.readings)
         # Examples sorted by class would teach that what is near is wrong: in few dimensions classes lie close together.
-        pool = state.pool.learnt(prediction.readings, pooled, truth, nonnegative=self.table)
+        pool = state.pool.learnt(prediction.readings, prediction.pooled, truth, nonnegative=self.table)
         novelty = state.novelty.learnt(readings, truth)
         if memory.episodes == 1:
             counted = readings.classes.examples[0, truth[0]] >= LEAST_EXAMPLES
@@ -209,21 +233,41 @@ class EnsembleReading(Reading):
         truth: Int[np.ndarray, " query"],
         row: Int[np.ndarray, " query"],
         k: int,
-    ) -> None:
-        """Examples of the batch, each left out of the memory once, show how near classes come to known examples."""
-        state = self._state(memory)
-        known = state.known
-        if memory.local:
-            totals = memory.class_totals()
-            counted = (totals.examples[0, truth] > LEAST_EXAMPLES).nonzero()[0]
-            some = counted[np.linspace(0, len(counted) - 1, min(len(counted), MOST_KEPT)).round().astype(int)]
-            known = np.zeros((0, 2))
-            if len(some):
-                asked, space = embedding[None, some], self._space(memory, totals.examples.shape[1])
-                found = without_itself(memory.nearest(memory.keys[0], asked, k + 1), asked, row[some])
-                readings = readings_without_itself(self._inputs(space, asked, found), truth[some])
-                known = np.stack(readings.nearness, 2)[0]
-        memory.state = replace(state, known=known, batch=True)
+    ) -> Float[np.ndarray, " judged"] | None:
+        """Examples of the batch, each left out of the memory once, show how near classes come to known examples and how well
+        these are foreseen."""
+        state = memory.state = replace(self._state(memory), batch=True)
+        if not memory.local or not len(truth):
+            return None
+        some = np.linspace(0, len(truth) - 1, min(len(truth), MOST_JUDGED)).round().astype(int)
+        known, judged = [], []
+        for part in np.array_split(some, -(-len(some) // JUDGED_AT_ONCE)):
+            prediction = self._left_out(memory, embedding[part], truth[part], row[part], k)
+            near = np.stack(prediction.without_decoder.nearness, 2)[0]
+            examples = memory.class_totals().examples[0, truth[part]]
+            known.append(near[examples > LEAST_EXAMPLES])
+            judged.append(prediction.surprise_left_out(truth[part]))
+        near = np.concatenate(known)
+        some = np.linspace(0, len(near) - 1, min(len(near), MOST_KEPT)).round().astype(int)
+        # A small batch replaces no more than what its examples have shown while they were learnt.
+        older = state.known[: max(len(state.known) - len(truth), 0)]
+        memory.state = replace(state, known=np.concatenate([older, near[some]])[-MOST_KEPT:])
+        return np.concatenate(judged)
+
+    def _left_out(
+        self,
+        memory: Memory,
+        embedding: Float[np.ndarray, "query embed"],
+        truth: Int[np.ndarray, " query"],
+        row: Int[np.ndarray, " query"],
+        k: int,
+    ) -> EnsemblePrediction:
+        """Of examples that the memory has learnt, as if it had not."""
+        asked = embedding[None]
+        space = self._space(memory, memory.class_totals().examples.shape[1])
+        found = without_itself(memory.nearest(memory.keys[0], asked, k + 1), asked, row)
+        readings = readings_without_itself(self._inputs(space, asked, found), truth)
+        return EnsemblePrediction(self, space, self.networks.tensor(asked), found, readings)
 
     def opinions(self, prediction: EnsemblePrediction, classes: int) -> list[Opinion]:
         if not classes:

@@ -95,8 +95,12 @@ class Reading:
         truth: Int[np.ndarray, " query"],
         row: Int[np.ndarray, " query"],
         k: int,
-    ) -> None:
-        """Called when a whole batch was learnt into a single memory; `row`: the row that each example is part of."""
+    ) -> Float[np.ndarray, " judged"] | None:
+        """Called when a whole batch was learnt into a single memory; `row`: the row that each example is part of.
+
+        Returns -ln p(truth) of a sample of them, each left out of the memory once; None if this reading cannot leave one out.
+        """
+        return None
 
     def line_of_new(self, memory: Memory, false_alarms: float) -> float:
         """The probability of "new" that this share of known examples exceeds."""

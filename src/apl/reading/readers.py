@@ -52,11 +52,12 @@ class ClassStatistics:
     """The distance of each class mean from the centre."""
 
     @staticmethod
-    def of(totals: ClassTotals) -> ClassStatistics:
+    def of(totals: ClassTotals, centre: Float[np.ndarray, "episode embed"] | None = None) -> ClassStatistics:
         # Totals change in place when the memory does; a prediction keeps the examples it was made from.
         total, examples = totals.total, totals.examples.copy()
         known, count = examples > 0, np.maximum(examples, 1)[:, None]
-        centre = (totals.everything / (examples.sum(1)[:, None] + 1)).astype(np.float32)
+        if centre is None:
+            centre = (totals.everything / (examples.sum(1)[:, None] + 1)).astype(np.float32)
         centre_square = np.vecdot(centre, centre).astype(np.float64)
         along = (total @ centre[..., None].astype(np.float64))[:, None, :, 0]
         square = totals.square[:, None] / np.square(count) - 2 * along / count + centre_square[:, None, None]
