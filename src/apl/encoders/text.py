@@ -24,7 +24,7 @@ _AT_ONCE = 32
 
 
 class TextEncoder(TextExamples):
-    """all-MiniLM-L6-v2; about 5 ms for a short sentence on one thread.
+    """all-MiniLM-L6-v2; about 3 ms for a short sentence on one thread.
 
     Examples:
         >>> encoder = TextEncoder()

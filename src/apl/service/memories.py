@@ -102,7 +102,7 @@ class Memories:
     async def measure_drift(self) -> None:
         """Set the gauge of every open memory that answers in time."""
         for memory in list(self._open.values()):
-            with suppress(StoreError, Refused, ImportError, TimeoutError):
+            with suppress(StoreError, Refused, TimeoutError):
                 report = await asyncio.wait_for(memory.run(lambda classifier: classifier.drift()), PATIENCE_SECONDS)
                 self.metrics.drift.labels(memory.name).set(report.alarm)
 

@@ -164,13 +164,10 @@ async def share(request: Request, service: Parts, memory: ToOwn, body: bodies.Sh
     return answers.Shared(link=found, token_name=name)
 
 
-@memories.get("/drift", responses=errors(501))
+@memories.get("/drift")
 async def drift(memory: ToRead) -> DriftReport:
     """Whether surprise has risen over the latest examples, since when, and with which classes. Scope: read."""
-    try:
-        return await memory.run(lambda classifier: classifier.drift())
-    except ImportError as error:
-        raise Refused(501, "not_installed", str(error)) from None
+    return await memory.run(lambda classifier: classifier.drift())
 
 
 @memories.get("/events", response_class=Response, responses={200: {"content": {EVENT_STREAM: {}}}})
@@ -241,7 +238,7 @@ async def learn(memory: ToTeach, body: bodies.Lesson, key: Key = None) -> Receip
 
 @examples.post("/learn/batch", responses=errors(410))
 async def learn_batch(memory: ToTeach, body: bodies.Lessons, key: Key = None) -> list[Receipt]:
-    """Several lessons: all of them last, or none. Their classes take turns; receipts come in the order sent. Scope: learn."""
+    """Several examples: all of them last, or none. Their classes take turns; receipts come in the order sent. Scope: learn."""
     return await memory.teach(body.examples, key)
 
 

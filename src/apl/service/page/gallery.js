@@ -13,7 +13,6 @@ export class Gallery {
     this.rename = rename;
     this.kept = new Map(); // row → the row with what was kept of its example
     this.drift = null; // the report, while surprise has risen
-    this.tellsDrift = true;
   }
 
   async load(memory) {
@@ -21,7 +20,7 @@ export class Gallery {
     this.memory = memory;
     const [state, rows] = await Promise.all([call(memoryPath(memory)), this.rows(memory)]);
     if (memory === this.memory) this.show(state, rows);
-    if (this.tellsDrift) this.followDrift(memory);
+    this.followDrift(memory);
     return state;
   }
 
@@ -46,7 +45,7 @@ export class Gallery {
     return found;
   }
 
-  // Not waited for: it needs a library that takes its time to load, or is missing.
+  // Not waited for: it may take its time.
   async followDrift(memory) {
     this.leave();
     this.following = new AbortController();
@@ -55,7 +54,7 @@ export class Gallery {
       if (memory !== this.memory) return;
       this.drift = report.alarm ? report : null;
       this.showCurve();
-    } catch (error) { this.tellsDrift = error.status !== 501; }
+    } catch { /* asked again at the next change */ }
   }
 
   // Nothing more is asked about the memory.
