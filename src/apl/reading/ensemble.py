@@ -133,7 +133,8 @@ class EnsemblePrediction(Prediction):
         nearness = self.without_decoder.nearness_without(truth[None])
         without = self.state.novelty.log_odds(*nearness)[0] - np.log(max(number - 1, 1))
         foreseen = np.logaddexp(0, odds) - self.pooled[0, own, truth]
-        return np.where(classes.examples[0, truth] > 1, foreseen, np.logaddexp(0, -without))
+        surprise: np.ndarray = np.where(classes.examples[0, truth] > 1, foreseen, np.logaddexp(0, -without))
+        return surprise
 
     @property
     def log_none(self) -> Array:
