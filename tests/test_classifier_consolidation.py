@@ -117,7 +117,7 @@ def test_no_receipt_names_a_forgotten_class(tmp_path):
     with taught(tmp_path / "m.apl") as classifier:
         classifier.store.replace((), (), receipts={"1": {"label": "class 1"}, "2": {"label": "class 2"}})
         assert classifier.forget(label="class 1")
-        assert classifier.store.receipt("1") is None and classifier.store.receipt("2") == {"label": "class 2"}
+        assert classifier.store.receipt("1") == {} and classifier.store.receipt("2") == {"label": "class 2"}
 
 
 def test_a_row_written_by_a_forgotten_source_loses_its_picture_and_lives_on_in_what_others_merged():

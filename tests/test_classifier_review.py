@@ -126,7 +126,7 @@ def test_relabelling_in_ram_keeps_what_the_readers_learnt():
     [row, *_] = keys(classifier)
     classifier.relabel(row, "other")
     assert [opinion.weight for opinion in classifier.explain(x[0]).readers] == pytest.approx(weights)
-    assert classifier.predict_set(x[0]).examples == 59
+    assert classifier.predict_set(x[0]).examples == 60
 
 
 @pytest.mark.parametrize("named", [True, False])

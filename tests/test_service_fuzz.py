@@ -17,7 +17,7 @@ import httpx
 import numpy as np
 import pytest
 import safetensors.numpy
-from hypothesis import HealthCheck, given
+from hypothesis import HealthCheck, example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from serving import lesson, question, running, save_small_model, settings
@@ -228,9 +228,9 @@ def test_no_archive_makes_an_import_fail_or_spoils_the_memory(tmp_path: Path) ->
             client.post("/v1/memories/default/learn", json=lesson(sign)).raise_for_status()
         archive = client.get("/v1/memories/default/export").content
         deadline = time.monotonic() + 5
-
         kept = []
 
+        @example(archive)
         @given(damaged(archive))
         @hypothesis_settings(max_examples=80, deadline=None, database=None, suppress_health_check=list(HealthCheck))
         def send(content: bytes) -> None:

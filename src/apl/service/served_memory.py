@@ -147,7 +147,7 @@ class ServedMemory:
     async def _look(self) -> None:
         """Notice what other services have written."""
         now, (before, generation) = time.monotonic(), self._looked_at
-        if self._classifier.store.shared and now - before >= LOOK_SECONDS and not self._closed:
+        if not self._closed and now - before >= LOOK_SECONDS and self._classifier.store.shared:
             self._looked_at = now, generation
             with suppress(StoreError, Refused):  # the next look finds out
                 found = await self.run(lambda classifier: classifier.store.generation())
