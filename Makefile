@@ -30,7 +30,7 @@ demo: setup
 
 # Lines of the library that the tests reach. Slower than `make test`: every line is counted.
 coverage: .venv/.ready-test
-	OMP_NUM_THREADS=1 .venv/bin/python -m pytest --numprocesses auto --dist loadgroup -m "not milvus" --cov apl --cov-report term:skip-covered
+	OMP_NUM_THREADS=1 .venv/bin/python -m pytest --numprocesses auto --dist loadgroup --no-loadscope-reorder -m "not milvus" --cov apl --cov-report term:skip-covered
 
 # An sdist and a wheel in dist/, their metadata checked as the registry does.
 package: .venv/.ready
@@ -55,7 +55,7 @@ test: .venv/.ready-test
 	.venv/bin/ruff format --check src tests experiments examples
 	.venv/bin/lint-imports
 	.venv/bin/mypy
-	OMP_NUM_THREADS=1 .venv/bin/python -m pytest --numprocesses auto --dist loadgroup -m "not milvus"
+	OMP_NUM_THREADS=1 .venv/bin/python -m pytest --numprocesses auto --dist loadgroup --no-loadscope-reorder -m "not milvus"
 	OMP_NUM_THREADS=1 .venv/bin/python -m pytest -m milvus tests/test_store_index.py
 
 clean:

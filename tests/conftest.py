@@ -13,11 +13,31 @@ install_import_hook(["apl", "experiments"], "beartype.beartype")
 
 
 SERVER_TESTS = ("test_store_contract.py", "test_store_index.py", "test_store_postgres.py")
+SLOWEST_FIRST = (
+    *SERVER_TESTS,
+    "test_service_crash.py",
+    "test_service_browser.py",
+    "test_service_fuzz.py",
+    "test_client.py",
+    "test_classifier_sklearn.py",
+    "test_types.py",
+    "test_classifier_batch.py",
+    "test_cli_workers.py",
+    "test_examples.py",
+    "test_classifier_consolidation.py",
+    "test_classifier_river.py",
+    "test_cli_colour.py",
+    "test_analogy.py",
+    "test_bench_loop.py",
+    "test_cli.py",
+    "test_train.py",
+)
+"""The files that take longest: one of them at the end would keep the other workers waiting."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A file goes to one worker as a whole; those that start database servers go to one together.
+    """A file goes to one worker as a whole, the slowest first; those that start database servers go to one together.
 
     A Milvus server starves beside other tests: `make test` runs those marked `milvus` by themselves afterwards.
     """
@@ -26,6 +46,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.xdist_group(group))
         if "milvus_server" in item.fixturenames:
             item.add_marker(pytest.mark.milvus)
+    place = {name: number for number, name in enumerate(SLOWEST_FIRST)}
+    items.sort(key=lambda item: place.get(item.path.name, len(place)))
 
 
 @pytest.fixture
