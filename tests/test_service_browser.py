@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
-from serving import drawing, encoded, lesson, running, save_small_model, settings
+from serving import drawing, encoded, lesson, png, running, save_small_model, settings
 from test_service_encoders import landscape
 from test_service_encoders import needs as NEEDED_WEIGHTS
 
@@ -125,8 +125,10 @@ def test_draw_teach_ask_reload_forget(page: object, service: httpx.Client) -> No
     page.wait_for_selector("html[data-ready]", state="attached")
     assert page.locator(".class").count() == 2 and page.locator(".class li img").count() == 2
     assert page.inner_text("#verdict") == "Draw something." and "2 lessons" in page.inner_text("#memory-summary")
+    assert not page.locator("#last-lesson").is_visible(), "nothing has been taught since the page was opened"
     draw(page, "ring", lean=-0.05)
     best(page, "ring")
+    assert "the mean of 'ring' is the closest" in page.inner_text("#why")
     page.locator('.class[data-label="cross"] .class-head button:has-text("Forget")').click()
     page.click("#ask button[value='ok']")
     page.wait_for_selector('.class[data-label="cross"]', state="detached")
@@ -319,6 +321,24 @@ def test_wrong_names_stand_on_a_shelf(page: object, memory: str, service: httpx.
     assert suggested == f"It is {found['label']}"
 
 
+def test_the_gallery_knows_how_many_examples_share_a_row_now(page: object, memory: str, service: httpx.Client) -> None:
+    """Forget on the shelf takes back one example of a row that others share, not the row."""
+    script = """([memory, next]) => import('/gallery.js').then(async ({ Gallery }) => {
+      const gallery = new Gallery({}), counts = [];
+      for (const [verb, json] of [["learn", next], ["forget", { source: "second" }]]) {
+        await gallery.load(memory);
+        const headers = { "Content-Type": "application/json" };
+        await fetch(`/v1/memories/${memory}/${verb}`, { method: "POST", headers, body: JSON.stringify(json) });
+        await gallery.load(memory);
+        counts.push((await gallery.row(memory, 1)).examples);
+      }
+      return counts;
+    })"""
+    service.post(f"{memory}/learn", json=lesson(0, 0, source="first")).raise_for_status()
+    given = [memory.rsplit("/", 1)[1], lesson(0, 0, source="second")]
+    assert page.evaluate(script, given) == [2, 1]
+
+
 def test_a_line_shows_where_surprise_rose(page: object, memory: str, service: httpx.Client) -> None:
     teach_four_signs(service, memory)
     page.wait_for_selector("#curve .line")
@@ -338,6 +358,9 @@ def test_an_answer_says_what_the_set_of_labels_says(page: object) -> None:
         answer = [found | {"probability_new": 0.1}, {"labels": labels, "new": new, "examples": 20}]
         words = page.evaluate("([f, s]) => import('/answer.js').then((module) => module.words(f, s))", answer)
         said[(*labels, new)] = (words["verdict"], words["agree"])
+    unsure = [found | {"probability_new": 0.4}, {"labels": ["alpha"], "new": False, "examples": 20}]
+    words = page.evaluate("([f, s]) => import('/answer.js').then((module) => module.words(f, s))", unsure)
+    assert words["verdict"] == "alpha, perhaps (36%)."
     assert said == {
         ("alpha", False): ("alpha.", "alpha"),
         ("alpha", "beta", False): ("alpha or beta.", "alpha"),
@@ -418,6 +441,7 @@ def test_a_guest_who_may_only_ask_is_offered_nothing_else(browser: object, tmp_p
             page.set_default_timeout(60_000)
             page.goto(f"{service.base_url}/#token={token}")
             page.wait_for_selector("html[data-ready]", state="attached")
+            assert ("name it" in page.inner_text("#verdict")) == shown
             draw(page, "ring")
             page.wait_for_selector("#bars li")
             assert page.locator("#name-form").is_visible() == shown
@@ -425,6 +449,11 @@ def test_a_guest_who_may_only_ask_is_offered_nothing_else(browser: object, tmp_p
                 assert not page.locator(never).is_visible(), never
             assert page.locator("#export").is_visible()
             assert page.locator("#teach-button").is_visible() == shown
+            pictures = [tmp_path / f"{number}.png" for number in range(2)]
+            for number, picture in enumerate(pictures):
+                picture.write_bytes(png(number))
+            page.set_input_files("#picture", pictures)
+            page.wait_for_selector("#batch[open]" if shown else "#sorted[open]:has-text('It sorted 2 examples')")
             page.close()
 
 
@@ -509,7 +538,7 @@ def test_a_class_is_renamed_on_the_page(page: object, memory: str, service: http
     teach(page, "rimg")
     page.click(".class[data-label='rimg'] .rename")
     page.fill("#ask-input", "ring")
-    page.click("#ask button[value='ok']")
+    page.press("#ask-input", "Enter")
     page.wait_for_selector(".class[data-label='ring']")
     assert service.get(memory).json()["classes"] == [{"label": "ring", "rows": 1}]
 

@@ -41,7 +41,7 @@ export function words(found, set = null) {
       yes: `✓ ${first}`, agree: first, no: "✗ No", deny: null, others,
     };
   }
-  const sure = set?.examples >= ENOUGH || share > SURELY;
+  const sure = share > (set?.examples >= ENOUGH ? 0.5 : SURELY);
   return {
     verdict: sure ? `${best.label}.` : `${best.label}, perhaps (${percent(share)}).`, live,
     yes: `✓ Yes: ${best.label}`, agree: best.label, no: "✗ No", deny: null, others: [],

@@ -1,12 +1,12 @@
 // The page: draw, watch the posterior, teach, look after the memory.
 
-import { lessonInWords, shares, words } from "./answer.js";
+import { isNew, lessonInWords, shares, words } from "./answer.js";
 import { call, memoryPath, onTokenNeeded, useToken } from "./api.js";
 import { Batch } from "./batch.js";
 import { Camera } from "./camera.js";
 import { ask, count, el, find, percent, save, say, showBars } from "./elements.js";
 import { badge, Gallery, picture, textOf } from "./gallery.js";
-import { chosen, dropped, shrunk, whyUnreadable } from "./pictures.js";
+import { chosen, dropped, readable, shrunk, whyUnreadable } from "./pictures.js";
 import { follow } from "./live.js";
 import { Queue } from "./queue.js";
 import { Shelf } from "./shelf.js";
@@ -95,7 +95,9 @@ function forgetAnswer() {
   find("live").textContent = "";
   if (queue.on) { find("verdict").textContent = "…"; return; }
   const what = { drawing: "draw something", photo: "show it a photograph", text: "write a sentence" }[takes];
-  find("verdict").textContent = known.length ? `${what[0].toUpperCase()}${what.slice(1)}.` : `It knows nothing yet: ${what} and name it.`;
+  const first = mayTeach() ? `It knows nothing yet: ${what} and name it.` : "It knows nothing yet.";
+  find("verdict").textContent = known.length ? `${what[0].toUpperCase()}${what.slice(1)}.` : first;
+  find("why").textContent = "";
   find("neighbours").replaceChildren(el("li", { class: "empty" }, "nothing yet"));
 }
 
@@ -109,17 +111,18 @@ function showAnswer(found, set) {
   find("others").replaceChildren(...others.map((label) => el("button", { onclick: () => teach(label) }, String(label))));
   find("live").textContent = live;
   if (surely || !find("verdict").textContent.startsWith(verdict.split(" ")[0])) find("verdict").textContent = verdict;
-  showNeighbours(found.neighbours);
+  find("why").textContent = isNew(found) ? "" : found.why.replace(/; next comes .*/s, "."); // the bars show what comes next
+  showNeighbours(found);
 }
 
-// The rows that carried the answer, the heaviest first.
-function showNeighbours(neighbours) {
+// The rows that carried the answer, the heaviest first: their shares add up to those of the names.
+function showNeighbours({ neighbours, probability_new }) {
   if (!neighbours.length) return;
   const pictured = neighbours.filter(({ payload }) => payload);
   const carried = (pictured.length ? pictured : neighbours).sort((one, other) => other.weight - one.weight).slice(0, NEIGHBOURS);
   const items = carried.map((neighbour) => {
     const item = el("li", { class: textOf(neighbour.payload) ? "sentence" : "", title: `row ${neighbour.row}, ${count(neighbour.examples, "example")}, distance ${neighbour.distance.toFixed(2)}` },
-      picture(neighbour.payload), ...badge(neighbour.examples), el("b", {}, String(neighbour.label)), el("span", {}, percent(neighbour.weight)));
+      picture(neighbour.payload), ...badge(neighbour.examples), el("b", {}, String(neighbour.label)), el("span", {}, percent((1 - probability_new) * neighbour.weight)));
     item.style.setProperty("--weight", Math.max(0.25, Math.sqrt(neighbour.weight)).toFixed(2));
     return item;
   });
@@ -162,7 +165,12 @@ function showSurprise(receipt) {
     meter.children[1].style.left = `${(100 * receipt.threshold_nats) / scale}%`;
     parts.unshift(meter);
   }
+  showLesson(...parts);
+}
+
+function showLesson(...parts) {
   find("surprise").replaceChildren(...parts);
+  find("last-lesson").hidden = !parts.length;
 }
 
 function nameIt(message) {
@@ -210,7 +218,7 @@ const batch = new Batch({ askAbout, memory: () => memory, side: () => (takes ===
 // Pictures or sentences without names: asked about one by one, or shown to the queue in the form they are sent in.
 async function askAbout(pictures) {
   camera.stop();
-  await queue.start(pictures.map(({ file, path }) => ({
+  await queue[mayTeach() ? "start" : "sort"](pictures.map(({ file, path }) => ({
     name: path, show: () => fresh(() => sheet.show(file)),
     example: async () => ({ image: (await shrunk(file, takes === "photo" ? POOL_SENT : SENT)).toDataURL(takes === "photo" ? "image/jpeg" : "image/png") }),
   })));
@@ -219,14 +227,14 @@ const askAboutTexts = (texts) => queue[mayTeach() ? "start" : "sort"](texts.map(
 const mayTeach = () => document.body.dataset.scope !== "read";
 
 async function taught(summary) {
-  find("surprise").replaceChildren(el("p", {}, summary));
+  showLesson(el("p", {}, summary));
   await refresh();
 }
 
 async function take(collected) {
   const [only] = collected.found;
   camera.stop();
-  if (collected.found.length !== 1 || only.path.includes("/")) return batch.show(collected);
+  if (collected.found.length !== 1 || only.path.includes("/")) return mayTeach() ? batch.show(collected) : askAbout(readable(collected));
   try { await fresh(() => sheet.show(only.file)); } catch { say(`${only.file.name}: ${whyUnreadable(only.file)}.`); }
 }
 find("camera").addEventListener("click", () => { queue.stop(); camera.toggle(); });
@@ -313,7 +321,7 @@ async function choose(name) {
   await listMemories();
   localStorage.setItem("apl memory", memory);
   queue.stop();
-  find("surprise").replaceChildren(el("p", { class: "empty" }, "teach it something"));
+  showLesson();
   await refresh();
   sheet.clear(); // after it is known what the memory knows
   updates.of(memory);

@@ -14,7 +14,7 @@ export function chart(svg, { share, count, first = 0, mark = null }) {
   svg.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT}`);
   svg.replaceChildren();
   const length = Math.max(count.length, 2);
-  const top = Math.max(4, ...count);
+  const top = 2 * Math.ceil(Math.max(4, ...count) / 2); // half of it is a tick
   const x = (i) => LEFT + (i / (length - 1)) * (WIDTH - LEFT - RIGHT);
   const y = (v) => TOP + (1 - v) * (HEIGHT - TOP - BOTTOM);
   for (const v of [0, 0.5, 1]) {

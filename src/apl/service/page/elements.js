@@ -68,6 +68,7 @@ export async function ask({ title, text, label, value = "", secret = false, patt
   field.required = input;
   if (pattern) field.pattern = pattern; else field.removeAttribute("pattern");
   dialog.returnValue = "cancel";
+  dialog.querySelector("[value=cancel]").onclick = () => dialog.close("cancel"); // not a submit button: Enter is OK
   dialog.showModal();
   await new Promise((resolve) => dialog.addEventListener("close", resolve, { once: true }));
   if (dialog.returnValue !== "ok") return null;

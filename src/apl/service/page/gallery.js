@@ -24,13 +24,17 @@ export class Gallery {
     return state;
   }
 
-  // All rows, but pictures only of those that were not here before.
+  // All rows, but pictures only of those that were not here before, or have lost an example.
   async rows(memory) {
     const found = await this.pages(memory, "limit=400", 0);
-    const missing = found.find(({ row }) => !this.kept.has(row));
+    const missing = found.find(({ row, examples }) => !(this.kept.get(row)?.examples <= examples));
     if (missing) {
       const pictured = await this.pages(memory, "payloads=true&limit=200", missing.row - 1);
       for (const row of pictured) this.kept.set(row.row, row);
+    }
+    for (const row of found) {
+      const kept = this.kept.get(row.row);
+      if (kept) this.kept.set(row.row, { ...row, payload: kept.payload });
     }
     return found;
   }
@@ -76,7 +80,8 @@ export class Gallery {
     const { curve, classes } = state;
     find("memory-summary").textContent = state.rows
       ? `${count(curve.seen, "lesson")}, ${state.rows} written down, ${count(classes.length, "name")}.`
-      : "Empty. It knows nothing yet.";
+      : "Empty.";
+    find("check").hidden = !state.rows;
     this.curve = curve;
     this.showCurve();
     const byClass = new Map(classes.map(({ label }) => [key(label), []]));

@@ -77,4 +77,7 @@ export function sorted({ found, empty }) {
   return { groups, skipped };
 }
 
+// Pictures that are asked about and not taught: the folders do not matter.
+export const readable = (collected) => [...sorted(collected).groups.values()].flat();
+
 const parent = (path) => path.split("/").slice(0, -1).join("/");

@@ -53,11 +53,18 @@ export class Shelf {
     const found = await this.row(memory, row);
     // Others may share the row.
     const forget = () => this.forget(found?.examples > 1 && source !== null ? { source } : { row }, source ?? `row ${row}`);
-    return el("li", { "data-row": row, title: source ?? "" }, picture(found?.payload), el("p", {}, "“", el("b", {}, String(label)), "”, or rather “", el("b", {}, String(suggested)), "”?"),
+    return el("li", { "data-row": row, title: source ?? "" }, picture(found?.payload), el("p", {}, "“", el("b", {}, String(label)), "”, or rather “", el("b", {}, String(suggested)), "”?", ...behind(found, source)),
       el("div", { class: "tools" },
         el("button", { onclick: keep }, `Keep ${label}`), el("button", { onclick: relabel }, `It is ${suggested}`),
         el("button", { class: "quiet", onclick: forget }, "Forget")));
   }
+}
+
+// The picture is the row's: an example that shares it is told from the others by where it comes from.
+function behind(row, source) {
+  if (!(row?.examples > 1)) return [];
+  const from = /^page [0-9a-f]{32}$/.test(source ?? "") ? "" : (source ?? "").replace(/^page: /, "");
+  return [el("small", {}, `one of the ${row.examples} examples behind this row${from && `: ${from}`}`)];
 }
 
 const kept = () => JSON.parse(localStorage.getItem(KEPT) ?? "[]");
