@@ -3,6 +3,7 @@ from __future__ import annotations
 import builtins
 import importlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -364,3 +365,11 @@ def test_the_demonstration_tells_what_it_did(capsys: pytest.CaptureFixture[str],
     assert status == 0 and head.split() == ["drawings", "named", "right", "kept", "in", "memory"] and len(lines) == 8
     for wrong in (("--way", "1"), ("--drawings", "1"), ("--seed", "-1")):
         assert main(["demo", "--model", str(model), *wrong]) == 2
+
+
+def test_a_reader_that_stops_reading_ends_it_without_a_traceback() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([sys.executable, "-m", "apl", "--help"], stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert done.returncode == 1 and done.stderr == ""

@@ -51,7 +51,17 @@ INSTALL_TRAINING = "pip install 'apl-memory[train]'"
 
 
 def main(argv: list[str] | None = None) -> int:
-    arguments = sys.argv[1:] if argv is None else argv
+    try:
+        status = called(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # `apl … | head` has read enough; the interpreter flushes once more at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def called(arguments: list[str]) -> int:
+    """Run the command that these words name; returns the exit status."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")  # terminals that know few letters get an answer all the same
     if not arguments or arguments[0] in ("-h", "--help"):
@@ -91,7 +101,7 @@ def run_command(program: str, module: str, arguments: list[str]) -> int:
         print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        return 1
+        raise
     except ModuleNotFoundError as error:
         if error.name not in NEEDED_FOR_TRAINING:
             raise
