@@ -266,3 +266,14 @@ def test_a_decoder_that_cannot_change_the_answer_is_not_asked_and_the_answer_sta
         pool = memory.state.pool
         weights = pool.weight[0, :-1] / pool.units(whole.without_decoder)[0, 0]
         assert (np.tensordot(weights, without, 1).argmax(1) != best).any()
+
+
+def test_a_wrong_label_does_not_turn_all_answers_around():
+    chance = np.random.default_rng(0)
+    centres = chance.normal(size=(5, 64))
+    with OnlineClassifier.for_features(64) as classifier:
+        for n in range(60):
+            classifier.learn_one(centres[n % 5] + 0.05 * chance.normal(size=64), n % 5)
+        for n in range(4):
+            classifier.learn_one(centres[n] + 0.05 * chance.normal(size=64), (n + 1) % 5)
+            assert classifier.score(centres, range(5)) == 1

@@ -217,7 +217,7 @@ class EnsembleReading(Reading):
         if units is not None:
             units = units.learnt(self.networks.array(prediction.embedding), truth, memory.class_totals(prediction.way))
         # Examples sorted by class would teach that what is near is wrong: in few dimensions classes lie close together.
-        pool = state.pool.learnt(prediction.readings, prediction.pooled, truth, nonnegative=self.table)
+        pool = state.pool.learnt(prediction.readings, prediction.pooled, truth)
         novelty = state.novelty.learnt(readings, truth)
         if memory.episodes == 1:
             counted = readings.classes.examples[0, truth[0]] >= LEAST_EXAMPLES

@@ -58,6 +58,9 @@ FORGETTING, FORGETTING_NEW = 0.99, 0.98
 """The weight of an example after the next one, in the pool and in the rule for new classes: a drifting stream changes its readers
 within a few hundred."""
 LARGEST_STEP = 1.0
+LEAST_SHARE = 0.5
+"""What a step leaves of a weight at least. Certain answers have no curvature: without this one wrong label would turn all
+weights around, and every answer with them."""
 """Of a weight, by one step. A batch of examples may carry the weights so far that every answer is certain; then there is no
 curvature left, the next step is larger still, and they never return."""
 NEGLIGIBLE, TRIAL_EXAMPLES = 0.15, 60
@@ -125,7 +128,6 @@ class Pool:
         readings: Readings,
         log_probs: Float[np.ndarray, "episode query class"],
         truth: Int[np.ndarray, "episode query"],
-        nonnegative: bool = False,
     ) -> Pool:
         """After one Newton step towards the weights under which the truth is most likely. `log_probs`: of these readings."""
         episode, query = np.arange(truth.shape[0])[:, None], np.arange(truth.shape[1])
@@ -152,10 +154,9 @@ class Pool:
         np.einsum("...ii->...i", precision)[...] += faded
         step = np.linalg.solve(precision, target[..., None])[..., 0] - self.weight
         weight = self.weight + step * np.minimum(1, LARGEST_STEP / np.abs(step).max(1, keepdims=True, initial=1e-12))
+        weight = np.maximum(weight, LEAST_SHARE * self.weight)
         variance = kept * self.variance + (readings.variance() * taught).sum(1)
-        return Pool(
-            np.maximum(weight, 0) if nonnegative else weight, precision, variance, kept * self.lessons + lessons
-        )
+        return Pool(weight, precision, variance, kept * self.lessons + lessons)
 
 
 CONSTANT, PER_UNIT, PER_SHARE = 3.0, -0.6, -6.0
