@@ -79,7 +79,8 @@ def test_a_stream_that_drifts_changes_its_reader():
 
 
 def test_many_lessons_at_once_do_not_carry_the_weights_away():
-    """Three readers that agree, and whose first ten lessons mislead: a full step of the next 64 would overshoot."""
+    """Three readers that agree, and whose first ten lessons mislead: a full step of the next 64 would overshoot. One of the three
+    may carry what they share."""
     random, pool = np.random.default_rng(0), Pool.new(3)
     for number in range(40):
         lessons = 64 if number > 1 else 10
@@ -88,7 +89,7 @@ def test_many_lessons_at_once_do_not_carry_the_weights_away():
         foreseen = 8 * (random.random(lessons) < 0.3) * (1 if number else -1)
         scores[0, np.arange(lessons), :, truth[0]] += foreseen[:, None]
         pool = after(pool, scored(scores, np.ones((1, 200))), truth)
-        assert np.abs(pool.weight).max() < 2
+        assert np.abs(pool.weight).max() < 3
 
 
 def test_answers_are_probabilities_of_the_known_classes_alone():
