@@ -58,11 +58,11 @@ FORGETTING, FORGETTING_NEW = 0.99, 0.98
 """The weight of an example after the next one, in the pool and in the rule for new classes: a drifting stream changes its readers
 within a few hundred."""
 LARGEST_STEP = 1.0
+"""Of a weight, by one step. A batch of examples may carry the weights so far that every answer is certain; then there is no
+curvature left, the next step is larger still, and they never return."""
 LEAST_SHARE = 0.5
 """What a step leaves of a weight at least. Certain answers have no curvature: without this one wrong label would turn all
 weights around, and every answer with them."""
-"""Of a weight, by one step. A batch of examples may carry the weights so far that every answer is certain; then there is no
-curvature left, the next step is larger still, and they never return."""
 NEGLIGIBLE, TRIAL_EXAMPLES = 0.15, 60
 """A trained decoder costs more than all other readers. It is not asked while its weight is below this, once it has been weighed
 by this many examples, until forgetting brings its weight back towards the prior."""
