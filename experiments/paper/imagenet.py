@@ -203,9 +203,9 @@ class DecoderTraining:
 
 
 TRAININGS = (
-    DecoderTraining(20, steps=900),
-    DecoderTraining(100, parallel=4, batch=16, steps=1200, blocks_of=20),
-    DecoderTraining(1000, parallel=1, batch=64, longest_episode=4, steps=1200, blocks_of=20),
+    DecoderTraining(20, batch=16, steps=1500),
+    DecoderTraining(100, batch=32, steps=1000, blocks_of=20),
+    DecoderTraining(1000, parallel=4, batch=64, longest_episode=4, steps=1000, blocks_of=20),
 )
 
 
@@ -246,7 +246,7 @@ def train(
         load_decoder(learner, str(DecoderTraining(config.blocks_of).model))
     optimiser = torch.optim.Adam(learner.networks.parameters(), lr=config.learning_rate, fused=True)
     begun = (config.directory / "state.json").exists()
-    options = RunOptions(config.directory, resume=begun, minutes=minutes)
+    options = RunOptions(config.directory, resume=begun, minutes=minutes, precision="bf16")
     run = Run(config, options, learner.networks, optimiser, config.seed)
     run.state.setdefault("episode_cap", math.inf)
     run.state.setdefault("accuracy", 0.0)

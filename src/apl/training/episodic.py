@@ -182,12 +182,13 @@ class Training:
         judged, labels, decoder = self.trained, self.validation_labels, self.config.learner.decoder
         if self.average:
             judged = Learner(self.config.learner, judged.controller, cast(Networks, self.average.module))
+        embeddings, judged = embed_all(judged.eval().encoder, self.validation), judged.on_embeddings()
         there, figures = int(labels.max()) + 1, {}
         for way in (decoder.way or 0,) if decoder.labels == "fixed" else (min(20, there), 200):
             count = 100 if way <= 20 else 4
             for shot in (1, 5) if way <= there else ():
                 estimate = fixed_context(
-                    judged, self.validation, labels, way=way, shot=shot, episodes=count, seed=0, queries=5
+                    judged, embeddings, labels, way=way, shot=shot, episodes=count, seed=0, queries=5
                 )
                 figures[f"val_{way}way_{shot}shot"] = estimate.mean
         seen = self.run.state["step"] * self.config.parallel * self.config.batch
