@@ -110,6 +110,11 @@ RECIPE_200WAY_THIRD = replace(
 """A third sitting at 200-way, made with `--precision bf16`; the rate fell as for 9,000 steps until step 1,725, as for 8,000
 until 4,800, then as for 6,500."""
 
+RECIPE_200WAY_FOURTH = replace(
+    RECIPE_200WAY_THIRD, encoder_from="paper-recipe-20way", decoder_from="paper-recipe-20way", steps=10_000, seed=3
+)
+"""A fourth sitting at 200-way, made with `--precision bf16`."""
+
 RECIPE_1000WAY = replace(
     RECIPE_200WAY,
     learner=replace(RECIPE_LEARNER, decoder=DecoderConfig(labels="fixed", way=1000)),
@@ -190,6 +195,7 @@ PRESETS: dict[str, Any] = {
     "paper-recipe-200way-further": RECIPE_200WAY_FURTHER,
     "paper-recipe-20way-first": RECIPE_20WAY_FIRST,
     "paper-recipe-200way-third": RECIPE_200WAY_THIRD,
+    "paper-recipe-200way-fourth": RECIPE_200WAY_FOURTH,
     "paper-recipe-1000way": RECIPE_1000WAY,
     "paper-recipe-20way": RECIPE_20WAY,
     **{f"paper-{dashed(kind)}-{way}way": from_random(kind, way) for kind in PAPER_DECODERS for way in (20, 423, 1000)},
