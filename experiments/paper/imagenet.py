@@ -43,6 +43,7 @@ from experiments.data.embedded import PhotoFeatures, photo_encoder, photo_featur
 from experiments.data.imagenet import CLASSES
 from experiments.paper.plot import OURS, QUIET, THIRD, figure, smooth
 from experiments.paper.results import Cell, Row, figure_path, measure_all, measure_missing
+from experiments.presets import SIGMA_RATIO
 
 SEED = 0
 EPISODES = {20: 25, 100: 5, 1000: 5}
@@ -286,7 +287,7 @@ def train(
 
 def learner_config(config: DecoderTraining, width: int) -> LearnerConfig:
     decoder = DecoderConfig(labels="fixed", way=config.way, hidden=config.hidden, blocks=config.blocks)
-    return LearnerConfig(IdentityConfig(width, normalise=True), decoder)
+    return LearnerConfig(IdentityConfig(width, normalise=True), decoder, sigma_ratio=SIGMA_RATIO)
 
 
 def shown_classes(way: int) -> int:
