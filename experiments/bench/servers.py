@@ -114,6 +114,10 @@ class Running:
     process: subprocess.Popen[str]
     port: int
 
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
     def answers(self) -> bool:
         """True once it is ready."""
         try:
@@ -128,10 +132,11 @@ class Running:
 
 
 @contextmanager
-def serving(model: str, memory: Path | str) -> Iterator[Running]:
+def serving(model: str, memory: Path | str, *options: str) -> Iterator[Running]:
     """`apl serve`; killed (-9) at the end."""
     command = [sys.executable, "-m", "apl", "serve", "--model", model, "--memory", str(memory), "--port", "0"]
-    process = subprocess.Popen([*command, "--rate", "0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    command += ["--rate", "0", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert process.stdout is not None
     try:
         line = process.stdout.readline()

@@ -35,6 +35,7 @@ EXPERIMENTS = {
     ),
     "loop": Experiment("What to label next, sets of labels, labels that look wrong, changes", "bench.loop"),
     "service": Experiment("The service under load, and killed under load", "bench.service", "bench_service"),
+    "soak": Experiment("A service used and misused for ten minutes: what it holds stays what it was", "bench.soak"),
     "storage": Experiment(
         "A file after many examples, and forgetting one source of a million", "bench.storage", "bench_storage"
     ),
