@@ -7,6 +7,7 @@ import torch
 
 from experiments.bench import features
 from experiments.bench.measurement import calibration_error, ratio, take_turns, threads
+from experiments.bench.soak import compared
 from experiments.bench.training_step import training_step
 from experiments.data.embedded import Embedded
 
@@ -43,6 +44,14 @@ def vectors(classes: int = 6, drawings: int = 20, width: int = 256) -> Embedded:
     centres = torch.randn(classes, width, generator=generator)
     x = centres[labels] + 0.2 * torch.randn(len(labels), width, generator=generator)
     return Embedded(torch.nn.functional.normalize(x, dim=1) * width**0.5, labels, "made", "0")
+
+
+def test_a_service_that_grows_is_noticed_and_the_warm_up_is_not_held_against_it() -> None:
+    def looks(*rss: float) -> list[dict[str, float]]:
+        return [{"rss_mb": mb, "threads": 9.0, "descriptors": 30.0} for mb in rss]
+
+    assert compared(looks(10.0, 50.0, *[100.0] * 6))["growth"] == 1.0
+    assert compared(looks(10.0, 50.0, 100.0, 100.0, 110.0, 120.0, 130.0, 130.0))["growth"] == 1.3
 
 
 def test_calibration_error_is_the_gap_between_confidence_and_accuracy() -> None:
