@@ -1,6 +1,6 @@
 """What each choice of the paper's training is worth: one change at a time, from scratch, with equal numbers of images.
 
-`python -m experiments ablations` trains what is not in runs/ablations yet (about three minutes of one core each, in half precision) and measures it on
+`python -m experiments ablations` trains what is not in runs/ablations yet (about a minute and a half of one core each, in half precision) and measures it on
 test characters: 1 and 5 shots with a fixed context, and online. Unchanged it is trained with three seeds, whose curves are kept. The last rows keep a trained model and change what is written: by
 surprise, at random, or the first examples, with equally many rows.
 """
@@ -34,7 +34,7 @@ from experiments.presets import RECIPE
 NAME = "ablations"
 SEEDS, EPISODES, LAST = (13, 14, 15), 20, 100
 SEED = SEEDS[0]
-STEPS = {20: 400, 5: 400}
+STEPS = {20: 300, 5: 300}
 IMAGES_PER_STEP = 128
 TRAINED = "paper-recipe-20way"
 """The model of the last rows."""
