@@ -394,19 +394,18 @@ def test_a_memory_that_is_full_compares_few_of_many_rows_to_find_the_one_to_go(
     compared = []
     plain = eviction.distances
     monkeypatch.setattr(eviction, "distances", lambda a, b: compared.append(len(a) * len(b)) or plain(a, b))
-    rows = 3 * eviction.MOST_COMPARED
+    rows = eviction.PAIRS_COMPARED // 8
     chance = np.random.default_rng(0)
     keys, labels = chance.standard_normal((rows, WIDTH), np.float32), chance.integers(9, size=rows)
     keys[100], labels[100] = keys[101], labels[101]
-    once, allowed = np.ones(rows, int), np.ones(rows, bool)
-    gone = {eviction.least_important_of_some(keys, labels, once, allowed, turn) for turn in range(70)}
-    assert max(compared) <= eviction.SAMPLED * rows
+    once, allowed = np.ones(rows, np.float32), np.ones(rows, bool)
+    gone = {eviction.least_important(keys, labels, once, allowed, turn) for turn in range(70)}
+    assert max(compared) <= eviction.FEWEST_CANDIDATES * rows
     assert gone & {100, 101}, "in their turn all rows are looked at, and one that has a twin goes first"
 
 
 def test_of_rows_that_others_stand_in_for_alike_the_one_with_fewest_examples_goes() -> None:
     keys = np.array([[0, 0], [1, 0], [9, 0], [10, 0]], np.float32)
-    labels, examples, allowed = np.array([0, 0, 1, 1]), np.array([5, 3, 2, 4]), np.ones(4, bool)
-    assert eviction.Redundancy(keys, labels).least_important(allowed, np.ones(4, int)) in (0, 3)
-    assert eviction.Redundancy(keys, labels).least_important(allowed, examples) == 2
-    assert eviction.least_important_of_some(keys, labels, examples, allowed, 0) == 2
+    labels, examples, allowed = np.array([0, 0, 1, 1]), np.array([5, 3, 2, 4], np.float32), np.ones(4, bool)
+    assert eviction.least_important(keys, labels, np.ones(4, np.float32), allowed, 0) in (0, 3)
+    assert eviction.least_important(keys, labels, examples, allowed, 0) == 2

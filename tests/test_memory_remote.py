@@ -84,6 +84,19 @@ def test_engine_and_ram_give_the_same_answers_on_a_stream(
         assert len(gone) == len(ram.memory.forget(ram.memory.ids_of(label))) and label not in engine.memory.classes
 
 
+def test_a_memory_made_with_another_metric_is_not_searched_by_this_one(postgres_url: str) -> None:
+    name, key = f"metric-{next(names)}", np.ones(WIDTH, np.float32)
+    with OnlineClassifier.for_features(WIDTH, memory=postgres_url, name=name, metric="euclidean") as classifier:
+        classifier.learn_one(key, "a")
+        archive = classifier.store.as_new(list(classifier.store.rows()))
+    with pytest.raises(StoreError, match="made with the euclidean metric, which cannot change: make a new memory"):
+        OnlineClassifier.for_features(WIDTH, memory=postgres_url, name=name, metric="cosine").predict_one(key)
+    with OnlineClassifier.for_features(WIDTH, memory=postgres_url, name=f"{name}-2", metric="cosine") as classifier:
+        assert classifier.predict_one(key) is None and classifier.store.metric == "cosine"
+        classifier.store.append(archive)
+        assert classifier.predict_one(key) == "a"
+
+
 def test_a_budget_makes_the_row_most_like_the_newcomer_go(postgres_url: str) -> None:
     name = f"budget-{next(names)}"
     with opened(postgres_url, name) as store:

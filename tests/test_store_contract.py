@@ -518,14 +518,14 @@ def test_nearness_and_totals_follow_the_metric(place: Place) -> None:
         pytest.skip("a memory in RAM is opened once")
     rng = np.random.default_rng(3)
     keys = (rng.standard_normal((20, WIDTH)) * rng.uniform(0.5, 5, (20, 1))).astype(np.float32)
-    with place.open() as store:
+    with place.open(metric="cosine") as store:
         ids = store.append([NewRow(n % 2, key, count=1 + n) for n, key in enumerate(keys)])
     direction = keys / np.linalg.norm(keys, axis=1, keepdims=True)
     asked = rng.standard_normal((1, WIDTH)).astype(np.float32)
     distance = np.linalg.norm(direction - asked / np.linalg.norm(asked), axis=1)
     for read_only in (False, True):
-        # What was kept by lengths is worked out anew once; from then on the memory knows.
-        with place.open(metric="cosine", read_only=read_only) as store:
+        # The memory knows, whatever is asked for later.
+        with place.open(metric="euclidean", read_only=read_only) as store:
             found = store.recall(asked, 5)
             assert found.ids[0] == [ids[n] for n in np.argsort(distance, kind="stable")[:5]]
             assert found.distances[0].tolist() == pytest.approx(np.sort(distance)[:5].tolist(), rel=1e-4)

@@ -222,15 +222,6 @@ def test_an_engine_that_lost_rows_is_noticed_and_filled_anew(postgres_url: str, 
         assert index.ids == set(store.ids())
 
 
-def test_by_another_metric_the_index_is_filled_anew(postgres_url: str, index: PlainIndex) -> None:
-    with opened(postgres_url, "metrics", metric="euclidean") as store:
-        store.append([NewRow(n, (n + 1) * key(np.random.default_rng(n))) for n in range(20)])
-        store.recall(np.ones((1, WIDTH), np.float32), 4)
-    with opened(postgres_url, "metrics") as store:
-        for _ in range(2):
-            same_answers(store, postgres_url, "metrics")
-
-
 def test_two_processes_fill_one_index(postgres_url: str, index: PlainIndex) -> None:
     with opened(postgres_url, "two") as one, opened(postgres_url, "two") as two:
         for step in range(10):

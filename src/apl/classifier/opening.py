@@ -17,7 +17,7 @@ from apl.memory.remote import RemoteMemory
 from apl.memory.stored import StoredMemory
 from apl.reading.ensemble import EnsembleReading
 from apl.reading.kernel import KernelReading, VectorNetworks
-from apl.store import StoreDamaged, find_memory, is_on_server, open_store
+from apl.store import StoreDamaged, StoreError, find_memory, is_on_server, open_store
 
 log = logging.getLogger("apl")
 VOTERS = 16
@@ -94,7 +94,7 @@ def _open_memory(given: Configuration, learner: Learner, encoder: FrozenEncoder 
         approximate=recall == "approximate",
         index=given.index,
         keep_sources=given.keep_sources,
-        metric=None if recall == "ram" else metric,
+        metric=metric,
     )
 
     def new_state(kept: Any) -> Any:
@@ -111,6 +111,11 @@ def _open_memory(given: Configuration, learner: Learner, encoder: FrozenEncoder 
             if not (shared and store.setting(SETTING) == recorded):
                 store.update_settings({SETTING: recorded})
         if recall != "ram":
+            if store.metric != metric:
+                raise StoreError(
+                    f"memory {store.name!r} was made with the {store.metric} metric, which cannot change: make a new memory "
+                    f"with metric={metric!r}, and import an archive of this one into it"
+                )
             return Opened(learner, RemoteMemory(store, metric, new_state))
         lasts = given.memory not in (None, "ram:")
         return Opened(learner, StoredMemory(store, metric, new_state, lasts=lasts))

@@ -119,7 +119,9 @@ def import_(directory: Exported, memory: Memory, name: NameOption = "default", j
     exported = read_exported(directory)
     if problem := state_problem(exported.settings, exported.width):
         raise ValueError(f"{directory} is damaged: {problem}; nothing was imported")
-    with open_store(memory, name, fingerprint=exported.fingerprint, width=exported.width) as target:
+    with open_store(
+        memory, name, fingerprint=exported.fingerprint, width=exported.width, metric=exported.metric
+    ) as target:
         print_result(vars(import_memory(exported, target)), json)
 
 
@@ -136,7 +138,9 @@ def merge(
 
     with (
         open_store(source, source_name, read_only=True) as first,
-        open_store(target, target_name, fingerprint=first.fingerprint, width=first.width) as second,
+        open_store(
+            target, target_name, fingerprint=first.fingerprint, width=first.width, metric=first.metric
+        ) as second,
     ):
         if not second.settings():
             second.update_settings(settings_that_travel(first))

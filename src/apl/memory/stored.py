@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from apl.memory.eviction import Eviction
+from apl.memory.eviction import least_important
 from apl.memory.history import History
 from apl.memory.protocol import COUNT, LABEL, ClassTotals, Column, Neighbours
 from apl.memory.ram import RamMemory
 from apl.memory.staging import HISTORY_SETTING, KEY, LOST, STATE_SETTING, ClassNames, Staged, StagedMemory
+from apl.metric import measured
 from apl.store import Label, NewRow, RowUpdate, SourceShare
 from apl.store.checks import checked_rows, checked_updates
 
@@ -35,6 +36,8 @@ class StoredMemory(StagedMemory):
     _behind: Staged | None = None
     """What a memory that does not last has committed, and not yet written to its store."""
     _commits_behind = 0
+    _turn = 0
+    """Grows with every row that goes."""
 
     # --- what a learner needs ---------------------------------------------------------------------
 
@@ -60,7 +63,6 @@ class StoredMemory(StagedMemory):
 
     def rescale(self, scale: Float[np.ndarray, "episode 1 embed"] | None) -> None:
         self.ram.rescale(scale)
-        self.eviction.forget()
 
     def nearest(self, key: str, query: Float[np.ndarray, "episode query embed"], k: int) -> Neighbours:
         found = self.ram.nearest(key, query, k)
@@ -91,7 +93,6 @@ class StoredMemory(StagedMemory):
         columns = {KEY: Column((self.store.width,)), LABEL: Column((), np.int64), ID: Column((), np.int64)}
         self.ram = RamMemory(columns, (KEY,), metric=self.metric)
         self.names = ClassNames(snapshot.labels, self.numbered)
-        self.eviction = Eviction(self.ram)
         self._staged = Staged()
         if len(snapshot):
             self._append(snapshot.ids, snapshot.keys, snapshot.labels, snapshot.counts)
@@ -125,7 +126,6 @@ class StoredMemory(StagedMemory):
             self._append(rows.ids[new], rows.keys[new], labels_of_new, rows.counts[new])
         self._drop(changes.removed)
         self._renumber()
-        self.eviction.forget()
         self._read_state()
         return None
 
@@ -178,9 +178,16 @@ class StoredMemory(StagedMemory):
     def _make_room(self, key: Float[np.ndarray, " embed"], label: Label) -> None:
         number = self.names.add(label)
         while (among := self._over_budget(number)) is not None:
-            self._evict([int(self.ram.column(ID)[0, self.eviction.victim(among)])])
+            self._turn += 1
+            labels, examples = self.ram.column(LABEL)[0], self.ram.column(COUNT)[0]
+            place = least_important(self._compared_keys(), labels, examples, among, self._turn)
+            self._evict([int(self.ram.column(ID)[0, place])])
             if (numbers := self._renumber(keep=number)) is not None:
                 number = int(numbers[number])
+
+    def _compared_keys(self) -> Float[np.ndarray, "row embed"]:
+        keys = self.ram.column(KEY)[0]
+        return keys if self.scale is None else measured(keys, self.metric, self.scale[0])
 
     def _over_budget(self, label: int) -> Bool[np.ndarray, " row"] | None:
         """The rows of which one has to go before a row of this class can come."""
@@ -203,8 +210,6 @@ class StoredMemory(StagedMemory):
         cells = {KEY: row.key[None, None], LABEL: np.array([[self.names.add(row.label)]]), ID: np.array([[row.id]])}
         self.ram.write({**cells, COUNT: np.array([[row.count]], np.float32)}, np.ones((1, 1), bool))
         self.newest = row.id or 0
-        if self.eviction.redundancy is not None:
-            self.eviction.added()
 
     def _merged(self, id: int, example: Float[np.ndarray, " embed"], source: str | None) -> RowUpdate:
         place = position(self.ram.column(ID)[0], id)
@@ -226,9 +231,7 @@ class StoredMemory(StagedMemory):
         there = self.ram.column(ID)[0]
         places = [place for id in ids if (place := position(there, id)) is not None]
         if places:
-            self.eviction.before_removing(places)
             self.ram.remove(np.array([places]))
-            self.eviction.removed()
 
     def _renumber(self, keep: int | None = None) -> Int[np.ndarray, " class"] | None:
         """Forget classes without rows. Returns the new numbers, if any changed."""

@@ -91,8 +91,8 @@ def open_store(
     others is refused. Without them an existing memory is opened as it is, whatever its encoder: for listing, exporting,
     verifying. `timeout` is how many seconds to wait for another writer to finish. `shared` lets several processes write
     it at once, on a server. `approximate` lets `recall` there use an HNSW index, which is fast and misses some neighbours.
-    `metric` is that of `recall` and of `totals`; by default the one that the memory was last opened with, at first the
-    euclidean. `keep_sources=False`, given when the memory is made, stores nothing about sources; they cannot be forgotten
+    `metric` is that of `recall` and `totals` of a new memory, by default the euclidean. It cannot change.
+    `keep_sources=False`, given when the memory is made, stores nothing about sources; they cannot be forgotten
     then. `identity` is that of a new memory that is a copy of another. `index` is the URL of a vector engine
     (`milvus+http://host:19530`) that finds the nearest rows of a memory on PostgreSQL.
     """

@@ -14,12 +14,13 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
+from apl.config import Metric
 from apl.durable_file import replace_durably
 from apl.store.checks import checked_rows, encoded, has_more_values, require_usable
 from apl.store.errors import OtherSchema, StoreDamaged, StoreError
@@ -41,6 +42,7 @@ class Exported:
 
     fingerprint: str
     width: int
+    metric: Metric
     settings: dict[str, Any]
     rows: list[NewRow]
 
@@ -90,6 +92,7 @@ def _description(store: Store, rows: Sequence[NewRow]) -> dict[str, Any]:
         "name": store.name,
         "fingerprint": store.fingerprint,
         "width": store.width,
+        "metric": store.metric,
         "created": store.created,
         "settings": settings_that_travel(store),
         "labels": [row.label for row in rows],
@@ -170,6 +173,9 @@ def _unpacked(archive: Path, most_bytes: int | None) -> dict[str, bytes]:
 
 def _read(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> Exported:
     fingerprint, width = _of_type(description, "fingerprint", str), _of_type(description, "width", int)
+    metric: Metric = description.get("metric", "euclidean")
+    if metric not in get_args(Metric):
+        raise ValueError(f"metric {metric!r:.40}")
     settings, labels = _of_type(description, "settings", dict), _of_type(description, "labels", list)
     if arrays["key"].shape != (len(labels), width):
         raise ValueError(f"{len(labels)} labels, keys of shape {list(arrays['key'].shape)}")
@@ -189,7 +195,7 @@ def _read(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> Exporte
             strict=True,
         )
     ]
-    return Exported(fingerprint, width, settings, checked_rows(rows, width))
+    return Exported(fingerprint, width, metric, settings, checked_rows(rows, width))
 
 
 def _shares(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> list[tuple[SourceShare, ...]]:

@@ -132,17 +132,12 @@ class IndexedStore(PostgresStore):
 
     # --- the mark ---------------------------------------------------------------------------------
 
-    @property
-    def _mark_name(self) -> str:
-        """A collection holds keys as a metric sees them."""
-        return f"{self._index.name}, {self.metric}"
-
     def _collection(self, mark: Mark) -> str:
         return f"apl_{self.identity}_{mark.epoch}"
 
     def _mark(self) -> Mark | None:
         query = "SELECT epoch, filled, settled, pending, pending_at FROM indexes WHERE memory = ? AND name = ?"
-        [found] = self._ask([(query, (self._memory, self._mark_name))])
+        [found] = self._ask([(query, (self._memory, self._index.name))])
         return Mark(*found[0]) if found else None
 
     def _new_epoch(self, old: Mark | None) -> Mark | None:
@@ -153,7 +148,7 @@ class IndexedStore(PostgresStore):
             " ON CONFLICT (memory, name) DO UPDATE SET epoch = excluded.epoch, filled = 0, settled = 0, pending = 0,"
             " pending_at = excluded.pending_at WHERE indexes.epoch = ? RETURNING epoch"
         )
-        values = (self._memory, self._mark_name, new.epoch, new.pending_at, "" if old is None else old.epoch)
+        values = (self._memory, self._index.name, new.epoch, new.pending_at, "" if old is None else old.epoch)
         [made] = self._ask([(statement, values)])
         return new if made else None
 
@@ -167,7 +162,7 @@ class IndexedStore(PostgresStore):
             "UPDATE indexes SET filled = ?, settled = ?, pending = ?, pending_at = ?"
             " WHERE memory = ? AND name = ? AND epoch = ? AND filled = ? RETURNING epoch"
         )
-        mine = (self._memory, self._mark_name, mark.epoch, mark.filled)
+        mine = (self._memory, self._index.name, mark.epoch, mark.filled)
         self._ask([(statement, (generation, settled, pending, pending_at, *mine))])
 
     # --- searching --------------------------------------------------------------------------------

@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 
-from apl.config import Metric
 from apl.store import postgres_database as database
 from apl.store.answers import MemoryInfo, Record
 from apl.store.errors import StoreBusy, StoreError, StoreUnavailable
@@ -110,10 +109,8 @@ class PostgresStore(Store):
                 if not options.read_only and not options.shared:
                     database.lock_for_writing(connection, place, name, record.id, options.timeout)
                 if options.approximate and not options.read_only and options.index is None:
-                    database.make_index(connection, record.id, record.width, options.metric or record.metric)
-            store = cls(place, connection, record, options)
-            store._use_metric(options.metric)
-            return store
+                    database.make_index(connection, record.id, record.width, record.metric)
+            return cls(place, connection, record, options)
         except BaseException:
             connection.close()
             raise
@@ -172,9 +169,7 @@ class PostgresStore(Store):
                 run.execute("SELECT id FROM memories WHERE id = ? FOR UPDATE", (self._memory,))
             yield run
 
-    def _advance(
-        self, run: Run, state: str | None, queries: Mapping[str, Query], metric: Metric | None = None
-    ) -> tuple[int, dict[str, list[Any]]]:
+    def _advance(self, run: Run, state: str | None, queries: Mapping[str, Query]) -> tuple[int, dict[str, list[Any]]]:
         admitted = None
         if self.shared:
             # Another process may have the memory exclusively.
@@ -182,8 +177,8 @@ class PostgresStore(Store):
             admitted = run.execute(query, (database.LOCK_CLASS, self._memory))
         moved = run.execute(
             "UPDATE memories SET next_id = GREATEST(next_id, ?), generation = generation + 1,"
-            " state = COALESCE(?, state), metric = COALESCE(?, metric) WHERE id = ? RETURNING generation, metric",
-            (self._next_id or 1, state, metric, self._memory),
+            " state = COALESCE(?, state) WHERE id = ? RETURNING generation",
+            (self._next_id or 1, state, self._memory),
         )
         # Everything is asked before anything is fetched.
         asked = {name: run.execute(*query) for name, query in queries.items()}
@@ -192,8 +187,6 @@ class PostgresStore(Store):
         found = moved.fetchone()
         if found is None:
             raise self._deleted()
-        if found[1] != (metric or self.metric):
-            raise StoreBusy("the memory was opened with another metric meanwhile: open it anew; nothing was written")
         return int(found[0]), {name: answer.fetchall() for name, answer in asked.items()}
 
     def _reserve(self, count: int) -> int:
@@ -252,9 +245,8 @@ class PostgresStore(Store):
 
     def drop(self) -> None:
         with self._session(writing=True) as connection, connection.transaction():
-            for metric in database.OPERATORS:
-                index = sql.Identifier("apl", database.index_name(self._memory, metric))
-                connection.execute(sql.SQL("DROP INDEX IF EXISTS {}").format(index))
+            index = sql.Identifier("apl", database.index_name(self._memory))
+            connection.execute(sql.SQL("DROP INDEX IF EXISTS {}").format(index))
             connection.execute("DELETE FROM memories WHERE id = %s", (self._memory,))
 
     def compact(self) -> None:

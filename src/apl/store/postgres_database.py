@@ -251,8 +251,8 @@ def lock_for_writing(connection: Connection[Any], url: str, name: str, memory: i
         time.sleep(RETRY_SECONDS)
 
 
-def index_name(memory: int, metric: Metric) -> str:
-    return f"rows_hnsw_{memory}" if metric == "euclidean" else f"rows_hnsw_{metric}_{memory}"
+def index_name(memory: int) -> str:
+    return f"rows_hnsw_{memory}"
 
 
 def make_index(connection: Connection[Any], memory: int, width: int, metric: Metric) -> None:
@@ -261,5 +261,5 @@ def make_index(connection: Connection[Any], memory: int, width: int, metric: Met
         " WHERE memory = {memory}"
     )
     operators = sql.SQL({"euclidean": "vector_l2_ops", "cosine": "vector_cosine_ops"}[metric])
-    names = {"name": sql.Identifier(index_name(memory, metric)), "operators": operators}
+    names = {"name": sql.Identifier(index_name(memory)), "operators": operators}
     connection.execute(statement.format(**names, width=sql.Literal(width), memory=sql.Literal(memory)))

@@ -178,10 +178,8 @@ class Reading(ABC):
         """A transaction. `reads_first`: other writers of this memory wait from its beginning, not from `_advance` on."""
 
     @abstractmethod
-    def _advance(
-        self, run: Run, state: str | None, queries: Mapping[str, Query], metric: Metric | None = None
-    ) -> tuple[int, dict[str, list[Any]]]:
-        """Move the memory's record on: a new generation, no reserved id given again, perhaps another state or metric. Returns
+    def _advance(self, run: Run, state: str | None, queries: Mapping[str, Query]) -> tuple[int, dict[str, list[Any]]]:
+        """Move the memory's record on: a new generation, no reserved id given again, perhaps another state. Returns
         the generation, and the answers to queries about the memory before anything else changes."""
 
     @abstractmethod

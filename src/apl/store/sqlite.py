@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 from filelock import FileLock, Timeout
 
-from apl.config import Metric
 from apl.store.answers import MemoryInfo, Record
 from apl.store.errors import StoreBusy, StoreError
 from apl.store.reading import LISTING, RECORD, RECORDS, Answer, Options, Query, Run, as_record
@@ -94,7 +93,6 @@ class SqliteStore(Store):
                 record = as_record(found, place) if found else _insert(file, options, place or "RAM", name)
                 store = cls(file, lock, record, options.read_only)
                 options.require_same(record)
-                store._use_metric(options.metric)
             return store
         except BaseException:
             file.close()
@@ -131,29 +129,18 @@ class SqliteStore(Store):
                 yield run
             self._record_now = self._record_next
 
-    def _advance(
-        self, run: Run, state: str | None, queries: Mapping[str, Query], metric: Metric | None = None
-    ) -> tuple[int, dict[str, list[Any]]]:
+    def _advance(self, run: Run, state: str | None, queries: Mapping[str, Query]) -> tuple[int, dict[str, list[Any]]]:
         now = self._record_now
         self._record_next = now = replace(
             now,
-            metric=metric or now.metric,
             next_id=self._next_id,
             generation=now.generation + 1,
             state=now.state if state is None else state,
         )
         moved = run.execute(
-            "UPDATE memories SET metric = ?, next_id = ?, generation = ?, state = ?, checksum = ?"
+            "UPDATE memories SET next_id = ?, generation = ?, state = ?, checksum = ?"
             " WHERE id = ? AND generation = ? RETURNING generation",
-            (
-                now.metric,
-                now.next_id,
-                now.generation,
-                now.state,
-                checksum(*vars(now).values()),
-                now.id,
-                now.generation - 1,
-            ),
+            (now.next_id, now.generation, now.state, checksum(*vars(now).values()), now.id, now.generation - 1),
         ).fetchone()
         if moved is None:
             # Deleted, or written around the lock.

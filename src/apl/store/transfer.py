@@ -61,7 +61,12 @@ def save_copy(store: Store, path: Path, name: str, overwrite: bool = False) -> N
     part = path.with_name(f".{path.name}.part")
     _unlink(part)
     try:
-        options = {"fingerprint": store.fingerprint, "width": store.width, "keep_sources": store.keep_sources}
+        options = {
+            "fingerprint": store.fingerprint,
+            "width": store.width,
+            "metric": store.metric,
+            "keep_sources": store.keep_sources,
+        }
         with open_store(part, name, identity=store.identity, **options) as copy:  # type: ignore[arg-type]
             copy.append(list(store.new_rows()), settings=settings_that_travel(store))
         replace_durably(part, path)

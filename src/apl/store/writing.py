@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 
-from apl.config import Metric
 from apl.store.answers import Forgotten, MemoryInfo
 from apl.store.checks import checked_ids, checked_label, checked_rows, checked_source, checked_updates, encoded
 from apl.store.errors import AlreadyAnswered, RowChanged, StoreError
@@ -32,7 +31,6 @@ from apl.store.reading import (
     CLASS_GONE,
     GENERATIONS_FOLLOWED,
     ROW_CELLS,
-    ROWS_PER_BLOCK,
     STATE_SETTING,
     Options,
     Query,
@@ -396,23 +394,6 @@ class Store(Reading):
             run.execute("INSERT INTO removed VALUES (?, ?, ?)", (self._memory, generation, CLASS_GONE))
             run.execute(f"DELETE {empty}", (self._memory,))
         return emptied
-
-    def _use_metric(self, metric: Metric | None) -> None:
-        """Recall and sum by this metric from now on: the stored totals are computed anew."""
-        if metric is None or metric == self.metric:
-            return
-        if self.read_only:
-            raise StoreError(
-                f"memory {self.name!r} is kept by the {self.metric} metric: open it once for writing with metric={metric!r}"
-            )
-        with self._writing(reads_first=True) as run:
-            generation, _ = self._advance(run, None, {}, metric)
-            self.metric = metric
-            run.execute("DELETE FROM classes WHERE memory = ?", (self._memory,))
-            last = 0
-            while rows := self._rows_in(run, "AND id > ?", (last,), most=ROWS_PER_BLOCK):
-                self._put_classes(run, [], rows, generation)
-                last = rows[-1].id
 
     # --- receipts ---------------------------------------------------------------------------------
 
