@@ -33,11 +33,11 @@ from tyro.conf import arg
 from apl.checkpoint import read_description
 from apl.config import DecoderConfig, IdentityConfig, LearnerConfig
 from apl.controller import ConsolidatingController
-from apl.episode import EpisodeSampler, run_episode
+from apl.episode import EpisodeSampler
 from apl.evaluate import Estimate, OnlineResult, watch
 from apl.learner import Learner
 from apl.reading.ensemble import EnsembleReading
-from apl.training.episodic import in_precision, load_decoder, next_episode_cap
+from apl.training.episodic import descend_through, load_decoder, next_episode_cap
 from apl.training.run import Run, RunOptions, plateau
 from experiments.data.embedded import PhotoFeatures, photo_encoder, photo_features
 from experiments.data.imagenet import CLASSES
@@ -186,9 +186,14 @@ class DecoderTraining:
     learning_rate: float = 3e-4
     lowest_learning_rate: float = 1e-5
     decay_share: float = 0.4
+    clip: float = 1.0
     blocks_of: int | None = None
     """The number of labels of the trained decoder whose blocks to begin with."""
     seed: int = 0
+
+    def rate(self, step: int) -> float:
+        falling = plateau(step, self.steps, self.learning_rate, self.decay_share)
+        return max(self.lowest_learning_rate, falling)
 
     @property
     def directory(self) -> Path:
@@ -250,26 +255,13 @@ def train(
     options = RunOptions(config.directory, resume=begun, minutes=minutes, precision="bf16")
     run = Run(config, options, learner.networks, optimiser, config.seed)
     run.state.setdefault("episode_cap", math.inf)
-    run.state.setdefault("accuracy", 0.0)
     shown = labels < shown_classes(config.way)
     keys_shown, sampler = keys[shown], EpisodeSampler(labels[shown], run.generator)
     learner.train()
     for _ in run.rounds(config.steps):
         length = min(config.way * config.longest_episode, run.state["episode_cap"])
         episodes = sampler.online(config.way, int(length), config.parallel)
-        memory, mastered = learner.new_memory(config.parallel), None
-        for step in in_precision(run, run_episode(learner, memory, keys_shown, episodes, config.batch)):
-            loss = step.observation.surprise_nats.mean()
-            rate = plateau(run.state["step"], config.steps, config.learning_rate, config.decay_share)
-            run.descend(loss, max(config.lowest_learning_rate, rate), 1.0)
-            right = step.right.float()
-            run.state["accuracy"] = 0.98 * run.state["accuracy"] + 0.02 * float(right.mean())
-            stored = float(memory.counts.mean()) / config.way
-            run.record(right.numel(), accuracy=float(right.mean()), surprise_nats=loss, stored_per_class=stored)
-            if bool(right.all()):
-                mastered = mastered or step.seen + config.batch
-            if (mastered and step.seen + config.batch >= 3 * mastered) or run.state["step"] >= config.steps:
-                break
+        mastered = descend_through(run, learner, keys_shown, episodes, config, shrinking=True)
         run.state["episode_cap"] = next_episode_cap(run.state["episode_cap"], mastered, episodes.example.shape[1])
     if run.stopped_early:
         return False
@@ -278,7 +270,6 @@ def train(
         "decoder of fixed labels",
         None,
         validation,
-        training_accuracy=run.state["accuracy"],
         photographs=int(shown.sum()),
     )
     learner.save(config.model, provenance)
@@ -313,7 +304,7 @@ def reproduce_plain(quick: bool = False) -> None:
 
 def plain_cells(config: DecoderTraining, data: PhotoFeatures, quick: bool) -> Iterator[Cell]:
     provenance = read_description(config.model)["provenance"]
-    kept = ("steps", "seconds", "commit", "validation", "training_accuracy")
+    kept = ("steps", "seconds", "commit", "validation")
     trained = {"trained": {name: provenance[name] for name in kept}}
     about = {"decoder": "relational", "labels": "fixed", "checkpoint": config.directory.name, **trained}
     width, episodes = data.features.shape[1], PLAIN_EPISODES[config.way] // (10 if quick else 1) or 1

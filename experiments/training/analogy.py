@@ -14,11 +14,10 @@ from torch import Tensor
 
 from apl.config import LearnerConfig
 from apl.encoder import embed_all
-from apl.episode import run_episode
 from apl.evaluate import watch
 from apl.learner import Learner
 from apl.networks import TorchNetworks
-from apl.training.episodic import in_precision
+from apl.training.episodic import descend_through
 from apl.training.run import Run, RunOptions, plateau
 from apl.training.saved_encoder import read_encoder
 from experiments.data.analogy import SYMBOLS, AnalogySampler, Examples, Level, digit_examples
@@ -46,6 +45,9 @@ class AnalogyConfig:
     clip: float = 1.0
     seed: int = 0
 
+    def rate(self, step: int) -> float:
+        return plateau(step, self.steps, self.learning_rate, self.decay_share, self.warmup_steps)
+
     def train(self, options: RunOptions) -> Learner:
         return train_analogy(self, options)
 
@@ -65,21 +67,7 @@ def train_analogy(config: AnalogyConfig, options: RunOptions) -> Learner:
     twin.train()
     for _ in run.rounds(config.steps):
         drawn = sampler.draw(config.parallel, config.longest_episode)
-        memory = twin.new_memory(config.parallel)
-        for step in in_precision(run, run_episode(twin, memory, drawn.inputs, drawn.episodes, config.batch)):
-            loss = step.observation.surprise_nats.mean()
-            at = run.state["step"]
-            rate = plateau(at, config.steps, config.learning_rate, config.decay_share, config.warmup_steps)
-            run.descend(loss, rate, config.clip)
-            right = step.right
-            run.record(
-                right.numel(),
-                accuracy=float(right.float().mean()),
-                surprise_nats=loss,
-                stored=float(memory.counts.sum()) / config.parallel,
-            )
-            if run.state["step"] >= config.steps:
-                break
+        descend_through(run, twin, drawn.inputs, drawn.episodes, config)
     learner.eval()
     split = "mnist: 45,000 images for the encoder, 10,000 for the decoder, 5,000 to validate"
     validated, encoders = validate(learner, config.level), {"digits": digits.provenance}

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ from apl.checkpoint import find_model, is_named, read_json
 from apl.config import WITHOUT_WEIGHTS, LearnerConfig
 from apl.data.source import DataSource, Mirrored
 from apl.encoder import embed_all, scale_bytes
-from apl.episode import EpisodeSampler, Step, run_episode
+from apl.episode import Episodes, EpisodeSampler, Step, run_episode
 from apl.evaluate import fixed_context
 from apl.learner import Learner, Networks
 from apl.networks import TorchNetworks
@@ -148,26 +148,17 @@ class Training:
         if config.shrinking and len(config.ways) == 1:
             length = min(length, run.state["episode_cap"])
         episodes = self.sampler.online(way, int(length), config.parallel)
-        memory = self.trained.new_memory(config.parallel)
-        mastered_after = None
-        steps = run_episode(self.trained, memory, self.inputs, episodes, config.batch, self.prepare)
-        for step in in_precision(run, steps):
-            loss = step.observation.surprise_nats.mean()
-            run.descend(loss, config.rate(run.state["step"]), config.clip)
-            right = step.right
-            if right.all():
-                mastered_after = mastered_after or step.seen + config.batch
-            run.record(
-                right.numel(),
-                accuracy=float(right.float().mean()),
-                surprise_nats=loss,
-                stored_per_class=float(memory.counts.sum()) / config.parallel / way,
-                episode_cap=length,
-                way=way,
-            )
-            mastered = config.shrinking and mastered_after and step.seen + config.batch >= 3 * mastered_after
-            if mastered or run.state["step"] >= config.steps:
-                break
+        mastered_after = descend_through(
+            run,
+            self.trained,
+            self.inputs,
+            episodes,
+            config,
+            shrinking=config.shrinking,
+            prepare=self.prepare,
+            episode_cap=length,
+            way=way,
+        )
         run.state["episode_cap"] = next_episode_cap(run.state["episode_cap"], mastered_after, episodes.example.shape[1])
 
     def prepare(self, x: Tensor) -> Tensor:
@@ -207,6 +198,53 @@ class Training:
         # An encoder that a bundled model holds is not saved again.
         shared = config.encoder_from if config.freeze_encoder and is_named(config.encoder_from) else None
         self.learner.save(run.options.directory / "model", provenance, encoder=shared)
+
+
+@runtime_checkable
+class Pace(Protocol):
+    """What a training says of its steps."""
+
+    @property
+    def batch(self) -> int: ...
+
+    @property
+    def steps(self) -> int: ...
+
+    @property
+    def clip(self) -> float: ...
+
+    def rate(self, step: int) -> float: ...
+
+
+def descend_through(
+    run: Run,
+    learner: Learner,
+    inputs: Tensor,
+    episodes: Episodes,
+    pace: Pace,
+    shrinking: bool = False,
+    prepare: Callable[[Tensor], Tensor] = lambda x: x,
+    **about: float | int,
+) -> int | None:
+    """One optimiser step per batch of some episodes side by side, until they end, the steps are done or (`shrinking`) they have
+    been mastered for long enough. Returns after how many examples a batch was first fully right. `about` is logged."""
+    memory, mastered_after = learner.new_memory(len(episodes.label)), None
+    for step in in_precision(run, run_episode(learner, memory, inputs, episodes, pace.batch, prepare)):
+        loss = step.observation.surprise_nats.mean()
+        run.descend(loss, pace.rate(run.state["step"]), pace.clip)
+        right, seen = step.right, step.seen + pace.batch
+        if right.all():
+            mastered_after = mastered_after or seen
+        run.record(
+            right.numel(),
+            accuracy=float(right.float().mean()),
+            surprise_nats=loss,
+            stored_per_class=float(memory.counts.mean()) / episodes.way,
+            **about,
+        )
+        if (shrinking and mastered_after and seen >= 3 * mastered_after) or run.state["step"] >= pace.steps:
+            break
+    return mastered_after
 
 
 def mean_of_weights(networks: TorchNetworks, decay: float) -> AveragedModel:
