@@ -4,7 +4,7 @@ PIP := .venv/bin/python -m pip
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 
 EXPERIMENTS := paper-form extended ablations lake imagenet imagenet-plain analogy baselines peers \
-  classifier-speed training-step features batch loop service soak storage engine report
+  classifier-speed training-step batch loop service soak storage engine report
 
 # Compiled modules are kept: the tests start many processes, and each would compile the library again.
 unexport PYTHONDONTWRITEBYTECODE

@@ -2,14 +2,14 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 
-from experiments.bench import features
+from experiments.bench import batch
 from experiments.bench.measurement import calibration_error, ratio, take_turns, threads
 from experiments.bench.soak import compared
 from experiments.bench.training_step import training_step
-from experiments.data.embedded import Embedded
 
 
 def test_contenders_take_turns_and_the_first_rounds_do_not_count() -> None:
@@ -37,15 +37,6 @@ def test_a_training_step_is_measured_beside_the_bare_network() -> None:
     assert step["whole_milliseconds"] > 0 and step["ratio"] > 0
 
 
-def vectors(classes: int = 6, drawings: int = 20, width: int = 256) -> Embedded:
-    """Classes that are easy to tell apart, as long as the bundled encoder's embeddings."""
-    generator = torch.Generator().manual_seed(0)
-    labels = torch.arange(classes).repeat_interleave(drawings)
-    centres = torch.randn(classes, width, generator=generator)
-    x = centres[labels] + 0.2 * torch.randn(len(labels), width, generator=generator)
-    return Embedded(torch.nn.functional.normalize(x, dim=1) * width**0.5, labels, "made", "0")
-
-
 def test_a_service_that_grows_is_noticed_and_the_warm_up_is_not_held_against_it() -> None:
     def looks(*rss: float) -> list[dict[str, float]]:
         return [{"rss_mb": mb, "threads": 9.0, "descriptors": 30.0} for mb in rss]
@@ -60,17 +51,11 @@ def test_calibration_error_is_the_gap_between_confidence_and_accuracy() -> None:
     assert calibration_error(torch.tensor([1.0, 0.0]), torch.tensor([True, False])) == 0
 
 
-def test_half_of_the_questions_are_about_classes_that_were_not_learnt() -> None:
-    data = vectors(classes=6, drawings=6, width=8)
-    (task,) = features.new_or_known_tasks(data, data, shot=2, draws=1, way=None)
-    assert task.way == 3 and int((task.truth < 0).sum()) == int((task.truth >= 0).sum()) == 12
-    (row, *rivals) = features.new_or_known_rows("made", 2, iter([task]))
-    assert row["auroc"] > 0.9 and [r["method"] for r in rivals] == ["1-NN", "class mean"]
-
-
-def test_out_of_scope_requests_are_the_new_ones_where_there_are_some() -> None:
-    data = vectors(classes=4, drawings=6, width=8)
-    asked = Embedded(data.embeddings, torch.where(data.labels == 3, -1, data.labels), "made", "")
-    learnt = Embedded(data.embeddings[data.labels < 3], data.labels[data.labels < 3], "made", "")
-    (task,) = features.new_or_known_tasks(learnt, asked, shot=2, draws=1, way=None)
-    assert task.way == 3 and int((task.truth < 0).sum()) == 6
+def test_half_of_the_classes_are_learnt_and_what_is_asked_is_of_both_halves() -> None:
+    chance = np.random.default_rng(0)
+    y = np.repeat(np.arange(6), 8)
+    x = chance.normal(size=(6, 8))[y] + 0.1 * chance.normal(size=(len(y), 8))
+    (split,) = batch.halves(x, y, shot=5, draws=1)
+    assert len(np.unique(split.y)) == 3 and int(split.truth.sum()) == 9 and int((~split.truth).sum()) == 24
+    rows = list(batch.false_alarm_rows("made", 5, batch.halves(x, y, shot=5, draws=2)))
+    assert [row["asked"] for row in rows] == list(batch.RATES) and rows[0]["auroc"] > 0.9

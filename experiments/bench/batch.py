@@ -4,7 +4,7 @@
 and compared with logistic regression at C = 10 on the same unit vectors. Intents: the published training sets of 5 and 10 per
 class and the whole test set. Photographs: ImageNet-mini `val`, classes 500 to 999 (the rule was chosen on the others), single
 classes and groups of ten neighbouring ones. `false alarms`: half of the classes are learnt; the share of known examples that is
-called new. `drift`: predict, then learn, on river's drifting streams and on streams whose labels are exchanged half-way.
+called new at an asked rate, and how well P(new) ranks new before known (AUROC). `drift`: predict, then learn, on river's drifting streams and on streams whose labels are exchanged half-way.
 """
 
 from __future__ import annotations
@@ -121,17 +121,23 @@ def halves(
 
 
 def false_alarm_rows(name: str, shot: int, splits: Iterator[Split]) -> Iterator[Row]:
-    drawn = list(splits)
-    for rate in RATES:
-        known, new = [], []
-        for split in drawn:
-            with OnlineClassifier(keep_images=False).fit(split.x, split.y) as classifier:
+    from sklearn.metrics import roc_auc_score
+
+    found: dict[float, list[tuple[float, float]]] = {rate: [] for rate in RATES}
+    ranked, draws = [], 0
+    for split in splits:
+        draws += 1
+        with OnlineClassifier(keep_images=False).fit(split.x, split.y) as classifier:
+            ranked.append(float(roc_auc_score(~split.truth, classifier.predict_new(split.asked))))
+            for rate, shares in found.items():
                 called = np.array([label is None for label in classifier.predict(split.asked, false_alarms=rate)])
-            known.append(float(called[split.truth].mean()))
-            new.append(float(called[~split.truth].mean()))
-        found = Estimate.of(known)
-        about = {"table": "false alarms", "set": name, "shot": shot, "draws": len(drawn), "asked": rate}
-        yield {**about, "known_called_new": found.mean, "ci95": found.ci95, "new_called_new": Estimate.of(new).mean}
+                shares.append((float(called[split.truth].mean()), float(called[~split.truth].mean())))
+    auroc = Estimate.of(ranked)
+    for rate, shares in found.items():
+        known, new = (Estimate.of(list(part)) for part in zip(*shares, strict=True))
+        row = {"table": "false alarms", "set": name, "shot": shot, "draws": draws, "asked": rate}
+        row |= {"known_called_new": known.mean, "ci95": known.ci95, "new_called_new": new.mean}
+        yield {**row, "new_ci95": new.ci95, "auroc": auroc.mean, "auroc_ci95": auroc.ci95}
 
 
 Stream = tuple[np.ndarray, np.ndarray]

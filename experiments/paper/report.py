@@ -15,7 +15,7 @@ from experiments.paper.results import FIGURES, Row, load_rows
 from experiments.paper.tables import (
     batches,
     engine,
-    new_or_known,
+    false_alarms,
     peers_in_full,
     peers_in_short,
     percent,
@@ -41,7 +41,7 @@ TABLES: dict[Path, dict[str, Callable[[], str]]] = {
     },
     Path("docs/CLASSIFIER.md"): {
         "batch": batches,
-        "new or known": new_or_known,
+        "false alarms": false_alarms,
         "peers": peers_in_full,
         "speed": speed,
     },

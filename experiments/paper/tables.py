@@ -11,13 +11,6 @@ from experiments.paper.results import Row, load_rows, result_path
 
 OURS = "apl"
 SETS = {"banking77": "BANKING77", "clinc150": "CLINC150", "photographs": "photographs"}
-UNKNOWN = {
-    "banking77": "BANKING77, other intents",
-    "clinc150": "CLINC150, out of scope",
-    "photographs": "photographs, other classes",
-    "omniglot": "drawings, other characters",
-    "mnist": "MNIST, other digits",
-}
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
@@ -93,23 +86,18 @@ def batches() -> str:
     return table(["set", "per class", *methods], [*lines, ["mean", "", *mean]])
 
 
-def new_or_known() -> str:
-    cases: dict[tuple[str, int, int], dict[str, Row]] = {}
-    for row in load_rows("features"):
-        if row["table"] == "new or known":
-            cases.setdefault((row["set"], row.get("known", 0), row["shot"]), {})[row["method"]] = row
-    lines = [
-        [
-            UNKNOWN[name],
-            str(known),
-            str(shot),
-            *(f"{by[m]['auroc']:.3f}" for m in ("ours", "1-NN", "class mean")),
-            *(f"{100 * by['ours'][share]:.0f} %" for share in ("known_called_new", "new_called_new")),
-        ]
-        for (name, known, shot), by in cases.items()
-    ]
-    head = ["new or known", "classes known", "per class", "AUROC: ours", "nearest row", "nearest class mean"]
-    return table([*head, "known called new", "new called new"], lines)
+def false_alarms() -> str:
+    """Known and new examples that are called new when this share of the known ones may be."""
+    cells: dict[tuple[str, int], list[Row]] = {}
+    for row in load_rows("batch"):
+        if row["table"] == "false alarms":
+            cells.setdefault((row["set"], row["shot"]), []).append(row)
+    asked = [f"{100 * row['asked']:.0f} %" for row in next(iter(cells.values()))]
+    lines = []
+    for (name, shot), rows in cells.items():
+        called = [f"{percent(row, 'known_called_new')} / {100 * row['new_called_new']:.0f}" for row in rows]
+        lines.append([SETS.get(name, name), str(shot), *called, f"{rows[0]['auroc']:.3f}"])
+    return table(["set", "per class", *(f"asked {rate}: known / new called new" for rate in asked), "AUROC"], lines)
 
 
 def speed() -> str:

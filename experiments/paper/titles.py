@@ -29,7 +29,6 @@ EXPERIMENTS = {
         "OnlineClassifier against the bare encoder and a numpy scan", "bench.classifier_speed", "bench_classifier"
     ),
     "training-step": Experiment("A training step against the bare network", "bench.training_step"),
-    "features": Experiment("Known or new, on vectors of frozen encoders", "bench.features"),
     "batch": Experiment(
         "Whole batches beside logistic regression, false alarms at an asked rate, drift", "bench.batch"
     ),
