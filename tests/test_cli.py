@@ -269,6 +269,16 @@ def test_help_names_every_preset(capsys: pytest.CaptureFixture[str], monkeypatch
     assert all(name in train for name in PRESETS)
 
 
+def test_the_script_apl_finds_the_presets_of_a_checkout(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if not (Path(place) / "experiments").is_dir()])
+    for name in [name for name in sys.modules if name.partition(".")[0] == "experiments"]:
+        monkeypatch.delitem(sys.modules, name)
+    code, _, err = said(capsys, "train", "paper-recipe-200way", "--data", "nowhere")
+    assert code == 2 and "no preset" not in err
+
+
 def test_an_unknown_command_is_an_error_that_lists_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = said(capsys, "evalute")
     assert code == 2 and out == ""

@@ -7,7 +7,9 @@ In a checkout, `apl train` also takes the presets of `experiments.presets`, whic
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from apl.config import ConvConfig, DecoderConfig, Group, LearnerConfig
@@ -15,6 +17,9 @@ from apl.data.jitter import JitterConfig
 from apl.data.source import DataSource
 from apl.training.episodic import TrainConfig
 from apl.training.pretrain import PretrainConfig
+
+CHECKOUT = Path(__file__).parents[3]
+"""Where `src` lies, if this is a checkout."""
 
 OMNIGLOT_ENCODER = ConvConfig(
     image_size=56,
@@ -83,6 +88,8 @@ def preset(name: str) -> Any:
 
 def experiment_presets() -> Mapping[str, Any]:
     """Presets beside the library; empty outside a checkout."""
+    if (CHECKOUT / "experiments" / "presets.py").is_file() and str(CHECKOUT) not in sys.path:
+        sys.path.append(str(CHECKOUT))  # `python -m` puts the current folder there, the script `apl` does not
     try:
         found: Mapping[str, Any] = importlib.import_module("experiments.presets").PRESETS
     except ModuleNotFoundError as error:
