@@ -27,7 +27,7 @@ import numpy as np  # noqa: E402
 
 # Now, because a fork that has become nobody may not read the library's files any more.
 import apl.store.sqlite  # noqa: E402, F401
-from apl.store import NewRow, StoreError, backup_memories, open_store  # noqa: E402
+from apl.store import NewRow, Store, StoreError, backup_memories, open_store  # noqa: E402
 from apl.store.transfer import export_memory, import_memory, merge_memories, reembed, save_copy  # noqa: E402
 
 WIDTH = 8
@@ -60,28 +60,39 @@ def write_forever(path: str, seed: int) -> None:
             mine.append((label, ids))
 
 
-def copy_forever(folder: str, seed: int) -> None:
-    """Save, back up, export, import, merge and re-embed a growing memory; each copy is acknowledged with its rows."""
-    place = Path(folder)
-    options = {"fingerprint": "e", "width": WIDTH, "timeout": 10.0}
-    with open_store(place / "m.apl", **options) as store:
-        for number in range(10**9):
-            store.append(batch(f"{seed}-{number}", 3))
-            rows = store.count()
-            save_copy(store, place / "saved.apl", "default")
-            say("saved.apl", rows)
-            backup_memories(place / "m.apl", place / f"backup-{seed}-{number}.apl")
-            say(f"backup-{seed}-{number}.apl", rows)
-            export_memory(store, place / f"out-{seed}-{number}.zip")
-            with open_store(place / "imported.apl", **options) as imported:
-                import_memory(place / f"out-{seed}-{number}.zip", imported)
-            say("imported.apl", rows)
-            with open_store(place / "merged.apl", **options) as merged:
-                merge_memories(store, merged)
-            say("merged.apl", rows)
-            with open_store(place / f"reembedded-{seed}-{number}.apl", **options) as reembedded:
-                reembed(store, reembedded, lambda payloads: np.ones((len(payloads), WIDTH), np.float32))
-            say(f"reembedded-{seed}-{number}.apl", rows)
+def copy_forever(folder: str, kind: str) -> None:
+    """One kind of copy again and again, of a memory that grows in between; acknowledged with its file and rows."""
+    with open_store(Path(folder) / "m.apl", fingerprint="e", width=WIDTH, timeout=10.0) as store:
+        while True:
+            store.append(batch(str(store.count()), 3))
+            archive = Path(folder) / f"{store.count()}.zip"
+            if kind == "import":
+                export_memory(store, archive)
+            say("begins", kind)
+            say(_copied(kind, store, archive), store.count())
+
+
+def _copied(kind: str, store: Store, archive: Path) -> str:
+    """Make the copy; returns the name of its file."""
+    new = archive.with_suffix(".apl")
+    if kind == "save":
+        save_copy(store, archive.with_name("saved.apl"), "default")
+        return "saved.apl"
+    if kind == "backup":
+        backup_memories(archive.with_name("m.apl"), new)
+        return new.name
+    if kind == "export":
+        export_memory(store, archive)
+        return archive.name
+    target = new if kind == "reembed" else archive.with_name("taken in.apl")
+    with open_store(target, fingerprint="e", width=WIDTH, timeout=10.0) as copy:
+        if kind == "import":
+            import_memory(archive, copy)
+        elif kind == "merge":
+            merge_memories(store, copy)
+        else:
+            reembed(store, copy, lambda payloads: np.ones((len(payloads), WIDTH), np.float32))
+    return target.name
 
 
 def hold(path: str) -> None:

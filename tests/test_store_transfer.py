@@ -99,7 +99,10 @@ def test_counts_and_shares_of_sources_are_carried_along(store: Store, tmp_path: 
         assert shares(copy, 1) == {"s": (1, 0.5), None: (2, 2.5)} and shares(copy, 2) == {}
     store.replace([], [], update=[RowUpdate(1, payload=b"2")])
     # The new key is that of the row's own picture.
+    store.update_settings({"model": "old", "n": 1})
+    anew.update_settings({"model": "new"})
     reembed(store, anew, lambda payloads: np.ones((len(payloads), WIDTH)))
+    assert anew.settings() == {"model": "new", "n": 1}
     assert anew.load().counts.tolist() == [3, 1] and anew.load().sources == ["s", None] and shares(anew, 1) == {}
 
 

@@ -221,7 +221,6 @@ def reembed(
             raise StoreError(f"memory {target_name!r} is not empty: re-embed into a new one")
         new_file = not Path(target).exists()
         with OnlineClassifier.from_pretrained(model, memory=target, name=target_name) as classifier:
-            record = classifier.store.settings()
             try:
                 copied = reembed(first, classifier.store, classifier.embed_payloads)
             except BaseException:
@@ -231,8 +230,6 @@ def reembed(
                 if new_file:
                     Path(target).unlink(missing_ok=True)
                 raise
-            # The settings of the source were copied too; the model of the keys is the new one.
-            classifier.store.update_settings(record)
     print_result(vars(copied), json)
 
 

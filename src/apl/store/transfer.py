@@ -172,7 +172,7 @@ def reembed(source: Store, target: Store, embed: Callable[[Sequence[bytes]], np.
     """Copy the rows of `source` into the empty `target`, with keys computed anew from their payloads.
 
     A row's new key is that of its own picture, so the row then consists of its own source alone. Rows without a payload
-    are left out, and named in the answer.
+    are left out, and named in the answer. Settings that the target has stay as they are.
     """
     if target.count():
         raise StoreError(f"memory {target.name!r} is not empty: re-embed into a new one")
@@ -189,7 +189,7 @@ def reembed(source: Store, target: Store, embed: Callable[[Sequence[bytes]], np.
         rows += [row.as_new(key=key) for row, key in zip(block, keys, strict=True)]
     if left_out and not rows:
         raise StoreError(f"no row of memory {source.name!r} has a payload to embed; nothing was written")
-    target.append(rows, settings=settings_that_travel(source))
+    target.append(rows, settings=settings_that_travel(source) | target.settings())
     return Copied(len(rows), 0, tuple(left_out))
 
 
