@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.paper.departures import PAGE, departures, departures_page, marks
+from experiments.paper.ablations import UNCHANGED, VARIANTS
+from experiments.paper.departures import MEASURED, PAGE, cost, departures, departures_page, marks
 
 ROOT = Path(__file__).parents[1]
 
@@ -50,3 +51,20 @@ def test_the_paper_and_the_release_are_cited() -> None:
     cited = (ROOT / "CITATION.cff").read_text()
     assert "Ramalho" in cited and "Garnelo" in cited and "github.com/cogentlabs/apl" in cited
     assert "cogentlabs/apl" in (ROOT / PAGE).read_text()
+
+
+def test_costs_are_those_of_variants_that_exist_and_of_marks_that_stand() -> None:
+    said = [d.text for d in departures(ROOT)]
+    for words, variant in MEASURED.items():
+        assert variant in VARIANTS and any(words in text for text in said), words
+
+
+def test_what_a_departure_changes_stands_beside_the_mean_of_the_unchanged_trainings() -> None:
+    def row(variant: str, accuracy: float, way: int = 20) -> dict[str, object]:
+        return {"variant": variant, "way": way, "accuracy": accuracy, "ci95": 0.01}
+
+    rows = [row(UNCHANGED, 0.8), row(UNCHANGED, 0.9), row("gradients not clipped", 0.7), row(UNCHANGED, 0.2, way=5)]
+    assert cost("gradients are clipped by norm, at this value.", rows) == (
+        "gradients not clipped: 70.0 ± 1.0 (as presented 85.0)"
+    )
+    assert cost("which ten alphabets are the test.", rows) == "" == cost("clipped by norm", [])

@@ -107,6 +107,9 @@ VARIANTS: dict[str, tuple[Change, Start | None]] = {
     "decoder without the query": (lambda c: c, without_query),
     "no skip connections": (lambda c: with_learner(c, encoder=ConvConfig(skip=False)), None),
     "no rotated classes": (lambda c: replace(c, data=DataSource(rotations=False)), None),
+    "gradients not clipped": (lambda c: replace(c, clip=1e9), None),
+    "noise of 0.1 on images": (lambda c: replace(c, noise=0.1), None),
+    "running mean of the weights": (lambda c: replace(c, averaging=0.99), None),
 }
 
 

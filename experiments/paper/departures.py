@@ -10,8 +10,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
-from experiments.paper.tables import table
+from experiments.paper.ablations import UNCHANGED
+from experiments.paper.results import Row, load_rows
+from experiments.paper.tables import percent, table
 
 PAGE = Path("docs/explanation/departures.md")
 SOURCES = (
@@ -27,7 +30,18 @@ Written by `python -m experiments report` from the marks in the source. `Deviati
 authors' own code ([cogentlabs/apl](https://github.com/cogentlabs/apl), 2019) where the paper is silent or says something else.
 The defaults of `DecoderConfig`, `ConvConfig` and `LearnerConfig` are the paper's form, except for the neighbourhood labels; an option
 that departs from it is off unless a preset turns it on. Everything that is *ours* beyond the paper (merging, several readings, the
-rule for new classes) is off in the paper's form, and the verdicts in `results/claims.json` rest on that form alone."""
+rule for new classes) is off in the paper's form, and the verdicts in `results/claims.json` rest on that form alone. What a departure
+changes is measured by `python -m experiments ablations`, in short trainings from scratch."""
+
+
+MEASURED = {
+    "add the input of a block to its output": "no skip connections",
+    "carries gradient into the (live) query": "distance without gradient",
+    "clipped by norm": "gradients not clipped",
+    "standard deviation of the Gaussian noise": "noise of 0.1 on images",
+    "running mean of the weights": "running mean of the weights",
+}
+"""Words of a mark, and the variant of `experiments ablations` that does without it, or (noise, mean of weights) with it."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +76,20 @@ def departures(root: Path) -> list[Departure]:
     return found
 
 
+def cost(text: str, rows: list[Row]) -> str:
+    """What a departure changes at 20-way, one shot, by the ablations; empty where none measures it."""
+    variant = next((name for words, name in MEASURED.items() if words in text), None)
+    at = [row for row in rows if row["way"] == 20 and row["variant"] == variant]
+    usual = [row["accuracy"] for row in rows if row["way"] == 20 and row["variant"] == UNCHANGED]
+    if not at or not usual:
+        return ""
+    return f"{variant}: {percent(at[0])} (as presented {100 * fmean(usual):.1f})"
+
+
 def departures_page(root: Path = Path()) -> str:
-    lines = [[d.kind, d.text.replace("|", "\\|"), f"`{d.module}`"] for d in departures(root)]
-    return f"{INTRODUCTION}\n\n{table(['kind', 'departure', 'where'], lines)}\n"
+    rows = load_rows("ablations")
+    lines = [[d.kind, d.text.replace("|", "\\|"), f"`{d.module}`", cost(d.text, rows)] for d in departures(root)]
+    return f"{INTRODUCTION}\n\n{table(['kind', 'departure', 'where', '20-way, 1 shot'], lines)}\n"
 
 
 def write_departures() -> None:
