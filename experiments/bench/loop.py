@@ -111,7 +111,7 @@ PARTS: dict[str, Callable[[int], Iterator[Cell]]] = {
 @dataclass
 class Command:
     """Measure suggest, predict_set, review and drift, and write results/loop.json. Needs Omniglot, ImageNet-mini and the intents
-    (APL_DATA) and river; scikit-activeml and cleanlab take part where they are installed."""
+    (APL_DATA) and river; scikit-activeml, adaptive-classifier and cleanlab take part where they are installed."""
 
     only: Literal["suggest", "coverage", "review", "drift", "speed"] | None = None
     """One part alone."""

@@ -1,7 +1,8 @@
 """How many labels it takes to come to 95 % of the accuracy that labelling the whole pool gives, 20 labels at a time.
 
 One classifier learns what each method chooses. The first choice of margin and entropy sampling is random. MaxHerding (Bae et al.,
-2024) is scikit-activeml's, with the kernel width of its authors.
+2024) is scikit-activeml's, with the kernel width of its authors. adaptive-classifier suggests by a model of its own, which is
+trained anew on all labels so far; it is for text, and takes half a second a round, so it is given the first draws of the requests.
 """
 
 from __future__ import annotations
@@ -9,15 +10,21 @@ from __future__ import annotations
 import importlib.util
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import lru_cache
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
+import torch
 
 from apl import OnlineClassifier
 from experiments.bench.loop_sets import KINDS, POOL, SETS, Kind, Pool, estimates, pool
 from experiments.paper.results import Cell, Row
 
 AT_ONCE, GOAL = 20, 0.95
+ADAPTIVE, REQUESTS, FIRST_DRAWS = "adaptive-classifier", ("banking77", "clinc150"), 2
 Choose = Callable[[OnlineClassifier, Pool, np.ndarray, np.random.Generator], np.ndarray]
 """Places in the pool to label next, among those left."""
 
@@ -49,11 +56,38 @@ def max_herding(clf: OnlineClassifier, given: Pool, left: np.ndarray, chance: np
     return found
 
 
+def adaptive(clf: OnlineClassifier, given: Pool, left: np.ndarray, chance: np.random.Generator) -> np.ndarray:
+    known = np.setdiff1d(np.arange(len(given.y)), left)
+    if not len(known):
+        return at_random(clf, given, left, chance)
+    model = _adaptive_classifier(given.x)
+    model.add_examples([str(at) for at in known], [str(given.y[at]) for at in known])
+    found = model.suggest_labels([str(at) for at in left], n=AT_ONCE, diverse=True)
+    return left[[at for at, _ in found]]
+
+
+def _adaptive_classifier(vectors: np.ndarray) -> Any:
+    """Its texts are places in the pool, whose vectors are looked up; its own network is not made."""
+    from adaptive_classifier import AdaptiveClassifier, classifier
+
+    class OnVectors(AdaptiveClassifier):
+        def _get_embeddings(self, texts: list[str]) -> list[Any]:
+            return list(torch.from_numpy(vectors[[int(text) for text in texts]]))
+
+    network = SimpleNamespace(config=SimpleNamespace(hidden_size=vectors.shape[1]), to=lambda device: network)
+    named = {"AutoModel": network, "AutoTokenizer": None}
+    with ExitStack() as made:
+        for name, what in named.items():
+            made.enter_context(patch.object(getattr(classifier, name), "from_pretrained", return_value=what))
+        return OnVectors("vectors", use_onnx=False)
+
+
 METHODS: dict[str, Choose] = {
     "random": at_random,
     "margin": uncertain(lambda p: np.diff(-np.partition(-p, 1, axis=1)[:, :2])[:, 0]),
     "entropy": uncertain(lambda p: -(p * np.log(np.maximum(p, 1e-12))).sum(1)),
     **({"MaxHerding": max_herding} if importlib.util.find_spec("skactiveml") else {}),
+    **({ADAPTIVE: adaptive} if importlib.util.find_spec("adaptive_classifier") else {}),
     "suggest": suggested,
 }
 
@@ -83,6 +117,8 @@ def curve(given: Pool, choose: Choose, goal: float, seed: int) -> tuple[list[flo
 def suggest_cells(draws: int) -> Iterator[Cell]:
     """One row for each draw and method."""
     for draw, kind, name, method in itertools.product(range(draws), KINDS, SETS, METHODS):
+        if method == ADAPTIVE and (name not in REQUESTS or draw >= FIRST_DRAWS):
+            continue
         about: Row = {"part": "suggest", "set": name, "kind": kind, "draw": draw, "method": method}
         of: Row = {"pool": POOL}
         yield Cell(about, lambda: [{**about, **of, **labels_needed(name, kind, draw, METHODS[method])}], of)
