@@ -74,7 +74,7 @@ def _adaptive_classifier(vectors: np.ndarray) -> Any:
         def _get_embeddings(self, texts: list[str]) -> list[Any]:
             return list(torch.from_numpy(vectors[[int(text) for text in texts]]))
 
-    network = SimpleNamespace(config=SimpleNamespace(hidden_size=vectors.shape[1]), to=lambda device: network)
+    network: Any = SimpleNamespace(config=SimpleNamespace(hidden_size=vectors.shape[1]), to=lambda device: network)
     named = {"AutoModel": network, "AutoTokenizer": None}
     with ExitStack() as made:
         for name, what in named.items():
