@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from milvus_server import LocalMilvus
 
+from experiments.bench.milvus_server import LocalMilvus
 from experiments.bench.servers import NoServer, PostgresServer
 
 

@@ -15,8 +15,9 @@ import pytest
 from letters import call, model, said, scribble  # noqa: F401
 
 from apl.classifier.online import OnlineClassifier
-from apl.cli.embedding import Batch, _processes, batches, embed_batch, in_order
+from apl.cli.embedding import Batch, batches, embed_batch, in_order
 from apl.cli.examples import FoundExample
+from apl.cli.workers import processes
 from apl.store import open_store
 
 
@@ -93,7 +94,7 @@ def test_a_worker_that_dies_is_one_sentence(scribbles: Path, model: str) -> None
 def test_an_interrupted_run_does_not_wait_for_its_workers() -> None:
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        with _processes(1) as pool:
+        with processes(1) as pool:
             busy = pool.submit(time.sleep, 100)
             while not busy.running():
                 time.sleep(0.01)

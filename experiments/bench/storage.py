@@ -1,12 +1,16 @@
-"""`python -m experiments storage`: what a file costs after many examples, and how long forgetting a source takes."""
+"""`python -m experiments storage`: what a file costs after many examples, how long forgetting a source takes, and what a second
+process that embeds gains."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -19,91 +23,145 @@ from apl.checkpoint import current_commit, write_json
 from apl.classifier.online import OnlineClassifier
 from apl.cli.options import arg
 from apl.store import NewRow, SourceShare
+from experiments.bench.measurement import ratio
 from experiments.paper.results import RESULTS
 
-CLASSES = 5
+CLASSES, WIDTH = 5, 256
 WARM_UP, TIMED = 200, 1000
 """Single examples at the start and at the end; those between are learnt in batches."""
+SETTLED = 10
+"""Batches before the process is measured."""
 FORGOTTEN = 20
-Part = Literal["growth", "forget"]
+TURNS = 1
+Part = Literal["growth", "forget", "workers"]
 
 
 @dataclass
 class Command:
-    """Each part that is measured takes its place in results/bench_storage.json; the other stays."""
+    """Each part that is measured takes its place in results/bench_storage.json; the others stay."""
 
     parts: Annotated[list[Part], Positional, arg(metavar="PART")] = field(default_factory=lambda: ["growth", "forget"])
-    """What to measure, in a file in a temporary place."""
+    """What to measure, in files in a temporary place. `workers` needs two quiet cores and the photographs of ImageNet."""
     examples: Annotated[int, arg(metavar="N")] = 60_000
-    """Of 256 numbers, without sources, in five rows."""
+    """Of 256 numbers, in five rows: without sources, and each with a source of its own."""
     rows: Annotated[int, arg(metavar="N")] = 1000
     sources: Annotated[int, arg(metavar="N")] = 1000
     """Of each row, one example of 32 numbers each; one of them is forgotten."""
+    largest: Annotated[int, arg(metavar="N")] = 4800
+    """Sources of one more row, of which one is forgotten, too."""
+    photographs: Annotated[int, arg(metavar="N")] = 3000
+    """Learnt by `apl learn` in one process, and with two workers."""
     output: Annotated[Path, arg(metavar="FILE")] = RESULTS / "bench_storage.json"
 
     def run(self) -> None:
+        measured: dict[Part, Callable[[Path], dict[str, Any]]] = {
+            "growth": lambda folder: {
+                "without_sources": growth(folder / "without.apl", self.examples, named=False),
+                "named_sources": growth(folder / "named.apl", self.examples, named=True),
+            },
+            "forget": lambda folder: forget(folder / "m.apl", self.rows, self.sources, self.largest),
+            "workers": lambda folder: workers(folder, self.photographs),
+        }
         for part in self.parts:
             with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder) / "m.apl"
-                found = growth(path, self.examples) if part == "growth" else forget(path, self.rows, self.sources)
+                found = measured[part](Path(folder))
             found |= {"commit": current_commit(), "load_average": round(os.getloadavg()[0], 1)}
             kept = json.loads(self.output.read_text()) if self.output.exists() else {}
             write_json(self.output, kept | {part: found})
             print(part, json.dumps(found), flush=True)
 
 
-def growth(path: Path, examples: int) -> dict[str, Any]:
+def growth(path: Path, examples: int, named: bool) -> dict[str, Any]:
     """The file, the process and the processor time of `learn_one`, early and late."""
     chance = np.random.default_rng(0)
-    centres = 10 * chance.standard_normal((CLASSES, 256))
+    centres, names = 10 * chance.standard_normal((CLASSES, WIDTH)), map(str, itertools.count())
 
-    def drawn(number: int) -> tuple[np.ndarray, list[str]]:
+    def drawn(number: int) -> tuple[np.ndarray, list[str], list[str | None]]:
         label = chance.integers(CLASSES, size=number)
-        return centres[label] + 0.1 * chance.standard_normal((number, 256)), [f"class {n}" for n in label]
+        x = centres[label] + 0.1 * chance.standard_normal((number, WIDTH))
+        return x, [f"class {n}" for n in label], [next(names) if named else None for _ in label]
 
-    with OnlineClassifier.for_features(256, memory=path, max_rows=20) as classifier:
+    with OnlineClassifier.for_features(WIDTH, memory=path, max_rows=20) as classifier:
 
         def one_by_one(number: int) -> list[float]:
-            return [milliseconds(lambda: classifier.learn_one(x, y))[0] for x, y in zip(*drawn(number), strict=True)]
+            some = zip(*drawn(number), strict=True)
+            return [milliseconds(lambda: classifier.learn_one(x, y, source=source))[0] for x, y, source in some]
+
+        def in_batches(sizes: Iterable[int]) -> None:
+            for size in sizes:
+                x, y, sources = drawn(size)
+                classifier.learn_many(x, y, sources=sources if named else None)
 
         one_by_one(WARM_UP)
         start, left = median(one_by_one(TIMED)), batches(examples - WARM_UP - 2 * TIMED)
-        classifier.learn_many(*drawn(left.pop()))
+        # What the first batches load stays in the process; what grows with examples goes on growing.
+        in_batches(left[:SETTLED])
         memory = resident()
-        for size in left:
-            classifier.learn_many(*drawn(size))
+        in_batches(left[SETTLED:])
         end = median(one_by_one(TIMED))
-        kept = {"rows": len(classifier), "examples": int(classifier.store.load().counts.sum())}
         grown = resident() - memory
+        kept = {"rows": len(classifier), "examples": int(classifier.store.load().counts.sum())}
+        classifier.close()
+    size = path.stat().st_size
     return {
         **kept,
-        "file_megabytes": round(path.stat().st_size / 1e6, 3),
+        "file_megabytes": round(size / 1e6, 3),
+        "file_by_key_bytes": round(size / (examples * 4 * WIDTH), 3),
         "learn_one_processor_ms": {"start": round(start, 3), "end": round(end, 3), "ratio": round(end / start, 3)},
         "resident_megabytes": {"start": round(memory, 1), "grown": round(grown, 1)},
     }
 
 
-def forget(path: Path, rows: int, sources: int) -> dict[str, Any]:
-    """`forget(source=…)` in a memory of rows that each are the mean of many named sources."""
+def forget(path: Path, rows: int, sources: int, largest: int) -> dict[str, Any]:
+    """`forget(source=…)` in a memory of rows that each are the mean of many named sources, one of even more."""
     chance = np.random.default_rng(1)
     with OnlineClassifier.for_features(32, memory=path) as classifier:
-        for row in range(rows):
-            keys = chance.standard_normal((sources, 32))
+        for row, number in enumerate([sources] * rows + [largest]):
+            keys = chance.standard_normal((number, 32))
             shares = tuple(SourceShare(f"{row}/{n}", key) for n, key in enumerate(keys))
             mean = keys.mean(0).astype(np.float32)
-            new = NewRow(f"class {row % 20}", mean, source=f"{row}/0", count=sources, shares=shares)
+            new = NewRow(f"class {row % 20}", mean, source=f"{row}/0", count=number, shares=shares)
             classifier.store.append([new])
         classifier.close()
-        names = [f"{chance.integers(rows)}/{chance.integers(1, sources)}" for _ in range(FORGOTTEN)]
-        times = [milliseconds(lambda: classifier.forget(source=name)) for name in ["0/1", *names]]
+
+        def times(names: list[str]) -> dict[str, float]:
+            taken = [milliseconds(lambda: classifier.forget(source=name)) for name in names]
+            processor, clock = (median(column) for column in zip(*taken, strict=True))
+            return {"processor": round(processor, 1), "clock": round(clock, 1)}
+
+        classifier.forget(source="0/1")
+        usual = times([f"{chance.integers(rows)}/{chance.integers(1, sources)}" for _ in range(FORGOTTEN)])
+        most = times([f"{rows}/{1 + n}" for n in range(FORGOTTEN)])
         left = classifier.store.load().counts.sum()
-    processor, clock = (median(column) for column in zip(*times[1:], strict=True))
     return {
-        "examples": rows * sources,
-        "rows": rows,
+        "examples": rows * sources + largest,
+        "rows": rows + 1,
         "examples_left": int(left),
-        "median_ms": {"processor": round(processor, 1), "clock": round(clock, 1)},
+        "median_ms": usual,
+        "sources_of_the_largest_row": largest,
+        "median_ms_largest_row": most,
     }
+
+
+def workers(folder: Path, photographs: int) -> dict[str, Any]:
+    """Seconds of the whole command, from its start to its end, one process and two workers in turns."""
+    from experiments.data.imagenet import imagenet
+
+    pictures = imagenet("val")
+    for number, (content, label) in enumerate(zip(pictures.contents(), pictures.labels[:photographs], strict=False)):
+        place = folder / "photographs" / f"class {label}" / f"{number}.webp"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
+    seconds: dict[int, list[float]] = {1: [], 2: []}
+    for turn, number in itertools.product(range(TURNS), seconds):
+        command = [sys.executable, "-m", "apl", "learn", str(folder / "photographs"), "--model", "photo"]
+        command += ["--memory", str(folder / f"{turn}-{number}.apl"), "--workers", str(number)]
+        start = time.perf_counter()
+        subprocess.run(
+            command, check=True, capture_output=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
+        seconds[number].append(round(time.perf_counter() - start, 2))
+    return {"photographs": photographs, "seconds": seconds, "ratio": round(ratio(seconds[1], seconds[2]), 3)}
 
 
 def milliseconds(call: Callable[[], object]) -> tuple[float, float]:

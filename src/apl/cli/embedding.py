@@ -6,27 +6,23 @@ Batches come back in their order wherever they were embedded, so one learner lea
 from __future__ import annotations
 
 import logging
-import os
-import signal
 import socket
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
-from multiprocessing import active_children, get_context
 from typing import Any
 
 from apl.classifier.inputs import Examples
 from apl.classifier.online import OnlineClassifier
 from apl.cli.examples import FoundExample
 from apl.cli.terminal import remark
+from apl.cli.workers import processes
 from apl.pictures.drawings import looks_like_a_photograph
 from apl.progress import progress
 
-AT_ONCE = 64
+AT_ONCE = 32
 """Examples in a batch."""
 AHEAD = 2
 """Batches per worker that may be on their way: this bounds the memory in use."""
@@ -109,7 +105,7 @@ def _workers(classifier: OnlineClassifier, workers: int | None, ray: str | None)
         with _ray_tasks(ray) as (remote, processors):
             yield lambda part: remote(parameters, part), workers or AHEAD * processors
     elif workers is not None and workers > 1:
-        with _processes(workers) as pool:
+        with processes(workers) as pool:
             yield lambda part: pool.submit(embed_elsewhere, parameters, part).result, AHEAD * workers
     else:
         yield lambda part: partial(embed_batch, classifier, part), 1
@@ -123,24 +119,6 @@ def embed_elsewhere(parameters: tuple[tuple[str, Any], ...], examples: Sequence[
 @cache
 def _worker_classifier(parameters: tuple[tuple[str, Any], ...]) -> OnlineClassifier:
     return OnlineClassifier(**dict(parameters)).open()
-
-
-@contextmanager
-def _processes(workers: int) -> Iterator[ProcessPoolExecutor]:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # workers inherit it: one core for each, numpy's products included
-    ignore = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that learns
-    with ProcessPoolExecutor(workers, get_context("spawn"), signal.signal, ignore) as pool:
-        try:
-            yield pool
-        except BrokenProcessPool:
-            raise RuntimeError(
-                "a worker process ended unexpectedly, perhaps for lack of memory: what was learnt so far stays, "
-                "and the same command goes on from there"
-            ) from None
-        except BaseException:
-            for worker in active_children():  # Their work is lost anyway; to wait for it would invite a second Ctrl-C.
-                worker.terminate()
-            raise
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import tyro
 from apl.checkpoint import FOR_DRAWINGS
 from apl.cli.options import WithClassifier
 from apl.cli.terminal import counted, one_line, print_json, print_result, remark
+from apl.cli.workers import prepare
 
 if TYPE_CHECKING:
     from apl.classifier.online import OnlineClassifier
@@ -69,6 +70,8 @@ class Command(WithClassifier):
 
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"workers must be at least 1, got {self.workers}")
+        if self.workers not in (None, 1) and self.ray is None:
+            prepare()
         found = labelled_examples(self.directory)
         texts = isinstance(found[0].content, str)
         parameters = {name: value for name in ("max_rows", "sigma") if (value := getattr(self, name)) is not None}

@@ -200,19 +200,7 @@ class IndexedStore(PostgresStore):
         self, mark: Mark, near: list[list[int]], bound: int, k: int, wanted: int
     ) -> tuple[list[list[Row]], int] | None:
         """The rows of these ids that have not changed, and the tail. None if too few are left of the ids."""
-        ids = sorted({id for one in near for id in one})
-
-        def ask(run: Run) -> tuple[int, int, list[Row], list[Row]]:
-            state = run.execute(*self._state_query())
-            count = run.execute("SELECT COALESCE(SUM(rows), 0)::bigint FROM classes WHERE memory = ?", (self._memory,))
-            known = run.execute(
-                *self._rows_query(f"AND id {self.one_of} AND generation <= ?", (self._list(ids), bound))
-            )
-            tail = run.execute(*self._rows_query("AND generation > ?", (bound,), most=TAIL_AT_MOST + 1))
-            generation = self._as_state(state.fetchall()).generation
-            return generation, count.fetchone()[0], self._as_rows(known.fetchall()), self._as_rows(tail.fetchall())
-
-        generation, count, rows, tail = self._read(ask)
+        generation, count, rows, tail = self._known_and_tail(sorted({id for one in near for id in one}), bound)
         if len(tail) > TAIL_AT_MOST:
             self._fill_if_possible()
             return None
@@ -227,6 +215,22 @@ class IndexedStore(PostgresStore):
                 raise IndexGone(f"{self._index.name} has lost rows")
             found.append([*kept, *tail])
         return found, generation
+
+    def _known_and_tail(self, ids: list[int], bound: int) -> tuple[int, int, list[Row], list[Row]]:
+        """At one moment: the generation, the number of rows, those of these ids that have not changed since `bound`, and
+        those that have."""
+
+        def ask(run: Run) -> tuple[int, int, list[Row], list[Row]]:
+            state = run.execute(*self._state_query())
+            count = run.execute("SELECT COALESCE(SUM(rows), 0)::bigint FROM classes WHERE memory = ?", (self._memory,))
+            known = run.execute(
+                *self._rows_query(f"AND id {self.one_of} AND generation <= ?", (self._list(ids), bound))
+            )
+            tail = run.execute(*self._rows_query("AND generation > ?", (bound,), most=TAIL_AT_MOST + 1))
+            generation = self._as_state(state.fetchall()).generation
+            return generation, count.fetchone()[0], self._as_rows(known.fetchall()), self._as_rows(tail.fetchall())
+
+        return self._read(ask)
 
     def _close(self) -> None:
         with suppress(StoreError):

@@ -241,12 +241,12 @@ class Store(Reading):
     def _without_source(self, run: Run, row: Row, source: str) -> tuple[RowUpdate | None, int]:
         """The update that makes a row the mean of what the other sources contributed, None if nothing is left; and the
         number of other sources. Summed without an object for each of them."""
-        others, count, parts = list[str | None](), 0, {4: list[bytes](), 8: list[bytes]()}
+        own, others, count, parts = source_text(source), list[str](), 0, {4: list[bytes](), 8: list[bytes]()}
         for _, one, total, examples, seal in run.execute(*self._shares_query([row.id])).fetchall():
             if share_checksum(row.id, one, total, examples) != seal:
                 raise self._damaged(f"what a source contributed to row {row.id} is not as it was written")
-            if one != source_text(source):
-                others.append(source_of(one))
+            if one != own:
+                others.append(one)
                 count += examples
                 parts[len(total) // self.width].append(total)
         if not count:
@@ -256,7 +256,7 @@ class Store(Reading):
         if row.source != source:
             return RowUpdate(row.id, key=key, count=count), len(others)
         # The payload is that of the row's first example.
-        return RowUpdate(row.id, key=key, count=count, source=others[0], payload=None), len(others)
+        return RowUpdate(row.id, key=key, count=count, source=source_of(others[0]), payload=None), len(others)
 
     # --- the transaction ---------------------------------------------------------------------------
 

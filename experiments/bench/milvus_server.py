@@ -1,5 +1,4 @@
-"""A Milvus server for the tests, started from a PyPI package with its data in a temporary place. It ends with the process that
-started it."""
+"""A Milvus server started from a PyPI package with its data in a temporary place. It ends with the process that started it."""
 
 from __future__ import annotations
 
