@@ -114,7 +114,7 @@ def test_a_budget_makes_the_row_most_like_the_newcomer_go(postgres_url: str) -> 
 
 def test_what_one_service_learnt_the_other_knows_at_once(postgres_url: str) -> None:
     name = f"shared-{next(names)}"
-    with opened(postgres_url, name, shared=True) as one, opened(postgres_url, name, shared=True) as two:
+    with opened(postgres_url, name) as one, opened(postgres_url, name) as two:
         first, second = classifying(one, RemoteMemory), classifying(two, RemoteMemory)
         for number, (key, label) in enumerate(stream()[:8]):
             teacher, pupil = (first, second) if number % 2 else (second, first)
@@ -130,7 +130,7 @@ def test_what_one_service_learnt_the_other_knows_at_once(postgres_url: str) -> N
 
 def test_what_another_learnt_between_a_question_and_its_commit_is_known_afterwards(postgres_url: str) -> None:
     name, rng = f"between-{next(names)}", np.random.default_rng(0)
-    with opened(postgres_url, name, shared=True) as one, opened(postgres_url, name, shared=True) as two:
+    with opened(postgres_url, name) as one, opened(postgres_url, name) as two:
         first, second = classifying(one, RemoteMemory), classifying(two, RemoteMemory)
         keys = rng.standard_normal((3, WIDTH)).astype(np.float32)
         taught(first, keys[0], "x")
@@ -145,7 +145,7 @@ def test_what_another_learnt_between_a_question_and_its_commit_is_known_afterwar
 
 def test_merges_into_one_row_add_up_and_those_into_a_row_that_is_gone_make_a_row(postgres_url: str) -> None:
     name, keys = f"merges-{next(names)}", np.random.default_rng(0).standard_normal((4, 1, 1, WIDTH)).astype(np.float32)
-    with opened(postgres_url, name, shared=True) as one, opened(postgres_url, name, shared=True) as two:
+    with opened(postgres_url, name) as one, opened(postgres_url, name) as two:
         [id] = one.append([NewRow("x", keys[0, 0, 0])])
         sides = [RemoteMemory(store, "cosine") for store in (one, two)]
 

@@ -85,7 +85,7 @@ def index(monkeypatch: pytest.MonkeyPatch) -> PlainIndex:
 
 
 def opened(url: str, name: str, **options: object) -> Store:
-    defaults = {"fingerprint": "e", "width": WIDTH, "shared": True, "index": "milvus+http://x", "metric": "cosine"}
+    defaults = {"fingerprint": "e", "width": WIDTH, "index": "milvus+http://x", "metric": "cosine"}
     return open_store(url, name, **(defaults | options))
 
 
@@ -96,7 +96,7 @@ def key(chance: np.random.Generator) -> np.ndarray:
 def same_answers(store: Store, url: str, name: str, k: int = 4) -> None:
     """The answers are those of the database searched alone."""
     asked = np.random.default_rng(9).standard_normal((5, WIDTH)).astype(np.float32)
-    with opened(url, name, index=None, read_only=True, shared=False) as plain:
+    with opened(url, name, index=None, read_only=True) as plain:
         mine, theirs = store.recall(asked, k), plain.recall(asked, k)
         assert mine.ids == theirs.ids and np.array_equal(mine.distances, theirs.distances)
         assert mine.generation == plain.generation()
@@ -210,6 +210,28 @@ def test_what_an_engine_cannot_see_yet_is_answered_by_the_database(postgres_url:
         same_answers(store, postgres_url, "lags")
 
 
+def test_rows_written_at_once_are_searched_by_the_engine_once_it_shows_them(
+    postgres_url: str, index: PlainIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from apl.store.postgres import PostgresStore
+
+    monkeypatch.setattr("apl.store.indexed.TAIL_AT_MOST", 5)
+    index.stale_seconds, alone, chance = 0.1, [], np.random.default_rng(0)
+    recall = PostgresStore._recall
+    monkeypatch.setattr(PostgresStore, "_recall", lambda *given: alone.append(1) or recall(*given))
+    with opened(postgres_url, "settles") as store:
+        for rows in (20, 15):
+            store.append([NewRow(n, key(chance)) for n in range(rows)])
+            store.append([NewRow("more", key(chance)) for n in range(rows)])
+            same_answers(store, postgres_url, "settles")
+            assert alone
+            for _ in range(3):
+                time.sleep(0.15)
+                alone.clear()
+                store.recall(np.ones((1, WIDTH), np.float32), 3)
+            assert not alone
+
+
 def test_an_engine_that_lost_rows_is_noticed_and_filled_anew(postgres_url: str, index: PlainIndex) -> None:
     with opened(postgres_url, "loses") as store:
         store.append([NewRow(n, key(np.random.default_rng(n))) for n in range(20)])
@@ -287,7 +309,7 @@ def test_milvus_killed_paused_and_restarted_changes_no_answer(postgres_url: str,
     asked = np.random.default_rng(9).standard_normal((3, WIDTH)).astype(np.float32)
 
     def check(store: Store) -> None:
-        with opened(postgres_url, name, index=None, read_only=True, shared=False, metric="euclidean") as plain:
+        with opened(postgres_url, name, index=None, read_only=True, metric="euclidean") as plain:
             assert store.recall(asked, 5).ids == plain.recall(asked, 5).ids
 
     with opened(postgres_url, name, **options) as store:

@@ -32,7 +32,7 @@ def indexed(server: PostgresServer, x: np.ndarray, y: np.ndarray, rows: int, rou
             fill(plain.adopt, keys, labels)
         server.settle()
         start = time.perf_counter()
-        with open_store(server.url, NAME, shared=True, index=milvus.url) as store:
+        with open_store(server.url, NAME, index=milvus.url) as store:
             store.reindex()
         filled = time.perf_counter() - start
         with OnlineClassifier.for_features(width, memory=server.url, name=NAME, index=milvus.url) as classifier:
@@ -63,12 +63,17 @@ def indexed(server: PostgresServer, x: np.ndarray, y: np.ndarray, rows: int, rou
 
 
 def wait_until_settled(store: IndexedStore, patience: float = 120.0) -> None:
-    """Until the index is known to show all rows: its staleness bound has passed since it was filled."""
+    """Until the index is known to show all rows. Questions move its mark."""
     deadline = time.monotonic() + patience
-    while (mark := store._mark()) is None or time.time() - mark.pending_at <= store._index.stale_seconds:
+    while (
+        (mark := store._mark()) is None
+        or mark.pending < mark.filled
+        or time.time() - mark.pending_at <= store._index.stale_seconds
+    ):
         if time.monotonic() > deadline:
             raise RuntimeError("the index did not settle")
         time.sleep(1.0)
+        store.recall(np.ones((1, store.width), np.float32), 1)
 
 
 def bare_queries(store: IndexedStore, k: int) -> tuple[Callable[[np.ndarray], list[list[int]]], Callable[[], object]]:

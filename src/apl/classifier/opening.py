@@ -82,7 +82,8 @@ def _open_memory(given: Configuration, learner: Learner, encoder: FrozenEncoder 
         raise ValueError(f"recall={recall!r} is for memories on a server; this one is searched in RAM")
     if recall == "ram" and given.index is not None:
         raise ValueError("index= is for memories on PostgreSQL that are searched there")
-    shared = recall != "ram" and not given.read_only
+    if recall == "ram" and on_server and not given.read_only:
+        raise ValueError("recall='ram' on a server is for reading alone: give read_only=True, or recall='engine'")
     width, metric = learner.networks.width, learner.config.metric
     store = open_store(
         given.memory,
@@ -90,7 +91,6 @@ def _open_memory(given: Configuration, learner: Learner, encoder: FrozenEncoder 
         fingerprint=encoder.fingerprint if encoder else learner.fingerprint(),
         width=width,
         read_only=given.read_only,
-        shared=shared,
         approximate=recall == "approximate",
         index=given.index,
         keep_sources=given.keep_sources,
@@ -108,7 +108,7 @@ def _open_memory(given: Configuration, learner: Learner, encoder: FrozenEncoder 
         if not store.read_only:
             # A memory that others share is not touched where nothing changes: each write makes them look again.
             recorded = given.recorded(width)
-            if not (shared and store.setting(SETTING) == recorded):
+            if not (store.shared and store.setting(SETTING) == recorded):
                 store.update_settings({SETTING: recorded})
         if recall != "ram":
             if store.metric != metric:

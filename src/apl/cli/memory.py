@@ -198,7 +198,7 @@ def reindex(memory: Memory, index: Engine, name: NameOption = "default", json: J
     """Build the index of a memory on PostgreSQL anew."""
     from apl.store import open_store
 
-    with open_store(memory, name, index=index, shared=True) as store:
+    with open_store(memory, name, index=index) as store:
         print_result({"memory": name, "rows": store.reindex()}, json)
 
 

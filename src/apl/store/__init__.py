@@ -31,7 +31,7 @@ from apl.store.errors import (
     StoreError,
     StoreUnavailable,
 )
-from apl.store.reading import Options
+from apl.store.opening import Options
 from apl.store.rows import Label, LabelTotal, NewRow, Row, RowUpdate, SourceShare
 from apl.store.writing import Store
 
@@ -79,7 +79,6 @@ def open_store(
     read_only: bool = False,
     timeout: float = 0.0,
     approximate: bool = False,
-    shared: bool = False,
     metric: Metric | None = None,
     keep_sources: bool | None = None,
     identity: str | None = None,
@@ -89,8 +88,8 @@ def open_store(
 
     `fingerprint` names the encoder that makes the keys and `width` is how many numbers a key has; a memory made with
     others is refused. Without them an existing memory is opened as it is, whatever its encoder: for listing, exporting,
-    verifying. `timeout` is how many seconds to wait for another writer to finish. `shared` lets several processes write
-    it at once, on a server. `approximate` lets `recall` there use an HNSW index, which is fast and misses some neighbours.
+    verifying. `timeout` is how many seconds to wait for another writer of a file to finish. `approximate` lets `recall` on a
+    server use an HNSW index, which is fast and misses some neighbours.
     `metric` is that of `recall` and `totals` of a new memory, by default the euclidean. It cannot change.
     `keep_sources=False`, given when the memory is made, stores nothing about sources; they cannot be forgotten
     then. `identity` is that of a new memory that is a copy of another. `index` is the URL of a vector engine
@@ -99,16 +98,13 @@ def open_store(
     checked_name(name)
     kind, place = _kind(url)
     on_server = is_on_server(url)
-    if (approximate or shared) and not on_server:
-        what = "approximate=True" if approximate else "shared=True"
-        raise ValueError(f"{what} is for memories on a server; this one has one writer and is searched exactly, in RAM")
+    if approximate and not on_server:
+        raise ValueError("approximate=True is for memories on a server; this one is searched exactly, in RAM")
     if index is not None:
         if not on_server:
             raise ValueError("index= is for memories on PostgreSQL")
         from apl.store.indexed import IndexedStore as kind
-    options = Options(
-        *(fingerprint, width, read_only, timeout, approximate, shared, metric, keep_sources, identity, index)
-    )
+    options = Options(*(fingerprint, width, read_only, timeout, approximate, metric, keep_sources, identity, index))
     store = kind.open(place, name, options)
     if fingerprint is not None:
         try:

@@ -17,7 +17,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -25,9 +24,9 @@ from apl.metric import measured
 from apl.store.answers import Record
 from apl.store.errors import StoreError
 from apl.store.index import Index, IndexGone, IndexUnavailable, open_index
+from apl.store.opening import Options
 from apl.store.postgres import PostgresStore
-from apl.store.postgres_database import Connection
-from apl.store.reading import Options, Run
+from apl.store.reading import Run
 from apl.store.rows import Row
 
 FILLED_AT_ONCE = 1000
@@ -55,8 +54,8 @@ class IndexedStore(PostgresStore):
 
     _unavailable_index_until = 0.0
 
-    def __init__(self, url: str, connection: Connection[Any], record: Record, options: Options) -> None:
-        super().__init__(url, connection, record, options)
+    def __init__(self, url: str, record: Record, options: Options) -> None:
+        super().__init__(url, record, options)
         self._index: Index = open_index(options.index or "", options.approximate)
 
     @classmethod
@@ -142,13 +141,13 @@ class IndexedStore(PostgresStore):
 
     def _new_epoch(self, old: Mark | None) -> Mark | None:
         """A mark for an empty collection; None if another process was faster."""
-        new = Mark(secrets.token_hex(6), 0, 0, 0, time.time())
+        new = Mark(secrets.token_hex(6), 0, 0, 0, 0.0)
         statement = (
-            "INSERT INTO indexes (memory, name, epoch, filled, settled, pending, pending_at) VALUES (?, ?, ?, 0, 0, 0, ?)"
+            "INSERT INTO indexes (memory, name, epoch, filled, settled, pending, pending_at) VALUES (?, ?, ?, 0, 0, 0, 0)"
             " ON CONFLICT (memory, name) DO UPDATE SET epoch = excluded.epoch, filled = 0, settled = 0, pending = 0,"
-            " pending_at = excluded.pending_at WHERE indexes.epoch = ? RETURNING epoch"
+            " pending_at = 0 WHERE indexes.epoch = ? RETURNING epoch"
         )
-        values = (self._memory, self._index.name, new.epoch, new.pending_at, "" if old is None else old.epoch)
+        values = (self._memory, self._index.name, new.epoch, "" if old is None else old.epoch)
         [made] = self._ask([(statement, values)])
         return new if made else None
 
@@ -188,6 +187,9 @@ class IndexedStore(PostgresStore):
             return None
         old_enough = time.time() - mark.pending_at > self._index.stale_seconds
         bound = mark.pending if old_enough else mark.settled
+        if old_enough and mark.pending < mark.filled:
+            # Nobody has written since: the rest of what was filled settles too.
+            self._move(mark, mark.filled)
         asked = measured(keys, self.metric)
         for wanted in (k, ASKED_AT_MOST * k):
             near = self._index.nearest(self._collection(mark), asked, wanted)
@@ -219,18 +221,10 @@ class IndexedStore(PostgresStore):
     def _known_and_tail(self, ids: list[int], bound: int) -> tuple[int, int, list[Row], list[Row]]:
         """At one moment: the generation, the number of rows, those of these ids that have not changed since `bound`, and
         those that have."""
-
-        def ask(run: Run) -> tuple[int, int, list[Row], list[Row]]:
-            state = run.execute(*self._state_query())
-            count = run.execute("SELECT COALESCE(SUM(rows), 0)::bigint FROM classes WHERE memory = ?", (self._memory,))
-            known = run.execute(
-                *self._rows_query(f"AND id {self.one_of} AND generation <= ?", (self._list(ids), bound))
-            )
-            tail = run.execute(*self._rows_query("AND generation > ?", (bound,), most=TAIL_AT_MOST + 1))
-            generation = self._as_state(state.fetchall()).generation
-            return generation, count.fetchone()[0], self._as_rows(known.fetchall()), self._as_rows(tail.fetchall())
-
-        return self._read(ask)
+        near = self._rows_query(f"AND id {self.one_of} AND generation <= ?", (self._list(ids), bound))
+        later = self._rows_query("AND generation > ?", (bound,), most=TAIL_AT_MOST + 1)
+        state, [(count,)], known, tail = self._ask([self._state_query, self._count_query, near, later])
+        return self._as_state(state).generation, count, self._as_rows(known), self._as_rows(tail)
 
     def _close(self) -> None:
         with suppress(StoreError):

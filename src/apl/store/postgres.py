@@ -3,8 +3,7 @@
 The tables live in the schema `apl` of the database and hold any number of memories. A write is one transaction with
 `synchronous_commit`, and two round trips: what has to be read, then what is written.
 
-By default a writer has its memory exclusively, by an advisory lock that lasts as long as its connection. With `shared=True`
-any number of processes write it at once: transactions of one memory queue up at its record in `memories`, so generations
+Any number of processes write a memory at once: transactions of one memory queue up at its record in `memories`, so generations
 are in the order of commits. A row that two of them update at once is updated by one; the other gets `RowChanged` if it gave
 the generation that it had seen.
 
@@ -16,27 +15,24 @@ first opened so for writing: faster on a large memory, and it misses neighbours 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 
 from apl.store import postgres_database as database
 from apl.store.answers import MemoryInfo, Record
-from apl.store.errors import StoreBusy, StoreError, StoreUnavailable
+from apl.store.errors import StoreError
+from apl.store.opening import LISTING, Options, as_record
 from apl.store.postgres_database import psycopg, sql
-from apl.store.reading import LISTING, Answer, Options, Query, Result, Run, as_record
+from apl.store.reading import Query, Run
 from apl.store.rows import Row
 from apl.store.schema import TABLES
 from apl.store.writing import Store
 
-RETRY_AFTER_SECONDS = 0.5
-"""A server that did not answer is not asked again for this time."""
-
-
 MANY = 50
+"""Records from which on psycopg's own `executemany` is faster."""
 
 
 class PostgresRun:
@@ -45,7 +41,7 @@ class PostgresRun:
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.connection = connection
 
-    def execute(self, statement: str, values: Sequence[object] = (), /) -> Result:
+    def execute(self, statement: str, values: Sequence[object] = (), /) -> Any:
         return self.connection.execute(statement.replace("?", "%s"), values, binary=True)
 
     def executemany(self, statement: str, records: Sequence[Sequence[object]], /) -> None:
@@ -79,45 +75,34 @@ class PostgresStore(Store):
     # The binary forms as they are: much faster than turning every number into text and back.
     key_cell, sum_cell = "vector_send(key)", "array_send(total)"
     takes_bytes = False
+    shared = True
     driver_errors = (psycopg.Error,)
 
-    def __init__(self, url: str, connection: psycopg.Connection[Any], record: Record, options: Options) -> None:
+    def __init__(self, url: str, record: Record, options: Options) -> None:
         super().__init__(record, options.read_only)
-        self.shared, self.approximate = options.shared, options.approximate
-        self._url = url
-        self._connection = connection
-        self._next_id: int | None = None
-        self._unavailable_until = 0.0
-        self._pool = database.pool_for(url) if self.shared else None
-        if self.shared:
-            connection.close()
+        self.approximate = options.approximate
+        self._url, self._next_id = url, 1
+        self._pool = database.pool_for(url)
 
     @classmethod
     def open(cls, place: str, name: str, options: Options) -> PostgresStore:
         if options.approximate and (options.width or 0) > database.HNSW_WIDEST:
             most, width = database.HNSW_WIDEST, options.width
             raise StoreError(f"pgvector can index at most {most} numbers a key, these have {width}")
-        connection = database.connect(place, options.read_only)
-        try:
-            with database.plain_errors(place):
-                record = database.find_record(connection, place, name)
-                if record is None:
-                    new = options.new_record(database.shown(place), name)
-                    database.make_tables(connection, place)
-                    record = database.insert(connection, place, new)
-                options.require_same(record)
-                if not options.read_only and not options.shared:
-                    database.lock_for_writing(connection, place, name, record.id, options.timeout)
-                if options.approximate and not options.read_only and options.index is None:
-                    database.make_index(connection, record.id, record.width, record.metric)
-            return cls(place, connection, record, options)
-        except BaseException:
-            connection.close()
-            raise
+        with database.connect(place) as connection, database.plain_errors(place):
+            record = database.find_record(connection, place, name)
+            if record is None:
+                new = options.new_record(database.shown(place), name)
+                database.make_tables(connection, place)
+                record = database.insert(connection, place, new)
+            options.require_same(record)
+            if options.approximate and not options.read_only and options.index is None:
+                database.make_index(connection, record.id, record.width, record.metric)
+        return cls(place, record, options)
 
     @classmethod
     def listing(cls, place: str) -> list[MemoryInfo]:
-        with database.connect(place, read_only=True) as connection, database.plain_errors(place):
+        with database.connect(place) as connection, database.plain_errors(place):
             found = connection.execute(LISTING).fetchall() if database.has_tables(connection, place) else []
             return [as_record(record, place).info(rows) for *record, rows in found]
 
@@ -125,41 +110,16 @@ class PostgresStore(Store):
 
     @contextmanager
     def _session(self, writing: bool = False) -> Iterator[psycopg.Connection[Any]]:
-        with self._using(writing):
-            if self._pool is not None:
-                with self._pool.connection() as connection:
-                    yield connection
-                return
-            if self._connection.closed:
-                self._reconnect()
-            yield self._connection
-
-    def _reconnect(self) -> None:
-        if time.monotonic() < self._unavailable_until:
-            raise StoreUnavailable(f"{self._place()} does not answer: try again soon")
-        try:
-            self._connection = database.connect(self._url, self.read_only)
-        except StoreUnavailable:
-            self._unavailable_until = time.monotonic() + RETRY_AFTER_SECONDS
-            raise
-        if not self.read_only:
-            try:
-                database.lock_for_writing(self._connection, self._url, self.name, self._memory, 0.0)
-                if self.written not in (None, self._state(PostgresRun(self._connection)).generation):
-                    raise StoreBusy(f"memory {self.name!r} was written by another process meanwhile: open it anew")
-            except BaseException:
-                self._connection.close()
-                raise
-
-    def _read(self, ask: Callable[[Run], Answer]) -> Answer:
-        with self._session() as connection, pipelined(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ") as run:
-            return ask(run)
+        with self._using(writing), self._pool.connection() as connection:
+            yield connection
 
     def _ask(self, queries: Sequence[Query]) -> list[list[Any]]:
         with self._session() as connection:
+            if len(queries) == 1:
+                return [PostgresRun(connection).execute(*queries[0]).fetchall()]
             # Answers are fetched after the pipeline has ended, which is one round trip for all.
-            with connection.pipeline() if len(queries) > 1 else nullcontext():
-                answers = [PostgresRun(connection).execute(*query) for query in queries]
+            with pipelined(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ") as run:
+                answers = [run.execute(*query) for query in queries]
             return [answer.fetchall() for answer in answers]
 
     @contextmanager
@@ -170,35 +130,25 @@ class PostgresStore(Store):
             yield run
 
     def _advance(self, run: Run, state: str | None, queries: Mapping[str, Query]) -> tuple[int, dict[str, list[Any]]]:
-        admitted = None
-        if self.shared:
-            # Another process may have the memory exclusively.
-            query = "SELECT pg_try_advisory_xact_lock_shared(?, ?::integer)"
-            admitted = run.execute(query, (database.LOCK_CLASS, self._memory))
         moved = run.execute(
             "UPDATE memories SET next_id = GREATEST(next_id, ?), generation = generation + 1,"
             " state = COALESCE(?, state) WHERE id = ? RETURNING generation",
-            (self._next_id or 1, state, self._memory),
+            (self._next_id, state, self._memory),
         )
         # Everything is asked before anything is fetched.
         asked = {name: run.execute(*query) for name, query in queries.items()}
-        if admitted is not None and not admitted.fetchone()[0]:
-            raise StoreBusy(f"memory {self.name!r} in {self._place()} is held exclusively by another process")
         found = moved.fetchone()
         if found is None:
             raise self._deleted()
         return int(found[0]), {name: answer.fetchall() for name, answer in asked.items()}
 
     def _reserve(self, count: int) -> int:
-        if not self.shared and self._next_id is not None:
-            self._next_id += count
-            return self._next_id - count
-        with self._session() as connection:
-            query = "UPDATE memories SET next_id = next_id + %s WHERE id = %s RETURNING next_id"
-            found = connection.execute(query, (count, self._memory)).fetchone()
-            if found is None:
-                raise self._deleted()
-            self._next_id = int(found[0])
+        query = "UPDATE memories SET next_id = next_id + ? WHERE id = ? RETURNING next_id"
+        with self._session(writing=True) as connection:
+            found = PostgresRun(connection).execute(query, (count, self._memory)).fetchone()
+        if found is None:
+            raise self._deleted()
+        self._next_id = int(found[0])
         return self._next_id - count
 
     def _recall_query(self, k: int) -> str:
@@ -214,14 +164,11 @@ class PostgresStore(Store):
 
     def _recall(self, keys: np.ndarray, k: int) -> tuple[list[list[Row]], int]:
         query = self._recall_query(k)
-        # The generation first: an answer may be newer than the generation it is said to be of, never older.
-        queries: list[Query] = [self._state_query(), *((query, (key,)) for key in keys)]
+        queries: list[Query] = [self._state_query, *((query, (key,)) for key in keys)]
         if self.approximate:
             queries.insert(1, ("SELECT set_config('hnsw.ef_search', ?, false)", (str(min(1000, 40 + 2 * k)),)))
         state, *answers = self._ask(queries)
-        return [self._as_rows(answer) for answer in answers[len(answers) - len(keys) :]], self._as_state(
-            state
-        ).generation
+        return [self._as_rows(answer) for answer in answers[-len(keys) :]], self._as_state(state).generation
 
     # --- how values travel ------------------------------------------------------------------------
 
@@ -258,9 +205,4 @@ class PostgresStore(Store):
         return database.explained(self._url, error)
 
     def _close(self) -> None:
-        # The server notices a closed connection a moment later; the next process need not wait for that.
-        with suppress(psycopg.Error):
-            self._connection.execute("SELECT pg_advisory_unlock_all()")
-        self._connection.close()
-        if self._pool is not None:
-            database.leave_pool(self._url)
+        database.leave_pool(self._url)

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from apl.config import Metric
 from apl.store.answers import Record
 from apl.store.errors import MissingExtra, StoreBusy, StoreError, StoreUnavailable
-from apl.store.reading import RECORD, RECORDS, as_record
+from apl.store.opening import RECORD, RECORDS, as_record
 from apl.store.schema import POSTGRES_SCHEMA, SCHEMA_VERSION, other_schema
 
 try:
@@ -28,7 +28,6 @@ except ModuleNotFoundError as missing:
 
 LOCK_CLASS = 0x41504C
 """Sets our advisory locks apart from those of other programs in the database."""
-RETRY_SECONDS = 0.05
 POOL_SIZE = 8
 """Connections of one process to one database, for all memories that it shares with others."""
 UNAVAILABLE_SECONDS = 5.0
@@ -86,15 +85,13 @@ def _sentence(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
 
 
-def connect(url: str, read_only: bool) -> Connection[Any]:
+def connect(url: str) -> Connection[Any]:
     try:
         connection = psycopg.connect(url, **_options(url))
     except psycopg.Error as error:
         raise StoreUnavailable(f"{shown(url)} cannot be reached: {str(error).strip()}") from error
     with plain_errors(url):
         _configure(connection)
-        if read_only:
-            connection.execute("SET default_transaction_read_only = on")
     return connection
 
 
@@ -238,17 +235,6 @@ def insert(connection: Connection[Any], url: str, new: Record) -> Record:
     if found is None:
         raise StoreBusy(f"memory {new.name!r} in {shown(url)} was deleted while it was opened: open it anew")
     return found
-
-
-def lock_for_writing(connection: Connection[Any], url: str, name: str, memory: int, timeout: float) -> None:
-    deadline = time.monotonic() + timeout
-    while not one(connection, "SELECT pg_try_advisory_lock(%s, %s::integer)", (LOCK_CLASS, memory))[0]:
-        if time.monotonic() >= deadline:
-            raise StoreBusy(
-                f"memory {name!r} in {shown(url)} is open for writing elsewhere: close it there, "
-                "or open it here for reading only"
-            )
-        time.sleep(RETRY_SECONDS)
 
 
 def index_name(memory: int) -> str:

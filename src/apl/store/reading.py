@@ -9,20 +9,18 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields, replace
-from types import NoneType
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from dataclasses import replace
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from apl.config import Metric
 from apl.store.answers import Changes, MemoryInfo, Recalled, Record, Snapshot, Totals
 from apl.store.checks import checked_ids, checked_key, checked_label, checked_source
-from apl.store.errors import FingerprintMismatch, NoSuchMemory, StoreDamaged, StoreError
+from apl.store.errors import NoSuchMemory, StoreDamaged, StoreError
+from apl.store.opening import RECORDS, as_record
 from apl.store.rows import (
     Label,
     LabelTotal,
@@ -39,20 +37,8 @@ from apl.store.rows import (
     source_text,
     total_of,
 )
-from apl.store.schema import new_identity, receipt_name
+from apl.store.schema import receipt_name
 
-RECORD = ", ".join(field.name for field in fields(Record))
-RECORDS = f"SELECT {RECORD}, checksum FROM memories"
-LISTING = (
-    f"SELECT {RECORD}, checksum, CAST((SELECT COALESCE(SUM(rows), 0) FROM classes WHERE memory = memories.id) AS bigint)"
-    " FROM memories ORDER BY name"
-)
-RECORD_KINDS = (
-    *((int,), (str,), (str,), (str,), (int,)),
-    *((str,), (int,), (float, int), (int,), (int,)),
-    (str, NoneType),
-)
-LAST_ID = 2**62
 STATE_SETTING = "readers"
 """The setting that changes with every example: it is kept in the memory's own record, which changes with every write."""
 ROW_CELLS = "id, label, surprise_nats, written_at, source, key, count, has_shares, generation, checksum"
@@ -64,72 +50,18 @@ ROWS_PER_BLOCK = 512
 """Rows fetched at a time, so that payloads of a large memory need not fit into RAM."""
 CLASS_GONE = 0
 """Stands in `removed` for a class that lost its last row; no row has this id."""
-Answer = TypeVar("Answer")
 Query = tuple[str, Sequence[object]]
 Shares = dict[int, list[SourceShare]]
 """By row."""
 
 
 @runtime_checkable
-class Result(Protocol):
-    def fetchall(self) -> list[Any]: ...
-
-    def fetchone(self) -> Any: ...
-
-
-@runtime_checkable
 class Run(Protocol):
-    """A connection within a transaction."""
+    """A connection within a transaction. What `execute` returns has `fetchall` and `fetchone`."""
 
-    def execute(self, statement: str, values: Sequence[object] = ..., /) -> Result: ...
+    def execute(self, statement: str, values: Sequence[object] = ..., /) -> Any: ...
 
     def executemany(self, statement: str, records: Sequence[Sequence[object]], /) -> object: ...
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a memory is opened: see `apl.store.open_store`."""
-
-    fingerprint: str | None = None
-    width: int | None = None
-    read_only: bool = False
-    timeout: float = 0.0
-    approximate: bool = False
-    shared: bool = False
-    metric: Metric | None = None
-    keep_sources: bool | None = None
-    identity: str | None = None
-    index: str | None = None
-
-    def new_record(self, where: str, name: str) -> Record:
-        """Of a new memory, which needs the name and width of its encoder, and the right to write. It has no id yet."""
-        if self.read_only or self.fingerprint is None or self.width is None:
-            raise NoSuchMemory(f"there is no memory named {name!r} in {where}")
-        head = (0, name, self.identity or new_identity(), self.fingerprint, self.width, self.metric or "euclidean")
-        return Record(*head, int(self.keep_sources is not False), time.time(), 1, 0, None)
-
-    def require_same(self, record: Record) -> None:
-        """Refuse a memory whose keys another encoder made. None asks for nothing."""
-        if self.fingerprint not in (None, record.fingerprint):
-            raise FingerprintMismatch(record.name, record.fingerprint, str(self.fingerprint))
-        if self.width not in (None, record.width):
-            raise StoreError(
-                f"the keys of memory {record.name!r} have {record.width} numbers, this encoder makes {self.width}"
-            )
-        if self.keep_sources not in (None, kept := bool(record.keep_sources)):
-            raise StoreError(f"memory {record.name!r} was made with keep_sources={kept}: that cannot change")
-
-
-def as_record(found: Sequence[Any], place: str) -> Record:
-    """A memory's record, compared with its checksum, which a server does not need, and with the types of its cells."""
-    *cells, seal = found
-    of_type = all(type(cell) in kinds for cell, kinds in zip(cells, RECORD_KINDS, strict=True))
-    if (seal and checksum(*cells) != seal) or not (of_type and 0 < cells[8] <= LAST_ID and 0 <= cells[9] <= LAST_ID):
-        raise StoreDamaged(
-            f"memory {cells[1]!r} in {place} is damaged (its own record is not as it was written): see "
-            "`apl memory verify`, restore it from a copy"
-        )
-    return Record(*cells)
 
 
 class Reading(ABC):
@@ -141,8 +73,6 @@ class Reading(ABC):
     """How a key and a class's sum are selected, so that they come as bytes."""
     takes_bytes = True
     """Keys and sums are written as their bytes. Otherwise as an array and as a list."""
-    driver_errors: tuple[type[Exception], ...] = ()
-    """Errors that `_explained` turns into those of `apl.store.errors`."""
     shared = False
     """Other processes may write at the same time."""
     write_behind: Callable[[], None] | None = None
@@ -154,24 +84,16 @@ class Reading(ABC):
         self.read_only = read_only
         self.metric = record.metric
         """The metric of `recall` and `totals`."""
-        self.written: int | None = None
-        """The generation of this store's latest write."""
         self._memory = record.id
         self.turn = threading.RLock()
         self._closed = False
         self._process = os.getpid()
-        self._reserved: set[int] = set()
-        """Ids that were reserved and not yet written."""
 
     # --- what a database implements ---------------------------------------------------------------
 
     @abstractmethod
-    def _read(self, ask: Callable[[Run], Answer]) -> Answer:
-        """The answer to questions about one state of the memory."""
-
-    @abstractmethod
     def _ask(self, queries: Sequence[Query]) -> list[list[Any]]:
-        """The answers to queries, asked together in this order; each may be about a later state than the one before."""
+        """The answers to queries, asked together, about one state of the memory."""
 
     @abstractmethod
     def _writing(self, reads_first: bool = False) -> AbstractContextManager[Run]:
@@ -200,20 +122,15 @@ class Reading(ABC):
         """Where the memory is, for messages."""
 
     @abstractmethod
-    def _explained(self, error: Exception) -> StoreError: ...
-
-    @abstractmethod
     def _close(self) -> None: ...
 
     def _erased(self) -> None:
         """Something was forgotten: remove what the database still holds of it in logs."""
         return
 
-    # --- records and values -----------------------------------------------------------------------
+    # --- queries, and what their records mean -----------------------------------------------------
 
-    def _state(self, run: Run) -> Record:
-        return self._as_state(run.execute(*self._state_query()).fetchall())
-
+    @property
     def _state_query(self) -> Query:
         return f"{RECORDS} WHERE id = ?", (self._memory,)
 
@@ -224,13 +141,17 @@ class Reading(ABC):
             raise self._deleted()
         return found
 
+    @property
+    def _count_query(self) -> Query:
+        return "SELECT CAST(COALESCE(SUM(rows), 0) AS bigint) FROM classes WHERE memory = ?", (self._memory,)
+
     def _rows_query(self, which: str = "", values: Sequence[object] = (), most: int | None = None) -> Query:
         cells = ROW_CELLS.replace("key", self.key_cell)
         limit = f" LIMIT {most:d}" if most is not None else ""
         return f"SELECT {cells} FROM rows WHERE memory = ? {which} ORDER BY id{limit}", (self._memory, *values)
 
-    def _rows_in(self, run: Run, which: str = "", values: Sequence[object] = (), most: int | None = None) -> list[Row]:
-        return self._as_rows(run.execute(*self._rows_query(which, values, most)).fetchall())
+    def _rows_of(self, ids: Sequence[int]) -> Query:
+        return self._rows_query(f"AND id {self.one_of}", (self._list(ids),))
 
     def _as_rows(self, records: Sequence[tuple[Any, ...]]) -> list[Row]:
         """Rows without payloads, each compared with its checksum."""
@@ -271,6 +192,10 @@ class Reading(ABC):
         )
         return query, (self._memory, source, self._memory, source_text(source))
 
+    def _column(self, query: str, *values: object) -> list[int]:
+        [found] = self._ask([(query, values)])
+        return [id for (id,) in found]
+
     def _unsealed(self, what: str, name: str, value: str, seal: int) -> str:
         if checksum(name, value) != seal:
             raise self._damaged(f"the {what} {name!r} is not as it was written")
@@ -294,14 +219,11 @@ class Reading(ABC):
 
     def load(self, most: int | None = None) -> Snapshot:
         """Everything but the payloads, in arrays: what the search in RAM is filled from. `most`: of the oldest rows."""
-
-        def ask(run: Run) -> Snapshot:
-            generation, rows = self._state(run).generation, self._rows_in(run, most=most)
-            if most is None and len(rows) != (expected := self._counted(run)):
-                raise self._damaged(f"{len(rows)} rows are left of {expected}")
-            return Snapshot.of(rows, self.width, generation)
-
-        return self._read(ask)
+        state, found, [(expected,)] = self._ask([self._state_query, self._rows_query(most=most), self._count_query])
+        generation, rows = self._as_state(state).generation, self._as_rows(found)
+        if most is None and len(rows) != expected:
+            raise self._damaged(f"{len(rows)} rows are left of {expected}")
+        return Snapshot.of(rows, self.width, generation)
 
     def rows(self) -> Iterator[Row]:
         """Every row with its payload, oldest first. A row deleted while this runs may be left out."""
@@ -326,20 +248,15 @@ class Reading(ABC):
 
     def some_rows(self, ids: Iterable[int]) -> list[Row]:
         """Those of these rows that exist, with their payloads, in the order of their ids."""
-
-        def ask(run: Run) -> list[Row]:
-            which, values = f"AND id {self.one_of}", (self._list(wanted),)
-            rows = self._rows_in(run, which, values)
-            query = f"SELECT id, payload, checksum FROM payloads WHERE memory = ? {which}"
-            payloads: dict[int, bytes] = {}
-            for id, payload, seal in run.execute(query, (self._memory, *values)).fetchall():
-                if payload_checksum(id, payload) != seal:
-                    raise self._damaged(f"the payload of row {id} is not as it was written")
-                payloads[id] = payload
-            return [replace(row, payload=payloads[row.id]) if row.id in payloads else row for row in rows]
-
         wanted = checked_ids(ids)
-        return self._read(ask) if wanted else []
+        query = f"SELECT id, payload, checksum FROM payloads WHERE memory = ? AND id {self.one_of}"
+        found, kept = self._ask([self._rows_of(wanted), (query, (self._memory, self._list(wanted)))])
+        payloads: dict[int, bytes] = {}
+        for id, payload, seal in kept:
+            if payload_checksum(id, payload) != seal:
+                raise self._damaged(f"the payload of row {id} is not as it was written")
+            payloads[id] = payload
+        return [replace(row, payload=payloads[row.id]) if row.id in payloads else row for row in self._as_rows(found)]
 
     def row(self, id: int) -> Row:
         found = self.some_rows([id])
@@ -360,23 +277,15 @@ class Reading(ABC):
         query = "SELECT id FROM rows WHERE memory = ? AND label = ? ORDER BY id"
         return self._column(query, self._memory, label_text(checked_label(label)))
 
-    def _column(self, query: str, *values: object) -> list[int]:
-        [found] = self._ask([(query, values)])
-        return [id for (id,) in found]
-
     def changes(self, since: int) -> Changes | None:
         """What happened after that generation; None if it is too long ago, and everything has to be loaded."""
-
-        def ask(run: Run) -> Changes | None:
-            generation = self._state(run).generation
-            if since < generation - GENERATIONS_FOLLOWED:
-                return None
-            query = "SELECT DISTINCT id FROM removed WHERE memory = ? AND generation > ? AND id > ? ORDER BY id"
-            removed = [id for (id,) in run.execute(query, (self._memory, since, CLASS_GONE)).fetchall()]
-            rows = self._rows_in(run, "AND generation > ?", (since,))
-            return Changes(Snapshot.of(rows, self.width, generation), removed)
-
-        return self._read(ask)
+        if since < self.generation() - GENERATIONS_FOLLOWED:
+            return None
+        gone = "SELECT DISTINCT id FROM removed WHERE memory = ? AND generation > ? AND id > ? ORDER BY id"
+        changed = self._rows_query("AND generation > ?", (since,))
+        state, removed, rows = self._ask([self._state_query, (gone, (self._memory, since, CLASS_GONE)), changed])
+        now = self._as_state(state).generation
+        return Changes(Snapshot.of(self._as_rows(rows), self.width, now), [id for (id,) in removed])
 
     def recall(self, keys: np.ndarray, k: int) -> Recalled:
         """The k nearest rows of each of these keys, without payloads. A server searches its rows itself."""
@@ -388,8 +297,8 @@ class Reading(ABC):
 
     def _recall(self, keys: np.ndarray, k: int) -> tuple[list[list[Row]], int]:
         """At least the k nearest rows of each key, if there are as many, in any order; and the memory's generation."""
-        rows, generation = self._read(lambda run: (self._rows_in(run), self._state(run).generation))
-        return [rows] * len(keys), generation
+        state, rows = self._ask([self._state_query, self._rows_query()])
+        return [self._as_rows(rows)] * len(keys), self._as_state(state).generation
 
     # --- sources ----------------------------------------------------------------------------------
 
@@ -422,20 +331,15 @@ class Reading(ABC):
         gone = "SELECT 1 FROM removed WHERE memory = ? AND generation > ? AND id = ? LIMIT 1"
         changed = (
             f"SELECT label, rows, examples, {self.sum_cell}, first_id FROM classes WHERE memory = ? AND generation > ?"
+            " ORDER BY first_id, label"
         )
-        state, lost, found = self._ask(
-            [
-                self._state_query(),
-                (gone, (self._memory, after, CLASS_GONE)),
-                (f"{changed} ORDER BY first_id, label", (self._memory, after)),
-            ]
-        )
+        lost_query, changed_query = (gone, (self._memory, after, CLASS_GONE)), (changed, (self._memory, after))
+        state, lost, found = self._ask([self._state_query, lost_query, changed_query])
         record = self._as_state(state)
         if since is not None and (since < record.generation - GENERATIONS_FOLLOWED or lost):
             return self.totals()
         classes = [
-            LabelTotal(label_of(label), rows, examples, self._sum(total), first_id)
-            for label, rows, examples, total, first_id in found
+            LabelTotal(label_of(label), n, examples, self._sum(sum), id) for label, n, examples, sum, id in found
         ]
         return Totals(record.generation, classes, since is None, self._decoded(record.state or "null"))
 
@@ -443,18 +347,23 @@ class Reading(ABC):
         """Rows and examples of each class, in the order in which the classes came."""
         return {total.label: (total.rows, total.examples) for total in self.totals().classes}
 
-    def count(self) -> int:
-        return self._read(lambda run: (self._state(run), self._counted(run))[1])
-
-    def _counted(self, run: Run) -> int:
-        query = "SELECT COALESCE(SUM(rows), 0) FROM classes WHERE memory = ?"
-        return int(run.execute(query, (self._memory,)).fetchone()[0])
-
     # --- the memory -------------------------------------------------------------------------------
+
+    @property
+    def info(self) -> MemoryInfo:
+        state, [(rows,)] = self._ask([self._state_query, self._count_query])
+        return self._as_state(state).info(rows)
+
+    def count(self) -> int:
+        return self.info.rows
+
+    def generation(self) -> int:
+        """A number that grows with every write to this memory, by any process."""
+        return self._as_state(self._ask([self._state_query])[0]).generation
 
     def settings(self) -> dict[str, Any]:
         query = "SELECT name, value, checksum FROM settings WHERE memory = ?"
-        state, found = self._ask([self._state_query(), (query, (self._memory,))])
+        state, found = self._ask([self._state_query, (query, (self._memory,))])
         kept = self._as_state(state).state
         settings = {} if kept is None else {STATE_SETTING: kept}
         settings |= {name: self._unsealed("setting", name, value, seal) for name, value, seal in found}
@@ -470,14 +379,6 @@ class Reading(ABC):
         query, name = "SELECT value, checksum FROM receipts WHERE memory = ? AND name = ?", receipt_name(key)
         [found] = self._ask([(query, (self._memory, name))])
         return self._decoded(self._unsealed("receipt", name, *found[0])) if found else None
-
-    def generation(self) -> int:
-        """A number that grows with every write to this memory, by any process."""
-        return self._as_state(self._ask([self._state_query()])[0]).generation
-
-    @property
-    def info(self) -> MemoryInfo:
-        return self._read(lambda run: self._state(run).info(self._counted(run)))
 
     # --- looking for damage (`apl.store.verify`) --------------------------------------------------
 

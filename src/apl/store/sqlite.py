@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,8 @@ from filelock import FileLock, Timeout
 
 from apl.store.answers import MemoryInfo, Record
 from apl.store.errors import StoreBusy, StoreError
-from apl.store.reading import LISTING, RECORD, RECORDS, Answer, Options, Query, Run, as_record
+from apl.store.opening import LISTING, RECORD, RECORDS, Options, as_record
+from apl.store.reading import Query, Run
 from apl.store.rows import checksum
 from apl.store.schema import TABLES
 from apl.store.sqlite_file import SqliteFile, explained, plain_errors
@@ -89,8 +90,8 @@ class SqliteStore(Store):
             with plain_errors(path):
                 if path is not None and not options.read_only:
                     lock = WriterLock(file.real, name, options.timeout)
-                found = file.read(lambda run: run.execute(f"{RECORDS} WHERE name = ?", (name,)).fetchone())
-                record = as_record(found, place) if found else _insert(file, options, place or "RAM", name)
+                [found] = file.ask([(f"{RECORDS} WHERE name = ?", (name,))])
+                record = as_record(found[0], place) if found else _insert(file, options, place or "RAM", name)
                 store = cls(file, lock, record, options.read_only)
                 options.require_same(record)
             return store
@@ -105,19 +106,16 @@ class SqliteStore(Store):
         if place == RAM:
             return []
         with _reading(Path(place)) as file:
-            found = file.read(lambda run: run.execute(LISTING).fetchall())
+            [found] = file.ask([(LISTING, ())])
             return [as_record(record, place).info(rows) for *record, rows in found]
 
     # --- transactions -----------------------------------------------------------------------------
 
-    def _read(self, ask: Callable[[Run], Answer]) -> Answer:
+    def _ask(self, queries: Sequence[Query]) -> list[list[Any]]:
         with self._using():
             if self.write_behind is not None:
                 self.write_behind()
-            return self._file.read(ask)
-
-    def _ask(self, queries: Sequence[Query]) -> list[list[Any]]:
-        return self._read(lambda run: [run.execute(*query).fetchall() for query in queries])
+            return self._file.ask(queries)
 
     @contextmanager
     def _writing(self, reads_first: bool = False) -> Iterator[Run]:
@@ -144,7 +142,7 @@ class SqliteStore(Store):
         ).fetchone()
         if moved is None:
             # Deleted, or written around the lock.
-            self._state(run)
+            self._as_state(run.execute(*self._state_query).fetchall())
             raise StoreBusy(
                 f"memory {self.name!r} in {self.path} was written by another process meanwhile; nothing was written: "
                 "open it anew"

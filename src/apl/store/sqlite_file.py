@@ -14,15 +14,16 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from apl.durable_file import replace_durably
 from apl.store.errors import NoSuchMemory, StoreBusy, StoreDamaged, StoreError
-from apl.store.reading import Answer
+from apl.store.reading import Query
 from apl.store.schema import SCHEMA_VERSION, SQLITE_SCHEMA, other_schema
 
 APPLICATION_ID = 0x41504C6D
@@ -207,10 +208,10 @@ class SqliteFile:
             if begin == "BEGIN IMMEDIATE" and self._timer is None and self.path is not None:
                 self._checkpoint_soon()
 
-    def read(self, ask: Callable[[sqlite3.Connection], Answer]) -> Answer:
-        """The answer to questions about one and the same state."""
+    def ask(self, queries: Sequence[Query]) -> list[list[Any]]:
+        """The answers to queries about one state."""
         with self.transaction("BEGIN") as run:
-            return ask(run)
+            return [run.execute(*query).fetchall() for query in queries]
 
     def _require_still_there(self) -> None:
         if self._identity is None:
@@ -269,7 +270,8 @@ class SqliteFile:
             os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             copy = sqlite3.connect(part)
             try:
-                self.read(lambda run: run.backup(copy))
+                with self.transaction("BEGIN") as run:
+                    run.backup(copy)
                 # One file, with nothing beside it.
                 copy.execute("PRAGMA journal_mode=DELETE")
             finally:
