@@ -32,7 +32,7 @@ from apl.store import (
     list_memories,
     open_store,
 )
-from apl.store.reading import RECORD
+from apl.store.opening import RECORD
 from apl.store.rows import checksum, row_checksum
 from apl.store.verify import verify
 
