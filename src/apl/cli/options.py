@@ -66,7 +66,8 @@ class WithClassifier:
         read_only = parameters.get("read_only", False)
         there = find_memory(self.memory, self.name)
         if there is None and read_only:
-            raise NoSuchMemory(f"there is no memory named {self.name!r} in {self.memory}: make one with `apl learn`")
+            named = "" if self.name == "default" else f" named {self.name!r}"
+            raise NoSuchMemory(f"there is no memory{named} in {self.memory}: make one with `apl learn`")
         if there is not None:
             width = {} if self.model is None else {"width": None}  # the recorded width may be another model's
             try:

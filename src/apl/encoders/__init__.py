@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from apl.encoders.contract import EncoderError, FrozenEncoder, MissingExtraError, checked_vectors, read_many
-from apl.encoders.names import LIBRARIES, NAMED, is_encoder_name, lasting_name, open_named, plugins
+from apl.encoders.names import LIBRARIES, NAMED, encoder_name, is_encoder_name, open_named, plugins
 
 __all__ = [
     "LIBRARIES",
@@ -65,12 +65,3 @@ def plugged_encoder(model: Any, encoder: Any) -> Any:
     if model is not None:
         raise ValueError("both model= and encoder= say what reads examples: give one")
     return encoder
-
-
-def encoder_name(encoder: Any) -> str:
-    """What a memory records of its encoder, to find it again: a name or an absolute path; "" for a callable."""
-    if is_encoder_name(encoder):
-        return lasting_name(encoder)
-    if isinstance(encoder, (str, os.PathLike)):
-        return str(Path(encoder).absolute())
-    return ""

@@ -7,6 +7,7 @@ function from the model's name to a `FrozenEncoder` or to a callable from a list
 from __future__ import annotations
 
 import importlib
+import os
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -104,9 +105,10 @@ def plugins() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=GROUP) if point.name not in LIBRARIES}
 
 
-def lasting_name(name: str) -> str:
-    """The name as a memory keeps it: a folder given as the model is made absolute."""
-    library, _, model = name.partition(":")
-    if library in LIBRARIES and Path(model).is_dir():
-        return f"{library}:{Path(model).absolute()}"
-    return name
+def encoder_name(encoder: Any) -> str:
+    """What a memory records of its encoder, to find it again: a name or an absolute path; "" for a callable."""
+    if is_encoder_name(encoder):
+        library, _, model = encoder.partition(":")
+        is_folder = library in LIBRARIES and Path(model).is_dir()
+        return f"{library}:{Path(model).absolute()}" if is_folder else str(encoder)
+    return str(Path(encoder).absolute()) if isinstance(encoder, (str, os.PathLike)) else ""

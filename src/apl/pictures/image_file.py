@@ -35,13 +35,13 @@ def open_image(source: str | os.PathLike[str] | bytes, most_pixels: int = LARGES
             if isinstance(image, JpegImagePlugin.JpegImageFile):
                 _read_smaller(image, source, most_pixels)
             if image.width * image.height > most_pixels:
-                raise _TooLarge(_too_large(f"{image.width}×{image.height} pixels", most_pixels))
+                raise _too_large(f"{image.width}×{image.height} pixels", most_pixels)
             image.load()
             return ImageOps.exif_transpose(image)
-    except _TooLarge as error:
-        raise ValueError(str(error)) from None
+    except _TooLarge:
+        raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise ValueError(_too_large("far too many pixels", most_pixels)) from None
+        raise _too_large("far too many pixels", most_pixels) from None
     except UnidentifiedImageError:
         raise ValueError(f"not a picture: it may be {', '.join(FORMATS)}") from None
     except FileNotFoundError:
@@ -99,9 +99,9 @@ def _tiff_pieces(data: bytes) -> int:
     return max((count for tag, _, count in here if tag in (273, 324)), default=0)
 
 
-class _TooLarge(Exception):
+class _TooLarge(ValueError):
     pass
 
 
-def _too_large(found: str, most_pixels: int) -> str:
-    return f"the picture has {found}, the most is {most_pixels:,}: reduce it first"
+def _too_large(found: str, most_pixels: int) -> _TooLarge:
+    return _TooLarge(f"the picture has {found}, the most is {most_pixels:,}: reduce it first")
