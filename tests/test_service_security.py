@@ -67,6 +67,7 @@ def refused(response: httpx.Response, *statuses: int) -> None:
 # --- bodies ---------------------------------------------------------------------------------------
 
 
+JSON = {"content-type": "application/json"}
 BAD_BODIES = {
     "nothing": b"",
     "no json": b"{",
@@ -93,6 +94,7 @@ BAD_BODIES = {
     "unknown field": json.dumps(lesson(2, colour="red")).encode(),
     "unknown ink": json.dumps(lesson(2, ink="green")).encode(),
     "empty source": json.dumps(lesson(2, source="")).encode(),
+    "source of 3,000 bytes": json.dumps(lesson(2, source="東" * 1000)).encode(),
     "deep nesting": b'{"label": ' + b"[" * 50_000 + b"]" * 50_000 + b"}",
     "duplicate keys": b'{"label": "a", "label": null, "image": ""}',
 }
@@ -100,10 +102,9 @@ BAD_BODIES = {
 
 @pytest.mark.parametrize("body", BAD_BODIES.values(), ids=BAD_BODIES.keys())
 def test_a_bad_lesson_is_refused_and_changes_nothing(unharmed: httpx.Client, body: bytes) -> None:
-    headers = {"content-type": "application/json"}
-    refused(unharmed.post(f"{HOME}/learn", content=body, headers=headers), 422)
-    refused(unharmed.post(f"{HOME}/learn/batch", content=b'{"examples": [' + body + b"]}", headers=headers), 422)
-    refused(unharmed.post(f"{HOME}/predict", content=body, headers=headers), 422)
+    refused(unharmed.post(f"{HOME}/learn", content=body, headers=JSON), 422)
+    refused(unharmed.post(f"{HOME}/learn/batch", content=b'{"examples": [' + body + b"]}", headers=JSON), 422)
+    refused(unharmed.post(f"{HOME}/predict", content=body, headers=JSON), 422)
 
 
 def test_one_bad_example_spoils_its_whole_batch(unharmed: httpx.Client) -> None:
@@ -113,6 +114,12 @@ def test_one_bad_example_spoils_its_whole_batch(unharmed: httpx.Client) -> None:
     assert "examples.2" in answer.json()["error"]["message"]
     refused(unharmed.post(f"{HOME}/learn/batch", json={"examples": [lesson(2)] * 65}), 422)
     refused(unharmed.post(f"{HOME}/learn/batch", json={"examples": []}), 422)
+
+
+@pytest.mark.parametrize("text", ["東" * 1000, "a\0b", "\ud800"], ids=["3,000 bytes", "zero", "surrogate"])
+def test_what_no_memory_can_hold_cannot_be_forgotten(unharmed: httpx.Client, text: str) -> None:
+    for what in ("label", "source"):
+        refused(unharmed.post(f"{HOME}/forget", content=json.dumps({what: text}).encode(), headers=JSON), 422)
 
 
 def test_only_json_is_taken(unharmed: httpx.Client) -> None:

@@ -16,6 +16,7 @@ from apl.pictures.drawings import looks_like_a_photograph
 from apl.pictures.image_file import open_image
 from apl.service.refusal import Refused, invalid
 from apl.service.settings import BATCH, LABEL_CHARACTERS, POOL, SOURCE_CHARACTERS, TEXT_CHARACTERS
+from apl.store.checks import checked_text
 
 PHOTOGRAPH = (
     "this looks like a photograph, and the model served here knows drawings: serve photographs with "
@@ -35,6 +36,11 @@ def visible(text: str) -> str:
     return text
 
 
+def storable(text: str) -> str:
+    """Refuse what no memory can hold: too many bytes in UTF-8, zero characters."""
+    return checked_text(text, "text")
+
+
 def exactly_one(*names: str) -> Any:
     """A check that one of these fields is given."""
 
@@ -51,9 +57,11 @@ LabelField = Annotated[
     Text | Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)],
     Field(description='Text or a 64-bit integer; 7 and "7" are different classes.'),
 ]
-SourceField = Annotated[StrictStr, Field(min_length=1, max_length=SOURCE_CHARACTERS), AfterValidator(visible)]
+SourceField = Annotated[
+    StrictStr, Field(min_length=1, max_length=SOURCE_CHARACTERS), AfterValidator(visible), AfterValidator(storable)
+]
 # Memories from elsewhere may hold names that cannot be read on a page.
-GivenText = Annotated[StrictStr, Field(max_length=2000)]
+GivenText = Annotated[StrictStr, Field(max_length=2000), AfterValidator(storable)]
 GivenLabel = GivenText | Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
 RowField = Annotated[StrictInt, Field(ge=1, lt=2**63)]
 

@@ -391,22 +391,3 @@ class Reading(ABC):
         [found] = self._ask([("SELECT name, value, checksum FROM receipts WHERE memory = ?", (self._memory,))])
         for record in found:
             self._unsealed("receipt", *record)
-
-    def strays(self) -> list[str]:
-        """Payloads and shares without a row, and classes whose counters are not those of their rows."""
-        lost = "AS p WHERE memory = ? AND NOT EXISTS (SELECT 1 FROM rows WHERE memory = p.memory AND id = p.id)"
-        classes = (
-            "SELECT label FROM (SELECT label, COUNT(*) AS n, SUM(count) AS e FROM rows WHERE memory = ? GROUP BY label"
-            " UNION ALL SELECT label, rows, examples FROM classes WHERE memory = ?) AS counted GROUP BY label"
-            " HAVING COUNT(*) <> 2 OR MIN(n) <> MAX(n) OR MIN(e) <> MAX(e)"
-        )
-        payloads, shares, wrong = self._ask(
-            [
-                (f"SELECT id FROM payloads {lost}", (self._memory,)),
-                (f"SELECT DISTINCT id FROM shares {lost}", (self._memory,)),
-                (classes, (self._memory, self._memory)),
-            ]
-        )
-        found = [f"payload {id} belongs to no row" for (id,) in payloads]
-        found += [f"a source's share of row {id} belongs to no row" for (id,) in shares]
-        return found + [f"class {label[1:]!r}: its counters are not those of its rows" for (label,) in wrong]

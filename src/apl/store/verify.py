@@ -8,6 +8,13 @@ from apl.store.checks import settings_problems
 from apl.store.errors import StoreDamaged
 from apl.store.writing import Store
 
+LOST = "AS p WHERE memory = ? AND NOT EXISTS (SELECT 1 FROM rows WHERE memory = p.memory AND id = p.id)"
+MISCOUNTED = (
+    "SELECT label FROM (SELECT label, COUNT(*) AS n, SUM(count) AS e FROM rows WHERE memory = ? GROUP BY label"
+    " UNION ALL SELECT label, rows, examples FROM classes WHERE memory = ?) AS counted GROUP BY label"
+    " HAVING COUNT(*) <> 2 OR MIN(n) <> MAX(n) OR MIN(e) <> MAX(e)"
+)
+
 
 def verify(store: Store) -> list[str]:
     """What is wrong with a memory, one sentence each; empty if nothing is."""
@@ -36,4 +43,14 @@ def _problems(store: Store) -> list[str]:
                 attempt(whole, [id])
     for check in (store.settings, store.check_receipts, store.load):
         attempt(check)
-    return found + store.strays()
+    mine = (store._memory,)
+    payloads, shares, classes = store._ask(
+        [
+            (f"SELECT id FROM payloads {LOST}", mine),
+            (f"SELECT DISTINCT id FROM shares {LOST}", mine),
+            (MISCOUNTED, 2 * mine),
+        ]
+    )
+    found += [f"payload {id} belongs to no row" for (id,) in payloads]
+    found += [f"a source's share of row {id} belongs to no row" for (id,) in shares]
+    return found + [f"class {label[1:]!r}: its counters are not those of its rows" for (label,) in classes]
