@@ -22,11 +22,11 @@ from apl.metric import distances, measured
 from apl.store import Label
 
 SAMPLED = 1024
-"""Examples of the pool that stand for it: doubt is settled about these."""
+"""Doubt is summed over at most this many examples of the pool."""
 REACH = 0.75
 """Likeness is exp(-REACH) at the usual distance to the nearest row: the more is known, the shorter the reach of a label."""
 FARTHEST = 20.0
-"""In such distances: nothing is less alike."""
+"""Distances are cut off here, in the same unit."""
 NEW, UNLIKE, CLEAR = 0.5, 0.9, 0.5
 """P(new) from which on an example is called new, and unlike anything; the margin from which on it is not called torn."""
 
@@ -102,7 +102,7 @@ def _chosen(
         at = int(gain.argmax())
         now = float(np.maximum(like[at] - settled, 0) @ doubt)
         if now < gain[at]:
-            # What others gain can only have become less too, so nobody else needs to be asked again yet.
+            # Gains only fall while examples are chosen, so the other ones need not be computed again yet.
             gain[at] = now
             continue
         found.append((at, now))

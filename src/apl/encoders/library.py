@@ -36,7 +36,7 @@ def import_library(module: str, extra: str) -> Any:
 
 
 def _stay_offline_without_hub() -> None:
-    """Where the hub's name cannot be resolved, its library looks at this machine alone; otherwise it retries for a minute."""
+    """Use local files alone where the hub's name cannot be resolved: its library would retry for a minute."""
     if os.environ.keys() & {"HF_HUB_OFFLINE", "HF_ENDPOINT", "HTTPS_PROXY", "https_proxy"}:
         return
     try:

@@ -85,7 +85,7 @@ def is_encoder_name(name: Any) -> bool:
 
 @cache
 def open_named(name: str) -> Any:
-    """One for all classifiers of a process: it holds tens of megabytes, and never changes."""
+    """Shared by all classifiers of the process: it holds tens of megabytes, and never changes."""
     if name in NAMED:
         return NAMED[name].open()
     library, _, model = name.partition(":")

@@ -36,7 +36,7 @@ class TrainedEncoder:
         self.fingerprint = learner.fingerprint()
 
     def pixels(self, examples: Sequence[Any]) -> np.ndarray:
-        """As the networks take them."""
+        """Examples in the form that the networks take."""
         raise NotImplementedError
 
     def embed(self, examples: Sequence[Any]) -> Float[np.ndarray, "example embed"]:
@@ -47,7 +47,7 @@ class TrainedEncoder:
 
 
 class ColourEncoder(TrainedEncoder, PhotoExamples):
-    """Of photographs."""
+    """The encoder of a model of photographs."""
 
     def read(self, example: Any) -> Image.Image:
         return read_coloured(example, self.size)
@@ -57,7 +57,7 @@ class ColourEncoder(TrainedEncoder, PhotoExamples):
 
 
 class DrawingEncoder(TrainedEncoder):
-    """Of drawings, which are canvases once they are read (`apl.pictures.drawings`)."""
+    """The encoder of a model of drawings, which are canvases once they are read (`apl.pictures.drawings`)."""
 
     kind: EncoderKind = "drawing"
 

@@ -109,7 +109,7 @@ def fit(canvases: Sequence[UInt8[np.ndarray, "_ _"]], size: int) -> UInt8[np.nda
 
 
 def to_png(canvas: UInt8[np.ndarray, "height width"]) -> bytes:
-    """A grey PNG, written by hand: `Image.save` takes six times as long, which `learn_one` would feel."""
+    """A grey PNG, written here: `Image.save` takes six times as long, and `learn_one` noticeably longer."""
     height, width = canvas.shape
     lines = np.zeros((height, 1 + width), np.uint8)  # each begins with the number of its filter: none
     lines[:, 1:] = canvas
@@ -144,7 +144,7 @@ def _small_grey(image: Any) -> Float[np.ndarray, "height width"]:
 def _drawn_part(
     grey: Float[np.ndarray, "height width"], small: Float[np.ndarray, "new_height new_width"]
 ) -> Float[np.ndarray, "part_height part_width"]:
-    """A large picture reduced, without most of its margins: otherwise little would be left of a small drawing on a large sheet of paper."""
+    """A large picture reduced, without most of its margins, so that a small drawing on a large sheet keeps its details."""
     away = np.abs(small - ground_level(small))
     rows, columns = _extent(away, INK_THRESHOLD * float(away.max()))
     if not len(rows):
@@ -181,7 +181,8 @@ def _reduced(grey: Float[np.ndarray, "height width"]) -> Float[np.ndarray, "new_
 
 
 def _at_full_strength(canvas: UInt8[np.ndarray, "height width"]) -> UInt8[np.ndarray, "height width"]:
-    """A thin pen leaves faint lines and strong crossings once it is reduced: as many pixels as the drawing is long are strokes."""
+    """Once reduced, a thin pen leaves faint lines with strong crossings. Scaled so that as many pixels as the drawing is long are
+    at full strength."""
     strong = np.count_nonzero(canvas >= FAINT * 255)
     if strong >= max(canvas.shape):
         return canvas

@@ -1,9 +1,9 @@
 """Image files from any source: the only place where untrusted bytes become pictures.
 
 Pillow would try some forty formats, and for one of them start another program (Ghostscript, for PostScript). Here a
-picture is one of six, independent of its name; its size is read from the header before anything is unpacked, and it
-comes out the way it was held when it was taken. A JPEG, as cameras make them, may be four times too large: its decoder can
-halve it on the way. (Not more: one in several scans takes six bytes of every pixel, however small it comes out.)
+picture is one of six, independent of its name. Its size is read from the header before anything is unpacked, and it is
+turned upright. A JPEG may have up to four times the largest number of pixels: its decoder can halve both sides. (It is not
+reduced further: a progressive JPEG takes six bytes per pixel of its full size while it is decoded.)
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 LARGEST_PIXELS = 64_000_000
 SCAN, MOST_SCANS = b"\xff\xda", 100
-"""A JPEG is usually sent in 1 to 12 scans. Each walks over the whole picture and may be a few bytes long: a small file of very
-many would take minutes."""
+"""A JPEG usually has 1 to 12 scans. Each takes a pass over the whole picture and may be a few bytes long: a small file with
+thousands of scans would take minutes."""
 MOST_PIECES = 10_000
-"""Of a TIFF. It may come in strips and tiles of a single pixel, each of which Pillow makes an object of when it opens the file."""
+"""Strips or tiles of a TIFF. They may be a single pixel each, and Pillow makes an object of every one when it opens the file."""
 
 
 def open_image(source: str | os.PathLike[str] | bytes, most_pixels: int = LARGEST_PIXELS) -> Image.Image:

@@ -40,8 +40,8 @@ def ink_amount(grey: Float[np.ndarray, "height width"], ink: str) -> Float[np.nd
 
 
 def _strokes(grey: Float[np.ndarray, "height width"], ink: str) -> Float[np.ndarray, "height width"] | None:
-    """Ink against what surrounds it, where light falls in shadows. None where it does not, or where a surface is as dark as the
-    ink: then that is ink too."""
+    """Ink relative to its surroundings, for sheets with shadows. None if there is no shadow, or if a surface is as dark as the ink:
+    then the surface counts as ink too."""
     reach = max(2, round(max(grey.shape) * STROKE))
     found = []
     for one, seen in (("dark", grey), ("light", 1 - grey)):

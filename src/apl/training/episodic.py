@@ -48,8 +48,8 @@ class TrainConfig:
     decoder_from: str | None = None
     """A saved learner whose decoder to start from; of fixed labels, it may have more or fewer."""
     mirrored: Mirrored = "none"
-    """`for_decoder`: train on mirror images the encoder was not trained on, so that neighbourhoods are as unclean
-    as those of new classes will be."""
+    """`for_decoder`: train on mirror images the encoder was not trained on, so that neighbourhoods are as mixed
+    as those of new classes."""
     ways: tuple[int, ...] = (20,)
     """Numbers of classes; one is drawn for each round of episodes."""
     parallel: int = 8

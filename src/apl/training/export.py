@@ -28,7 +28,7 @@ from apl.networks import TorchNetworks
 
 
 class DecoderGraph(nn.Module):
-    """The whole decoder as one function of arrays, the sharing out among neighbours and "none" included."""
+    """The whole decoder, with the shares of neighbours and of "none", as one function of arrays."""
 
     def __init__(self, decoder: nn.Module, fixed: bool) -> None:
         super().__init__()
@@ -146,8 +146,8 @@ def write_graph(
 
 
 def attention(query: Any, key: Any, value: Any, attn_mask: Any, *_: Any, **__: Any) -> Any:
-    """As a decoder uses it, among states of which one may always be looked at. The exporter's own form, for all that may be,
-    has five times as many nodes, and each costs every question two microseconds."""
+    """Scaled dot-product attention with a mask that never hides every state. The exporter's general form has five times as many
+    nodes, each of which costs every question two microseconds."""
     from onnxscript import opset18 as op
 
     scale = op.Constant(value_float=float(query.shape[-1]) ** -0.5)

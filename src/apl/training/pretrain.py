@@ -27,7 +27,7 @@ VALIDATE_EVERY_STEPS = 1000
 SHARPNESS = 16.0
 """Inverse temperature of the cosine softmax."""
 DRAWINGS_OF_A_START = 3
-"""Drawings of a class whose mean its direction starts at, where the encoder is trained already."""
+"""If the encoder is already trained, the direction of a class starts as the mean of this many of its drawings."""
 
 
 @dataclass(frozen=True)
