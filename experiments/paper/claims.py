@@ -83,9 +83,7 @@ def cell(way: int, shot: int) -> Claim:
 
 
 def swept(claim: str, paper: str, judged: Judge) -> Claim:
-    """On σ at 200-way, where that was measured, else at 20-way."""
-    rows = found(PAPER_FORM, "sigma")
-    return Claim(claim, "sigma", paper, lambda: rows() or found(PAPER_FORM, "sigma-20way")(), judged)
+    return Claim(claim, "sigma", paper, found(PAPER_FORM, "sigma"), judged)
 
 
 def imagenet(way: int, percent: float) -> Claim:

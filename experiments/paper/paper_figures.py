@@ -28,8 +28,8 @@ def draw_online(rows: list[Row], path: Path) -> None:
 
 
 def draw_sigma(rows: list[Row], path: Path) -> None:
-    """Appendix: final accuracy and memory against σ; at 200-way where that was measured."""
-    swept = [row for row in rows if row["measure"] == "sigma"] or [r for r in rows if r["measure"] == "sigma-20way"]
+    """Appendix: final accuracy and memory against σ, at 200-way."""
+    swept = [row for row in rows if row["measure"] == "sigma"]
     if not swept:
         return
     ratios = [row["sigma_ratio"] for row in swept]

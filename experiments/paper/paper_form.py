@@ -59,7 +59,6 @@ PLANS: dict[str, tuple[Measurement, ...]] = {
         Measurement("per-class", figures.per_class, 20, LABELS_20),
         Measurement("posterior", figures.posterior, 20, LABELS_20),
         Measurement("online", figures.saturation, 5, LABELS_20),
-        Measurement("sigma-20way", figures.sigma, 20, LABELS_20),
         Measurement("table1-5way", figures.fixed, 5, LABELS_20),
         Measurement("table1-20way", figures.fixed, 20, LABELS_20),
         Measurement("mnist", figures.mnist, 10, LABELS_20),
