@@ -7,10 +7,10 @@ from dataclasses import replace
 from itertools import islice
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.functional_serializers import PlainSerializer
 
-from apl.classifier.answers import Explanation, LabelSet, Probabilities, ReaderOpinion, RecalledRow, Receipt
+from apl.classifier.answers import LabelSet, Probabilities, ReaderOpinion, RecalledRow, Receipt
 from apl.classifier.drift import DriftReport
 from apl.classifier.review import Suspect
 from apl.classifier.suggest import Suggestion
@@ -62,20 +62,25 @@ class Share(Answered):
     probability: float
 
 
+def _listed(found: Any) -> Any:
+    """Probabilities as a list: 7 and "7" are different classes, and the keys of a JSON object are texts."""
+    return [{"label": label, "probability": p} for label, p in found.items()] if isinstance(found, dict) else found
+
+
 class Prediction(Answered):
     predicted: str | int | None
     """The most probable known class; null while nothing is known, or if the example is called new."""
-    probabilities: list[Share]
+    probabilities: Annotated[list[Share], BeforeValidator(_listed)]
     """The `top` most probable known classes, largest first; over all known classes they sum to 1."""
     probability_new: float
     """The probability of belonging to no known class."""
 
-    @staticmethod
-    def of(found: Probabilities, top: int, new_above: float | None = None) -> Prediction:
-        likeliest = [Share(label=label, probability=p) for label, p in islice(found.items(), top)]
+    @classmethod
+    def of(cls, found: Probabilities, top: int, new_above: float | None) -> Prediction:
         is_new = new_above is not None and found.new_class > new_above
-        best = likeliest[0].label if likeliest and not is_new else None
-        return Prediction(predicted=best, probabilities=likeliest, probability_new=found.new_class)
+        predicted = None if is_new else next(iter(found), None)
+        likeliest = _listed(dict(islice(found.items(), top)))
+        return cls(predicted=predicted, probabilities=likeliest, probability_new=found.new_class)
 
 
 class Explained(Prediction):
@@ -85,11 +90,6 @@ class Explained(Prediction):
     """The rows behind the answer, nearest first."""
     readers: list[ReaderOpinion]
     """The readers of an ensemble; empty without one."""
-
-    @staticmethod
-    def explained(found: Explanation, top: int) -> Explained:
-        answer = vars(Prediction.of(found.probabilities, top))
-        return Explained(**answer, why=found.why, neighbours=list(found.neighbours), readers=list(found.readers))
 
 
 class ClassCount(Answered):

@@ -17,12 +17,11 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from apl.service import routes
-from apl.service.guard import Activity, Guard
-from apl.service.memories import FIRST, Memories
+from apl.service.guard import Guard
 from apl.service.refusal import Refused, invalid, storage
-from apl.service.service import Service
+from apl.service.service import FIRST, Service
 from apl.service.settings import LABEL_CHARACTERS, Settings
-from apl.service.telemetry import Metrics, log
+from apl.service.telemetry import log
 from apl.service.tokens import Tokens, make_token
 from apl.store import StoreError
 
@@ -40,17 +39,16 @@ def create_app(settings: Settings) -> FastAPI:
     if settings.share and tokens is None:
         owner_token, owner = make_token("owner", ["*=admin"])
         tokens = Tokens([owner])
-    metrics, activity = Metrics(), Activity()
-    memories = Memories(settings, metrics)
+    service = Service(settings, tokens)
 
     @asynccontextmanager
     async def running(app: FastAPI) -> AsyncIterator[None]:
-        await memories.open()
-        log.info("ready", extra={"fields": {"model": settings.model, "memories": len(memories.list())}})
+        await service.open()
+        log.info("ready", extra={"fields": {"model": settings.model, "memories": len(service.names())}})
         try:
             yield
         finally:
-            await memories.close()
+            await service.close()
             log.info("stopped")
 
     app = FastAPI(
@@ -69,13 +67,12 @@ def create_app(settings: Settings) -> FastAPI:
             StoreError: _storage,
         },
     )
-    app.state.service = Service(settings, memories, tokens, activity)
-    app.state.owner_token = owner_token
+    app.state.service, app.state.owner_token = service, owner_token
     for router in routes.ROUTERS:
         app.include_router(router)
     for path, file in {"": "index.html", "docs": "docs.html", **{name: name for name in PAGE}}.items():
         app.add_route(f"/{path}", partial(_file, file), methods=["GET"], include_in_schema=False)
-    app.add_middleware(Guard, settings=settings, tokens=tokens, metrics=metrics, activity=activity)
+    app.add_middleware(Guard, service=service)
     return app
 
 

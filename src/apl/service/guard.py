@@ -11,14 +11,14 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from apl.service.refusal import Refused, busy, invalid
-from apl.service.settings import ARCHIVE, Settings, is_loopback
-from apl.service.telemetry import Metrics, log
-from apl.service.tokens import ANYBODY, Client, Tokens
+from apl.service.service import Service
+from apl.service.settings import ARCHIVE, is_loopback
+from apl.service.telemetry import log
+from apl.service.tokens import ANYBODY, Client
 from apl.store.checks import has_more_values
 
 Message = MutableMapping[str, Any]
@@ -62,14 +62,6 @@ class AnswerRefused(Exception):
     """There is no room for an answer. The application must not take it for a refusal of its own."""
 
 
-@dataclass
-class Activity:
-    """What the server needs to know to stop: requests that are being answered, and that no more are wanted."""
-
-    under_way: int = 0
-    stopping: bool = False
-
-
 class RequestRate:
     """A bucket of requests per client, refilled steadily; a full one holds those of two seconds."""
 
@@ -94,11 +86,9 @@ class RequestRate:
 class Guard:
     """The outermost layer of the application."""
 
-    def __init__(
-        self, app: Any, settings: Settings, tokens: Tokens | None, metrics: Metrics, activity: Activity
-    ) -> None:
-        self.app, self.settings, self.tokens, self.metrics, self.activity = app, settings, tokens, metrics, activity
-        self.rate, self.lines = RequestRate(settings.rate_per_second), RequestRate(TROUBLE_LINES_PER_SECOND)
+    def __init__(self, app: Any, service: Service) -> None:
+        self.app, self.service, self.settings = app, service, service.settings
+        self.rate, self.lines = RequestRate(self.settings.rate_per_second), RequestRate(TROUBLE_LINES_PER_SECOND)
         self.held_bytes = 0
         """Bodies and answers in RAM."""
 
@@ -107,9 +97,9 @@ class Guard:
             await self.app(scope, receive, send)
             return
         request = _Request(self, scope, receive, send)
-        self.activity.under_way += 1
+        self.service.under_way += 1
         try:
-            if self.activity.stopping and request.private:
+            if self.service.stopping and request.private:
                 raise Refused(503, "stopping", "the service is stopping", connection="close", **{"retry-after": "1"})
             client = request.client = self._admit(request)
             scope.setdefault("state", {})["client"] = client
@@ -129,7 +119,7 @@ class Guard:
                 log.exception("failed", extra={"fields": {"request": request.id, "path": scope["path"]}})
             await request.refuse(Refused(500, "internal", "something went wrong; the log of the service says what"))
         finally:
-            self.activity.under_way -= 1
+            self.service.under_way -= 1
             self.held_bytes -= request.held
             self._note(request)
 
@@ -139,9 +129,9 @@ class Guard:
         request.check_site()
         who = request.address
         client: Client | None = ANYBODY
-        if self.tokens is not None and request.private:
+        if self.service.tokens is not None and request.private:
             kind, _, token = request.header("authorization").partition(" ")
-            client = self.tokens.client(token.strip()) if kind.lower() == "bearer" else None
+            client = self.service.tokens.client(token.strip()) if kind.lower() == "bearer" else None
             # Guests of the same link share a token.
             who = f"token {client.name} at {who}" if client else who
         wait = self.rate.wait_seconds(who)
@@ -177,13 +167,14 @@ class Guard:
     def _note(self, request: _Request) -> None:
         scope, status, seconds = request.scope, request.status, time.perf_counter() - request.started
         route = getattr(scope.get("route"), "path", "other")
-        self.metrics.requests.labels(scope["method"] if route != "other" else "other", route, str(status)).inc()
-        self.metrics.latency.labels(route).observe(seconds)
+        metrics, method = self.service.metrics, scope["method"]
+        metrics.requests.labels(method if route != "other" else "other", route, str(status)).inc()
+        metrics.latency.labels(route).observe(seconds)
         if status >= 400 and self.lines.wait_seconds(str(status)):
             return
         fields = {
             "request": request.id,
-            "method": scope["method"],
+            "method": method,
             "path": scope["path"][:200],
             "status": status,
             "ms": round(1000 * seconds, 2),

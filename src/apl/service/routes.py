@@ -27,9 +27,7 @@ from apl.service.answers import errors, finite
 from apl.service.curve import CURVE_SETTING, Curve
 from apl.service.guard import PART_BYTES
 from apl.service.live import EVENT_STREAM, EventStream, changes
-from apl.service.refusal import Refused, invalid, storage
-from apl.service.served_memory import memory_full
-from apl.service.service import (
+from apl.service.parameters import (
     CHECKED,
     After,
     Caller,
@@ -45,6 +43,8 @@ from apl.service.service import (
     ToRead,
     ToTeach,
 )
+from apl.service.refusal import Refused, invalid, storage
+from apl.service.served_memory import memory_full
 from apl.service.settings import ARCHIVE, TOP, Limits, is_loopback
 from apl.service.tokens import link, local_address, make_token
 from apl.store import FingerprintMismatch, StoreError
@@ -73,8 +73,8 @@ async def health() -> dict[str, str]:
 @open_to_all.get("/readyz", responses={503: {"model": dict[str, str]}})
 async def ready(service: Parts, response: Response) -> dict[str, str]:
     """The model is loaded, the memories answer, and the service is not stopping."""
-    problem = "stopping" if service.activity.stopping else None
-    if problem is None and not await service.memories.answer():
+    problem = "stopping" if service.stopping else None
+    if problem is None and not await service.answers():
         problem = "the memories do not answer"
     response.status_code = 503 if problem else 200
     return {"status": problem or "ready"}
@@ -85,8 +85,8 @@ async def metrics(service: Parts, client: Caller) -> Response:
     """For Prometheus. Scope: read for every memory."""
     if not client.may("read", "*"):
         raise Refused(403, "forbidden", "metrics need the scope read for every memory")
-    await service.memories.measure_drift()
-    return Response(service.memories.metrics.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    await service.measure_drift()
+    return Response(service.metrics.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 @v1.get("/service")
@@ -99,8 +99,8 @@ async def about(service: Parts, client: Caller) -> answers.ServiceInfo:
     return answers.ServiceInfo(
         version=installed,
         model=FilePath(service.settings.model).name,  # its directory is private
-        takes=cast(Any, service.memories.model.input_kind),
-        fingerprint=service.memories.fingerprint,
+        takes=cast(Any, service.model.input_kind),
+        fingerprint=service.fingerprint,
         admin=client.may("admin", "*"),
     )
 
@@ -111,7 +111,7 @@ async def about(service: Parts, client: Caller) -> answers.ServiceInfo:
 @v1.get("/memories")
 async def list_memories(service: Parts, client: Caller) -> list[answers.MemoryRecord]:
     """The memories this client may read."""
-    found = [service.listed(client, info.name) for info in service.memories.list()]
+    found = [service.record(client, name) for name in service.names()]
     return [answers.MemoryRecord.model_validate(one) for one in found if one["scope"]]
 
 
@@ -119,8 +119,8 @@ async def list_memories(service: Parts, client: Caller) -> list[answers.MemoryRe
 async def make_memory(service: Parts, client: Caller, name: Name, response: Response) -> answers.MemoryState:
     """Make a memory; one that is there already stays as it is. Scope: admin."""
     service.allow(client, "admin", name)
-    response.status_code = 201 if await service.memories.make(name) else 200
-    return await show_memory(service, client, await service.memories.get(name))
+    response.status_code = 201 if await service.make(name) else 200
+    return await show_memory(service, client, await service.memory(name))
 
 
 @memories.get("")
@@ -131,7 +131,7 @@ async def show_memory(service: Parts, client: Caller, memory: ToRead) -> answers
         counts, curve = classifier.counts(), Curve.read(classifier.store.setting(CURVE_SETTING))
         classes = [{"label": label, "rows": rows} for label, rows in counts.items()]
         found = {"rows": sum(counts.values()), "classes": classes, "curve": curve}
-        return answers.MemoryState.model_validate(service.listed(client, memory.name) | found)
+        return answers.MemoryState.model_validate(service.record(client, memory.name) | found)
 
     return await memory.run(state)
 
@@ -140,7 +140,7 @@ async def show_memory(service: Parts, client: Caller, memory: ToRead) -> answers
 async def delete_memory(service: Parts, client: Caller, name: Name) -> None:
     """Delete a memory with all its rows. Scope: admin."""
     service.allow(client, "admin", name)
-    await service.memories.delete(name)
+    await service.delete(name)
 
 
 @memories.post("/share")
@@ -173,7 +173,7 @@ async def drift(memory: ToRead) -> DriftReport:
 @memories.get("/events", response_class=Response, responses={200: {"content": {EVENT_STREAM: {}}}})
 async def events(service: Parts, memory: ToRead) -> Response:
     """Server-sent events: `changed` at the start and after every change, `deleted` when the memory is. Scope: read."""
-    happening = changes(memory, lambda: service.activity.stopping)
+    happening = changes(memory, lambda: service.stopping)
     return EventStream(happening, service.settings.limits.streams)
 
 
@@ -227,7 +227,9 @@ async def suggest(memory: ToRead, body: bodies.Pool, n: Limit = TOP) -> list[Sug
 async def explain(memory: ToRead, body: bodies.Question, top: Top = TOP) -> answers.Explained:
     """The class of an example, and the rows and readers behind the answer. Scope: read."""
     found = await memory.examine(lambda classifier, x: classifier.explain(x), [body])
-    return answers.Explained.explained(found, top)
+    explained = answers.Explained.model_validate(found)
+    del explained.probabilities[top:]
+    return explained
 
 
 @examples.post("/learn", responses=errors(410))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -36,14 +36,14 @@ Result = TypeVar("Result")
 
 
 @dataclass(kw_only=True)
-class Job:
+class Job(Generic[Result]):
     """A request that waits for its memory."""
 
     bodies: Sequence[Question] = ()
     changes: bool = False
-    done: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    outcome: Any = None
-    """What the thread found, an exception included; handed to `done` in the event loop."""
+    done: asyncio.Future[Result] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    outcome: Result | BaseException | None = None
+    """What the thread found; handed to `done` in the event loop."""
     examples: list[Examples] = field(init=False)
     embedded: Examples = field(init=False)
 
@@ -53,14 +53,14 @@ class Job:
 
 
 @dataclass(kw_only=True)
-class AskJob(Job):
+class AskJob(Job[list[Prediction]]):
     top: int
     new_above: float | None
     false_alarms: float | None
 
 
 @dataclass(kw_only=True)
-class TeachJob(Job):
+class TeachJob(Job[list[Receipt]]):
     """Examples to be learnt: all of them or none."""
 
     bodies: Sequence[Lesson]
@@ -74,11 +74,11 @@ class TeachJob(Job):
 
 
 @dataclass(kw_only=True)
-class Errand(Job):
-    run: Callable[[OnlineClassifier], Any]
+class Errand(Job[Result]):
+    run: Callable[[OnlineClassifier], Result]
 
 
-JobKind = TypeVar("JobKind", bound=Job)
+JobKind = TypeVar("JobKind", bound=Job[Any])
 
 
 def parts_of(jobs: Sequence[JobKind]) -> Iterator[tuple[JobKind, slice]]:
@@ -97,7 +97,7 @@ class ServedMemory:
     ) -> None:
         self.name, self.metrics = name, metrics
         self._classifier, self._threads, self._limits = classifier, threads, limits
-        self._queue: list[Job] = []
+        self._queue: list[Job[Any]] = []
         self._working: asyncio.Task[None] | None = None
         self._closed = False
         self.deleted = False
@@ -115,25 +115,22 @@ class ServedMemory:
     ) -> list[Prediction]:
         if new_above is not None and false_alarms is not None:
             raise invalid("give new_above or false_alarms, not both")
-        job = AskJob(bodies=bodies, top=top, new_above=new_above, false_alarms=false_alarms)
-        found: list[Prediction] = await self._served(job)
-        return found
+        return await self._served(AskJob(bodies=bodies, top=top, new_above=new_above, false_alarms=false_alarms))
 
     async def teach(self, bodies: Sequence[Lesson], key: str | None) -> list[Receipt]:
         hashed = None if key is None else hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
-        learnt: list[Receipt] = await self._served(TeachJob(bodies=bodies, key=hashed))
-        return learnt
+        return await self._served(TeachJob(bodies=bodies, key=hashed))
 
     async def examine(self, work: Callable[[OnlineClassifier, Examples], Result], bodies: Sequence[Question]) -> Result:
         """Any other verb that takes examples and changes nothing."""
-        job = Errand(bodies=bodies, run=lambda classifier: work(classifier, job.embedded))
-        found: Result = await self._served(job)
-        return found
+        job: Errand[Result] = Errand(bodies=bodies, run=lambda classifier: work(classifier, job.embedded))
+        return await self._served(job)
 
-    async def run(self, work: Callable[[OnlineClassifier], Result], changes: bool = False) -> Result:
-        """Anything else that needs the memory for itself."""
-        found: Result = await self._served(Errand(run=work, changes=changes))
-        return found
+    async def run(
+        self, work: Callable[[OnlineClassifier], Result], changes: bool = False, seconds: float | None = None
+    ) -> Result:
+        """Anything else that needs the memory for itself. After `seconds` it is not waited for any longer."""
+        return await asyncio.wait_for(self._served(Errand(run=work, changes=changes)), seconds)
 
     async def changed(self, since: int, seconds: float) -> int:
         """The current `changes`, as soon as it is not `since`; after `seconds` in any case."""
@@ -168,7 +165,7 @@ class ServedMemory:
                 await self._working
             await asyncio.get_running_loop().run_in_executor(self._threads, self._classifier.close)
 
-    async def _served(self, job: Job) -> Any:
+    async def _served(self, job: Job[Result]) -> Result:
         if self._closed:
             raise Refused(503, "stopping", "this memory is being closed", **{"retry-after": "1"})
         if job.bodies and sum(len(other.bodies) for other in (*self._queue, job)) > self._limits.waiting:
@@ -207,38 +204,37 @@ class ServedMemory:
 
     # --- in a thread ----------------------------------------------------------------------------------------------
 
-    def _serve(self, group: list[Job]) -> None:
+    def _serve(self, group: list[Job[Any]]) -> None:
         """Fill in every outcome."""
         for job in group:
             self._together([job], self._read)
-        self._together([job for job in group if job.bodies and not job.failed], self._embed)
-        ready = [job for job in group if not job.failed]
-        self._together([job for job in ready if isinstance(job, AskJob)], self._answer)
-        self._together([job for job in ready if isinstance(job, TeachJob)], self._teach)
-        for errand in ready:
-            if isinstance(errand, Errand):
-                self._together([errand], self._run)
+        self._together([job for job in group if job.bodies], self._embed)
+        self._together([job for job in group if isinstance(job, AskJob)], self._answer)
+        self._together([job for job in group if isinstance(job, TeachJob)], self._teach)
+        for job in group:
+            if isinstance(job, Errand):
+                self._together([job], self._run)
         self.rows = len(self._classifier)
 
     def _together(self, jobs: list[Any], serve: Callable[[list[Any]], None]) -> None:
-        """Serve jobs in one go. If that fails, each is served alone, so that a bad one fails alone."""
-        if not jobs:
-            return
+        """Serve those that have not failed before in one go. If that fails, each is served alone, so that a bad one fails alone."""
+        waiting = [job for job in jobs if not job.failed]
         try:
-            serve(jobs)
+            if waiting:
+                serve(waiting)
         except Exception as error:
-            if len(jobs) == 1 or isinstance(error, StoreUnavailable):
-                for job in jobs:
+            if len(waiting) == 1 or isinstance(error, StoreUnavailable):
+                for job in waiting:
                     job.outcome = error
             else:
-                for job in jobs:
+                for job in waiting:
                     self._together([job], serve)
 
-    def _read(self, jobs: list[Job]) -> None:
+    def _read(self, jobs: list[Job[Any]]) -> None:
         for job in jobs:
             job.examples = read_examples(self._classifier, job.bodies, self._limits.image_pixels)
 
-    def _embed(self, jobs: list[Job]) -> None:
+    def _embed(self, jobs: list[Job[Any]]) -> None:
         together = self._classifier.embed([example for job in jobs for example in job.examples])
         self.metrics.batch.observe(len(together))
         for job, part in parts_of(jobs):
@@ -299,7 +295,7 @@ class ServedMemory:
             lesson.outcome = Refused(422, "key_reused", "this Idempotency-Key was used for another request")
         return True
 
-    def _run(self, errands: list[Errand]) -> None:
+    def _run(self, errands: list[Errand[Any]]) -> None:
         for errand in errands:
             errand.outcome = errand.run(self._classifier)
 

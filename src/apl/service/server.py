@@ -77,10 +77,10 @@ async def run(app: FastAPI, settings: Settings, port: int, ready: Callable[[str]
 
 async def _finished(app: FastAPI) -> None:
     """Refuse new requests, and wait for those that are being answered."""
-    activity, loop = app.state.service.activity, asyncio.get_running_loop()
-    activity.stopping = True
+    service, loop = app.state.service, asyncio.get_running_loop()
+    service.stopping = True
     end = loop.time() + GRACE_SECONDS
-    while activity.under_way and loop.time() < end:
+    while service.under_way and loop.time() < end:
         await asyncio.sleep(0.01)
     await asyncio.sleep(0.05)  # the last answers are on their way
 

@@ -1,96 +1,173 @@
-"""The parts of a running service, and what routes need: the client, its rights, the memory, query parameters."""
+"""A running service: its settings, its tokens and the named memories. Each is opened when first asked for, and stays open."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any
+import asyncio
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
 
-from fastapi import Depends, Header, Path, Query
-from fastapi.security import HTTPBearer
-from starlette.requests import Request
-
-from apl.service.guard import Activity
-from apl.service.memories import Memories, check_name
+from apl.classifier.online import OnlineClassifier
 from apl.service.refusal import Refused, invalid
 from apl.service.served_memory import ServedMemory
-from apl.service.settings import MOST_TOP, Settings
+from apl.service.settings import Settings
+from apl.service.telemetry import Metrics
 from apl.service.tokens import Client, Scope, Tokens
+from apl.store import MemoryInfo, StoreError, StoreUnavailable, delete_memory, find_memory, list_memories
+from apl.store.checks import checked_name
+
+THREADS = 4
+"""Memories that work at the same time; others wait for a thread, none for another memory."""
+PATIENCE_SECONDS = 5.0
+"""For a memory that is asked on the side, as for its gauge."""
+FIRST = "default"
+"""The memory that is made at the start."""
+TAKES = ("drawing", "photo", "text")
+Result = TypeVar("Result")
 
 
-@dataclass
 class Service:
-    """The parts of a running service."""
+    """To be used from one event loop."""
 
-    settings: Settings
-    memories: Memories
-    tokens: Tokens | None
-    activity: Activity
+    def __init__(self, settings: Settings, tokens: Tokens | None) -> None:
+        self.settings, self.tokens, self.metrics = settings, tokens, Metrics()
+        self.under_way, self.stopping = 0, False
+        """Requests that are being answered, and whether no more are wanted."""
+        self.model = OnlineClassifier(settings.model).open()
+        """An empty classifier of the served model, which the memories are siblings of."""
+        if self.model.input_kind not in TAKES:
+            raise ValueError(
+                f"{settings.model} takes neither pictures nor sentences: the service needs a model that does"
+            )
+        self.fingerprint: str = self.model.store.fingerprint
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="memory")
+        self._open: dict[str, ServedMemory] = {}
+        self._known: dict[str, MemoryInfo] = {}
+        self._changing = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Find the memories that are there, and make the first one if there is none of its name."""
+        try:
+            found = await self._in_thread(lambda: list_memories(self.settings.memory))
+        except StoreUnavailable:
+            raise
+        except StoreError:
+            found = []  # a file that does not exist yet; if it is something worse, opening it says so
+        for info in found:
+            self._known[info.name] = info
+            self.metrics.rows.labels(info.name).set(info.rows)
+        if FIRST not in self._known:
+            await self.make(FIRST)
+        elif self._usable(self._known[FIRST]):
+            await self.memory(FIRST)
+        elif not any(map(self._usable, self._known.values())):
+            # All memories here belong to other models, as when `apl serve` is tried with one model after the other.
+            name = re.sub(r"[^A-Za-z0-9_-]", "-", Path(self.settings.model).name)[:64]
+            await self.make(self.fingerprint[:64] if name in self._known else name)
+
+    async def close(self) -> None:
+        async with self._changing:
+            for memory in self._open.values():
+                await memory.close()
+            self._open.clear()
+        self._threads.shutdown()
 
     def allow(self, client: Client, scope: Scope, name: str) -> None:
-        check_name(name)
-        if not client.may(scope, name, self.memories.identity(name)):
+        """Refuse a name that no memory can have, and a client without this right in the memory that has it now."""
+        try:
+            if not name.strip("."):
+                raise ValueError("a memory's name needs more than dots")
+            checked_name(name)
+        except ValueError as error:
+            raise invalid(str(error)[:200]) from None
+        if not client.may(scope, name, self._known[name].identity if name in self._known else None):
             raise Refused(403, "forbidden", f"this token does not have the scope {scope} for memory {name!r}")
 
-    def listed(self, client: Client, name: str) -> dict[str, Any]:
-        info = self.memories.listed(name)
-        return vars(info) | {"usable": self.memories.usable(info), "scope": client.scope(name, info.identity)}
+    def names(self) -> list[str]:
+        return sorted(self._known)
+
+    def record(self, client: Client, name: str) -> dict[str, Any]:
+        """What a client is told of a memory."""
+        self._require(name)
+        info, memory = self._known[name], self._open.get(name)
+        rows = info.rows if memory is None else memory.rows
+        scope = client.scope(name, info.identity)
+        return vars(info) | {"rows": rows, "usable": self._usable(info), "scope": scope}
+
+    async def memory(self, name: str) -> ServedMemory:
+        """An existing memory, open."""
+        if name in self._open:
+            return self._open[name]
+        async with self._changing:
+            self._require(name)
+            return await self._opened(name)
+
+    async def make(self, name: str) -> bool:
+        """Make a memory; False if it was there already."""
+        async with self._changing:
+            if name in self._known:
+                return False
+            most = self.settings.limits.memories
+            if len(self._known) >= most:
+                raise Refused(409, "too_many_memories", f"there are {most} memories, and no more are allowed")
+            self._known[name] = (await self._opened(name)).info
+            return True
+
+    async def delete(self, name: str) -> None:
+        async with self._changing:
+            self._require(name)
+            memory = self._open.pop(name, None)
+            if memory is not None:
+                await memory.close()
+            if self.settings.memory not in (None, "ram:"):
+                await self._in_thread(lambda: _deleted(self.settings.memory, name))
+            del self._known[name]
+            self.metrics.forget_memory(name)
+            if memory is not None:
+                memory.end()
+
+    async def answers(self) -> bool:
+        """True if the place of the memories answers."""
+        for memory in list(self._open.values())[:1]:
+            try:
+                await memory.run(lambda classifier: classifier.store.generation(), seconds=PATIENCE_SECONDS)
+            except (StoreError, TimeoutError, Refused):
+                return False
+        return True
+
+    async def measure_drift(self) -> None:
+        """Set the gauge of every open memory that answers in time."""
+        for memory in list(self._open.values()):
+            with suppress(StoreError, Refused, TimeoutError):
+                report = await memory.run(lambda classifier: classifier.drift(), seconds=PATIENCE_SECONDS)
+                self.metrics.drift.labels(memory.name).set(report.alarm)
+
+    def _usable(self, info: MemoryInfo) -> bool:
+        """False if the keys were made by another model."""
+        return info.fingerprint == self.fingerprint
+
+    def _require(self, name: str) -> None:
+        if name not in self._known:
+            raise Refused(404, "no_such_memory", f"there is no memory {name!r}")
+
+    async def _in_thread(self, work: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def _opened(self, name: str) -> ServedMemory:
+        if name not in self._open:
+            given = self.settings
+            classifier = self.model.sibling(
+                memory=given.memory, name=name, recall=given.recall, index=given.index, max_rows=given.max_rows
+            )
+            await self._in_thread(classifier.open)
+            self._open[name] = ServedMemory(name, classifier, self._threads, given.limits, self.metrics)
+        return self._open[name]
 
 
-def _service(request: Request) -> Service:
-    found: Service = request.app.state.service
-    return found
-
-
-def _client(request: Request) -> Client:
-    found: Client = request.state.client
-    return found
-
-
-Parts = Annotated[Service, Depends(_service)]
-Caller = Annotated[Client, Depends(_client)]
-Name = Annotated[str, Path(description="The memory's name.", json_schema_extra={"pattern": "^[A-Za-z0-9._-]{1,64}$"})]
-
-
-def _memory(scope: Scope) -> Any:
-    async def found(service: Parts, client: Caller, name: Name) -> ServedMemory:
-        service.allow(client, scope, name)
-        return await service.memories.get(name)
-
-    return Depends(found)
-
-
-ToRead = Annotated[ServedMemory, _memory("read")]
-ToTeach = Annotated[ServedMemory, _memory("learn")]
-ToOwn = Annotated[ServedMemory, _memory("admin")]
-Top = Annotated[int, Query(ge=1, le=MOST_TOP, description="How many of the most probable classes to name.")]
-NewAbove = Annotated[
-    float | None, Query(ge=0, le=1, description="Answer null for what is new with a probability above this.")
-]
-FalseAlarms = Annotated[
-    float | None,
-    Query(gt=0, lt=1, description="Answer null for this share of examples of known classes, and for what is as new."),
-]
-Coverage = Annotated[float, Query(gt=0, lt=1, description="How often the set contains the true label.")]
-Limit = Annotated[int, Query(ge=1, le=500)]
-After = Annotated[int, Query(ge=0, lt=2**63, description="Only rows with larger ids.")]
-Key = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key",
-        min_length=1,
-        max_length=255,
-        description="Any text of your choice. A repeated request with the same key gets the same answer and learns "
-        "nothing; the latest keys of a memory are remembered, over restarts too.",
-    ),
-]
-
-
-def only_known_parameters(request: Request) -> None:
-    """A misspelt query parameter is an error."""
-    known = {field.alias for field in request.scope["route"].dependant.query_params}
-    if unknown := set(request.query_params) - known:
-        raise invalid(f"{min(unknown)[:100]}: no such query parameter is expected here")
-
-
-# The second dependency only tells readers of the description that tokens are bearer tokens; the guard checks them.
-CHECKED = [Depends(only_known_parameters), Depends(HTTPBearer(auto_error=False))]
+def _deleted(place: str | None, name: str) -> None:
+    """A memory that somebody else deleted in the meantime is deleted too."""
+    if find_memory(place, name) is not None:
+        delete_memory(place, name)
