@@ -127,7 +127,7 @@ function showNeighbours({ neighbours, probability_new }) {
     return item;
   });
   const others = neighbours.length - carried.length;
-  if (others) items.push(el("li", { class: "more small" }, `and ${count(others, "row")} that weigh less`));
+  if (others) items.push(el("li", { class: "more small" }, `and ${count(others, "row")} of less weight`));
   find("neighbours").replaceChildren(...items);
 }
 
