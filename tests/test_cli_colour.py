@@ -94,7 +94,7 @@ def test_the_service_takes_photographs_for_such_a_model(place: Path) -> None:
     from apl.service.settings import Settings
 
     service = create_app(Settings(model=str(place / "runs/glyphs/model"), memory="ram:")).state.service
-    model = service.memories.model
+    model = service.model
     assert model.input_kind == "photo"
     blot(COLOURS["red"], 0).save(file := io.BytesIO(), "PNG")
     question = Question(image=base64.b64encode(file.getvalue()).decode())

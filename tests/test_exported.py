@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -140,7 +139,7 @@ print(clf.predict([[0.9, 0.1, 0]]))
 
 def test_the_demonstration_and_the_commands_need_no_torch(tmp_path: Path) -> None:
     code = APL
-    assert json.loads(without_torch(code, "demo", "--way", "3", "--drawings", "3", "--json"))["examples"] == 9
+    assert "3 invented characters, 9 drawings" in without_torch(code, "demo", "--way", "3", "--drawings", "3")
     folder = tmp_path / "signs"
     draw = """
 import numpy as np

@@ -417,7 +417,8 @@ def test_the_command_line_makes_tokens(tmp_path: Path, capsys: pytest.CaptureFix
     token = capsys.readouterr().out.strip()
     client = Tokens.load(file).client(token)
     assert client is not None and client.may("learn", "letters") and not client.may("read", "other")
-    assert main(["serve", "--make-token", "--grant", "letters=everything"]) == 2
+    assert main(["serve", "--make-token", "--tokens", str(file), "--grant", "letters=everything"]) == 2
+    assert main(["serve", "--make-token"]) == 2 and "--tokens FILE" in capsys.readouterr().err
 
 
 # --- sharing --------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ class Command:
     tokens: Annotated[Path | None, arg(metavar="FILE")] = None
     """A file of tokens (JSON); every client must then show one."""
     make_token: bool = False
-    """Print a new token and exit; with --tokens its hash is added to that file."""
+    """Print a new token and exit; its hash is added to the file of --tokens."""
     token_name: Annotated[str, arg(metavar="NAME")] = "client"
     """The owner of the new token (with --make-token)."""
     grant: Annotated[tuple[str, ...], arg(metavar="MEMORY=SCOPE …")] = ("*=learn",)
@@ -77,14 +77,10 @@ class Command:
     def _make_token(self) -> int:
         from apl.service.tokens import add_to_file, make_token
 
+        if self.tokens is None:
+            raise ValueError("--make-token needs a file for the token's hash: --tokens FILE")
         token, owner = make_token(self.token_name, self.grant)
-        if self.tokens is not None:
-            add_to_file(self.tokens, owner)
-            print(f"its hash was added to {self.tokens}; the token itself is shown only once:", file=sys.stderr)
-        else:
-            print(
-                f'put this under "tokens" in a file for --tokens: {owner.model_dump_json(exclude_defaults=True)}',
-                file=sys.stderr,
-            )
+        add_to_file(self.tokens, owner)
+        print(f"its hash was added to {self.tokens}; the token itself is shown only once:", file=sys.stderr)
         print(token)
         return 0

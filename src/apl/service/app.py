@@ -104,11 +104,9 @@ async def _http(request: Request, error: Any) -> Response:
             return Refused(404, "not_found", "there is nothing here").response()
         case 405:
             # A path has a route for each of its methods, and Starlette names those of the first alone.
-            asked = [(method, {**request.scope, "method": method}) for method in ("DELETE", "GET", "POST", "PUT")]
-            fitting = [
-                method for method, scope in asked if any(r.matches(scope)[0] is Match.FULL for r in request.app.routes)
-            ]
-            allowed = ", ".join(fitting)
+            asked = {method: {**request.scope, "method": method} for method in ("DELETE", "GET", "POST", "PUT")}
+            routes = request.app.routes
+            allowed = ", ".join(m for m in asked if any(r.matches(asked[m])[0] is Match.FULL for r in routes))
             message = f"this path takes {allowed}, not {request.method[:20]}"
             return Refused(405, "method_not_allowed", message, allow=allowed).response()
     # FastAPI answers a body that cannot be parsed with 400.

@@ -236,7 +236,6 @@ class ServedMemory:
 
     def _embed(self, jobs: list[Job[Any]]) -> None:
         together = self._classifier.embed([example for job in jobs for example in job.examples])
-        self.metrics.batch.observe(len(together))
         for job, part in parts_of(jobs):
             job.embedded = together[part]
 
@@ -279,7 +278,6 @@ class ServedMemory:
             lesson.outcome = [finite(receipt) for receipt in learnt[part]]
         for receipt in learnt:
             self.metrics.surprise.labels(self.name).observe(receipt.surprise_nats)
-            self.metrics.lessons.labels(self.name, str(receipt.written)).inc()
 
     def _is_answered(self, lesson: TeachJob) -> bool:
         """True if a request of this key was answered before; the lesson then has its outcome."""

@@ -12,7 +12,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 LATENCY_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 SURPRISE_NATS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 1.5, 2, 3, 4, 6, 8)
-BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
 
 log = logging.getLogger("apl.service")
 
@@ -22,21 +21,19 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
-        histogram = partial(Histogram, registry=self.registry)
-        self.requests = counter("apl_requests", "Requests answered.", ("method", "route", "status"))
+        gauge, histogram = partial(Gauge, registry=self.registry), partial(Histogram, registry=self.registry)
+        by = ("method", "route", "status")
+        self.requests = Counter("apl_requests", "Requests answered.", by, registry=self.registry)
         self.latency = histogram("apl_request_seconds", "Time to answer.", ("route",), buckets=LATENCY_SECONDS)
         self.rows = gauge("apl_memory_rows", "Rows in a memory.", ("memory",))
         self.drift = gauge("apl_memory_drift", "1 while surprise at what is taught has risen.", ("memory",))
         self.surprise = histogram(
             "apl_surprise_nats", "Surprise at what was taught.", ("memory",), buckets=SURPRISE_NATS
         )
-        self.lessons = counter("apl_lessons", "Examples taught.", ("memory", "written"))
-        self.batch = histogram("apl_encoder_batch", "Examples embedded at once.", buckets=BATCH_SIZES)
 
     def forget_memory(self, name: str) -> None:
         """Drop the series of a deleted memory."""
-        for metric in (self.rows, self.drift, self.surprise, self.lessons):
+        for metric in (self.rows, self.drift, self.surprise):
             metric.remove_by_labels({"memory": name})
 
     def page(self) -> bytes:
