@@ -186,7 +186,7 @@ class ServedMemory:
                     for job in group:
                         job.outcome = error if job.outcome is None else job.outcome
                 for job in group:
-                    if job.failed:
+                    if isinstance(job.outcome, BaseException):
                         job.done.set_exception(job.outcome)
                         job.done.exception()  # the client may have left
                     else:
