@@ -8,12 +8,13 @@ import re
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from letters import call, learnt, memory, model, pictures, said, scribble  # noqa: F401
 
 from apl import OnlineClassifier
 from apl.cli import main
-from apl.store import open_store
+from apl.store import NewRow, StoreDamaged, open_store
 from apl.store.transfer import export_memory
 
 TO_WRONG_PLACES = {
@@ -179,3 +180,31 @@ def test_damage_in_what_the_readers_have_learnt_is_named_and_not_imported(tmp_pa
     assert main(["memory", "import", str(tmp_path / "archive"), str(tmp_path / "new.apl")]) == 2
     assert "numbers are missing; nothing was imported" in capsys.readouterr().err
     assert not (tmp_path / "new.apl").exists()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"readers": 3},
+        {"classifier": {"sigma": -1}},
+        {"classifier": {"k": 1.5}},
+        {"classifier": {"k": 10**9}},
+        {"classifier": {"ageing": 1}},
+        {"classifier": {"metric": "x"}},
+        {"classifier": {"ink": []}},
+        {"classifier": {"model": 7}},
+        {"classifier": {"consolidate": 1}},
+        {"classifier": [1]},
+    ],
+)
+def test_settings_that_could_not_be_used_are_named_and_not_imported(tmp_path: Path, capsys, settings: dict) -> None:
+    hostile, target = tmp_path / "a.apl", tmp_path / "b.apl"
+    with open_store(hostile, fingerprint="e", width=2) as store:
+        store.append([NewRow("a", np.ones(2))], settings=settings)
+        export_memory(store, tmp_path / "out.zip")
+    assert main(["memory", "verify", str(hostile)]) == 1
+    assert main(["memory", "import", str(tmp_path / "out.zip"), str(target)]) == 2
+    assert "is damaged" in capsys.readouterr().err and not target.exists()
+    if "classifier" in settings:
+        with pytest.raises(StoreDamaged, match="cannot be used .setting.*apl memory verify"):
+            OnlineClassifier.load(hostile)

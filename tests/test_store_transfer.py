@@ -131,34 +131,6 @@ def test_a_memory_is_saved_over_copies_of_itself_alone(store: Store, tmp_path: P
     assert not list(tmp_path.glob("*.part*")) and not list(tmp_path.glob(".*"))
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"readers": 3},
-        {"classifier": {"sigma": -1}},
-        {"classifier": {"k": 1.5}},
-        {"classifier": {"k": 10**9}},
-        {"classifier": {"ageing": 1}},
-        {"classifier": {"metric": "x"}},
-        {"classifier": {"ink": []}},
-        {"classifier": {"model": 7}},
-        {"classifier": []},
-    ],
-)
-def test_settings_that_could_not_be_used_are_refused_at_import_and_at_opening(tmp_path: Path, settings: dict) -> None:
-    with open_store(tmp_path / "a.apl", fingerprint="e", width=WIDTH) as hostile:
-        hostile.append([row("a", 1.0)], settings=settings)
-        export_memory(hostile, tmp_path / "out.zip")
-    copy = memory()
-    with pytest.raises(StoreDamaged, match="cannot be used .setting"):
-        import_memory(tmp_path / "out.zip", copy)
-    assert copy.count() == 0
-    with pytest.raises(StoreDamaged, match="cannot be used .setting.*apl memory verify"):
-        open_store(tmp_path / "a.apl", fingerprint="e", width=WIDTH)
-    with open_store(tmp_path / "a.apl", read_only=True) as found:
-        assert len(verify(found)) == 1
-
-
 def test_an_empty_memory_can_be_exported_too(store: Store, tmp_path: Path) -> None:
     export_memory(store, tmp_path / "out")
     copy = memory()
@@ -376,13 +348,3 @@ def test_whatever_is_done_to_an_export_it_is_imported_whole_or_not_at_all(store:
                 assert copy.count() == 0 and copy.settings() == {} and copy.generation() == 0
             else:
                 assert copied.written == copy.count() == 3 and verify(copy) == []
-
-
-def test_verify_names_parameters_with_which_a_memory_could_not_be_opened(store: Store) -> None:
-    store.update_settings({"classifier": {"sigma": 0.5, "max_rows": None, "k": 3}})
-    assert verify(store) == []
-    store.update_settings({"classifier": {"sigma": -1, "max_rows": -3}})
-    assert [problem.partition(":")[2] for problem in verify(store)] == [
-        " sigma must be a number from 0 on, it is -1",
-        " max_rows must be a whole number from 1 on, it is -3",
-    ]

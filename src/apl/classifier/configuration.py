@@ -7,9 +7,11 @@ checked by its own functions and errors are of its own kinds; in one that has no
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, fields
 from numbers import Integral, Real
 from pathlib import Path
+from types import NoneType
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
@@ -20,8 +22,7 @@ from apl.config import Metric
 from apl.encoders import FrozenEncoder, encoder_name, plugged_encoder
 from apl.learner import Learner
 from apl.pictures.drawings import Ink, check_ink
-from apl.store import StoreError, open_store
-from apl.store.checks import MOST_NEIGHBOURS, require_usable
+from apl.store import StoreDamaged, StoreError, open_store
 
 SETTING = "classifier"
 """Under this name a memory records the configuration that `OnlineClassifier.load` needs."""
@@ -30,6 +31,8 @@ Recall = Literal["ram", "engine", "approximate"]
 some neighbours."""
 ADJUSTABLE = ("max_rows", "max_rows_per_class", "sigma", "k", "ageing")
 """Parameters that may change while a memory is open."""
+MOST_NEIGHBOURS = 1024
+"""Largest k: recalled rows are compared with one another too."""
 RECORDED = ("width", "metric", "consolidate", "ink", "keep_images", *ADJUSTABLE)
 
 
@@ -159,7 +162,8 @@ def recorded_parameters(location: Any, name: str, model: Any, encoder: Any = Non
     where = f"memory {name!r} in {location}"
     with open_store(location, name, read_only=True) as store:
         kept = store.setting(SETTING) or {}
-    require_usable({SETTING: kept}, where)
+    if problem := settings_problem({SETTING: kept}):
+        raise StoreDamaged(f"{where} cannot be used ({problem}): see `apl memory verify`")
     found = {key: kept[key] for key in (*RECORDED, "model", "encoder") if key in kept}
     if not found and model is None and encoder is None:
         raise StoreError(f"{where} does not say which model it belongs to: give model= (--model)")
@@ -183,8 +187,8 @@ def check_parameters(
     sigma: Any = None,
     k: Any = None,
     ageing: Any = True,
-    metric: str | None = None,
-    ink: str = "auto",
+    metric: Any = None,
+    ink: Any = "auto",
 ) -> None:
     for name, value in (("max_rows", max_rows), ("max_rows_per_class", max_rows_per_class), ("k", k)):
         if value is not None:
@@ -200,6 +204,24 @@ def check_parameters(
     if metric not in (None, *get_args(Metric)):
         raise ValueError(f"metric is 'euclidean' or 'cosine', got {metric!r}")
     check_ink(ink)
+
+
+def settings_problem(settings: Mapping[str, Any]) -> str | None:
+    """Why the parameters that a memory records could not be used. A file or an archive from elsewhere may hold anything."""
+    kept = settings.get(SETTING) or {}
+    try:
+        if not isinstance(kept, dict):
+            raise ValueError(f"it must be a dictionary, it is {kept!r:.40}")
+        check_parameters(**{name: kept[name] for name in ("metric", "ink", *ADJUSTABLE) if name in kept})
+        if kept.get("width") is not None:
+            check_whole("width", kept["width"])
+        kinds = {"model": (str, NoneType), "encoder": (str, NoneType), "consolidate": (bool,), "keep_images": (bool,)}
+        for name, kind in kinds.items():
+            if name in kept and not isinstance(kept[name], kind):
+                raise ValueError(f"{name} is of the wrong type, it is {kept[name]!r:.40}")
+    except ValueError as error:
+        return f"setting {SETTING!r}: {error}"
+    return None
 
 
 def check_whole(name: str, value: Any) -> None:

@@ -117,7 +117,7 @@ def import_(directory: Exported, memory: Memory, name: NameOption = "default", j
     from apl.store.transfer import import_memory, read_exported
 
     exported = read_exported(directory)
-    if problem := state_problem(exported.settings, exported.width):
+    if problem := settings_problem(exported.settings, exported.width):
         raise ValueError(f"{directory} is damaged: {problem}; nothing was imported")
     with open_store(
         memory, name, fingerprint=exported.fingerprint, width=exported.width, metric=exported.metric
@@ -154,7 +154,7 @@ def verify(memory: Memory, name: NameOption = "default", json: JsonOption = Fals
 
     with open_store(memory, name, read_only=True) as store:
         problems = verify(store)
-        if not problems and (problem := state_problem(store.settings(), store.width)):
+        if not problems and (problem := settings_problem(store.settings(), store.width)):
             problems = [problem]
     if json:
         print_json({"problems": problems})
@@ -163,8 +163,9 @@ def verify(memory: Memory, name: NameOption = "default", json: JsonOption = Fals
     return 1 if problems else 0
 
 
-def state_problem(settings: Mapping[str, Any], width: int) -> str | None:
-    """What is wrong with what the readers have learnt about a memory."""
+def settings_problem(settings: Mapping[str, Any], width: int) -> str | None:
+    """What is wrong with the parameters that a memory records, or with what the readers have learnt about it."""
+    from apl.classifier import configuration
     from apl.memory.staging import STATE_SETTING
     from apl.reading.ensemble_state import require_readable
 
@@ -173,7 +174,7 @@ def state_problem(settings: Mapping[str, Any], width: int) -> str | None:
             require_readable(kept, width)
     except ValueError as error:
         return str(error)
-    return None
+    return configuration.settings_problem(settings)
 
 
 def backup(memory: Memory, target: NewFile, json: JsonOption = False) -> None:

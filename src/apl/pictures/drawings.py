@@ -76,7 +76,7 @@ def read_image(image: Any, ink: str = "auto") -> UInt8[np.ndarray, "height width
     return _at_full_strength(np.rint(ink_amount(_small_grey(image), ink) * 255).astype(np.uint8))
 
 
-def check_ink(ink: str) -> None:
+def check_ink(ink: object) -> None:
     if ink not in get_args(Ink):
         raise ValueError(f"ink is 'auto', 'dark' or 'light', got {ink!r}")
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from apl.config import Metric
 from apl.store.answers import Changes, Forgotten, MemoryInfo, Recalled, Snapshot, Totals
-from apl.store.checks import checked_name, require_usable
+from apl.store.checks import checked_name
 from apl.store.errors import (
     AlreadyAnswered,
     FingerprintMismatch,
@@ -105,14 +105,7 @@ def open_store(
             raise ValueError("index= is for memories on PostgreSQL")
         from apl.store.indexed import IndexedStore as kind
     options = Options(*(fingerprint, width, read_only, timeout, approximate, metric, keep_sources, identity, index))
-    store = kind.open(place, name, options)
-    if fingerprint is not None:
-        try:
-            require_usable(store.settings(), f"memory {name!r}")
-        except BaseException:
-            store.close()
-            raise
-    return store
+    return kind.open(place, name, options)
 
 
 def list_memories(url: Location) -> list[MemoryInfo]:

@@ -1,8 +1,4 @@
-"""Checks of everything that enters a store: plain types, finite numbers, bounded texts. Errors come before any write.
-
-Settings are checked when a memory is opened for use, imported or verified, too: a file or an archive from elsewhere may hold
-anything. Settings that are not named here hold any JSON.
-"""
+"""Checks of everything that enters a store: plain types, finite numbers, bounded texts. Errors come before any write."""
 
 from __future__ import annotations
 
@@ -11,13 +7,12 @@ import math
 import operator
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from apl.store.errors import StoreDamaged
 from apl.store.rows import KEEP, Label, NewRow, RowUpdate, SourceShare, kept_shares
 
 TEXT_LIMIT_BYTES = 2000
@@ -29,25 +24,6 @@ POSSIBLE_IDS = range(1, 2**63)
 YEAR_9999 = 253_370_764_800.0
 NESTED_AT_MOST = 50
 """How deep lists and dictionaries of a setting may be nested: JSON is read by recursion."""
-DICTIONARIES = ("classifier", "readers", "merged memories")
-MOST_NEIGHBOURS = 1024
-"""Largest k: recalled rows are compared with one another too."""
-RANGES = {
-    "sigma": (0, 1e308),
-    "max_rows": (1, math.inf),
-    "max_rows_per_class": (1, math.inf),
-    "k": (1, MOST_NEIGHBOURS),
-    "width": (1, math.inf),
-}
-"""Numbers among the parameters of a classifier; all but sigma are whole."""
-TEXTS = ("model", "encoder")
-CHOICES = {
-    "metric": (None, "euclidean", "cosine"),
-    "ink": ("auto", "dark", "light"),
-    "consolidate": (True, False),
-    "keep_images": (True, False),
-    "ageing": (True, False),
-}
 _JSON = json.JSONEncoder(allow_nan=False)
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _PIECE = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[^"]++', re.S)
@@ -220,37 +196,3 @@ def _depth(text: str) -> int:
     brackets = np.frombuffer(_STRING.sub("", text).encode(), np.uint8)
     opens, closes = np.isin(brackets, list(b"[{")), np.isin(brackets, list(b"]}"))
     return int((opens.astype(np.int64) - closes).cumsum().max(initial=0))
-
-
-def settings_problems(settings: Mapping[str, Any]) -> list[str]:
-    """What could not be used, a sentence each."""
-    found = [
-        f"setting {name!r}: it must be a dictionary, it is {settings[name]!r:.40}"
-        for name in DICTIONARIES
-        if not isinstance(settings.get(name), (dict, type(None)))
-    ]
-    return found or [f"setting 'classifier': {problem}" for problem in _wrong(settings.get("classifier") or {})]
-
-
-def require_usable(settings: Mapping[str, Any], where: str) -> None:
-    if found := settings_problems(settings):
-        raise StoreDamaged(f"{where} cannot be used ({found[0]}): see `apl memory verify`")
-
-
-def _wrong(parameters: Mapping[str, Any]) -> Iterator[str]:
-    for name, (least, most) in RANGES.items():
-        value = parameters.get(name)
-        kinds = (int, float) if name == "sigma" else (int,)
-        if value is not None and (
-            isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most
-        ):
-            kind = "number" if name == "sigma" else "whole number"
-            end = f"to {most}" if name == "k" else "on"
-            yield f"{name} must be a {kind} from {least} {end}, it is {value!r:.40}"
-    for name in TEXTS:
-        if not isinstance(parameters.get(name), (str, type(None))):
-            yield f"{name} must be text, it is {parameters[name]!r:.40}"
-    for name, choices in CHOICES.items():
-        value = parameters.get(name, choices[0])
-        if value not in choices or type(value) not in map(type, choices):  # 1 is equal to True
-            yield f"{name} must be one of {choices}, it is {value!r:.40}"

@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 
 from apl.config import Metric
 from apl.durable_file import replace_durably
-from apl.store.checks import checked_rows, encoded, has_more_values, require_usable
+from apl.store.checks import checked_rows, encoded, has_more_values
 from apl.store.errors import OtherSchema, StoreDamaged, StoreError
 from apl.store.rows import NewRow, SourceShare
 from apl.store.writing import Store
@@ -144,7 +144,6 @@ def read_exported(
         raise StoreError(f"{error.filename or source}: {error.strerror}") from error
     except WRONG as error:
         raise StoreDamaged(f"{source} is no exported memory, or a damaged one ({error})") from error
-    require_usable(exported.settings, str(source))
     return exported
 
 

@@ -25,6 +25,8 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 TIMEOUT_SECONDS = 5.0
+FILLING_SECONDS = 60.0
+"""The same for a block of `ROWS_AT_ONCE` rows: a large index is filled once, and a busy server takes its time."""
 ROWS_AT_ONCE = 1000
 MOST_NEAREST = 16_384
 """More neighbours than this a Milvus server does not return."""
@@ -71,8 +73,9 @@ class MilvusIndex:
         with self._asking() as client:
             for start in range(0, len(ids), ROWS_AT_ONCE):
                 part = zip(ids[start : start + ROWS_AT_ONCE], keys[start : start + ROWS_AT_ONCE], strict=True)
+                rows = [{"id": id, "key": key.tolist()} for id, key in part]
                 client.upsert(
-                    collection, [{"id": id, "key": key.tolist()} for id, key in part], timeout=TIMEOUT_SECONDS
+                    collection, rows, timeout=max(TIMEOUT_SECONDS, FILLING_SECONDS * len(rows) / ROWS_AT_ONCE)
                 )
 
     def remove(self, collection: str, ids: Sequence[int]) -> None:

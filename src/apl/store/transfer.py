@@ -104,7 +104,7 @@ def merge_memories(source: Store, target: Store) -> Copied:
     payload, and get new ids. The target's settings stay as they are.
     """
     _require_same_encoder(target, source.fingerprint, source.width)
-    merged = dict(target.setting(MERGED_SETTING) or {})
+    merged = dict(kept) if isinstance(kept := target.setting(MERGED_SETTING), dict) else {}
     rows, generation = list(source.rows()), source.generation()
     since = merged.get(source.identity, -1)
     new = source.as_new([row for row in rows if row.generation > since])

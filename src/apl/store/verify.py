@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from apl.store.checks import settings_problems
 from apl.store.errors import StoreDamaged
 from apl.store.writing import Store
 
@@ -18,7 +17,7 @@ MISCOUNTED = (
 
 def verify(store: Store) -> list[str]:
     """What is wrong with a memory, one sentence each; empty if nothing is."""
-    return store.file_problems() or _problems(store) or settings_problems(store.settings())
+    return store.file_problems() or _problems(store)
 
 
 def _problems(store: Store) -> list[str]:
