@@ -23,12 +23,12 @@ from apl.checkpoint import current_commit, write_json
 from apl.classifier.online import OnlineClassifier
 from apl.cli.options import arg
 from apl.store import NewRow, SourceShare
-from experiments.bench.measurement import ratio
+from experiments.bench.measurement import WARM_UP, ratio, take_turns
 from experiments.paper.results import RESULTS
 
 CLASSES, WIDTH = 5, 256
-WARM_UP, TIMED = 200, 1000
-"""Single examples at the start and at the end; those between are learnt in batches."""
+TIMED = 1000
+"""Single examples, after those that are learnt in batches."""
 SETTLED = 10
 """Batches before the process is measured."""
 FORGOTTEN = 20
@@ -56,8 +56,8 @@ class Command:
     def run(self) -> None:
         measured: dict[Part, Callable[[Path], dict[str, Any]]] = {
             "growth": lambda folder: {
-                "without_sources": growth(folder / "without.apl", self.examples, named=False),
-                "named_sources": growth(folder / "named.apl", self.examples, named=True),
+                name: growth(subfolder(folder, name), self.examples, named=name == "named_sources")
+                for name in ("without_sources", "named_sources")
             },
             "forget": lambda folder: forget(folder / "m.apl", self.rows, self.sources, self.largest),
             "workers": lambda folder: workers(folder, self.photographs),
@@ -71,8 +71,8 @@ class Command:
             print(part, json.dumps(found), flush=True)
 
 
-def growth(path: Path, examples: int, named: bool) -> dict[str, Any]:
-    """The file, the process and the processor time of `learn_one`, early and late."""
+def growth(folder: Path, examples: int, named: bool) -> dict[str, Any]:
+    """The file and the process after many examples, and `learn_one` there and in a memory of few, in turns."""
     chance = np.random.default_rng(0)
     centres, names = 10 * chance.standard_normal((CLASSES, WIDTH)), map(str, itertools.count())
 
@@ -81,33 +81,33 @@ def growth(path: Path, examples: int, named: bool) -> dict[str, Any]:
         x = centres[label] + 0.1 * chance.standard_normal((number, WIDTH))
         return x, [f"class {n}" for n in label], [next(names) if named else None for _ in label]
 
-    with OnlineClassifier.for_features(WIDTH, memory=path, max_rows=20) as classifier:
+    def in_batches(classifier: OnlineClassifier, sizes: Iterable[int]) -> None:
+        for size in sizes:
+            x, y, sources = drawn(size)
+            classifier.learn_many(x, y, sources=sources if named else None)
 
-        def one_by_one(number: int) -> list[float]:
-            some = zip(*drawn(number), strict=True)
-            return [milliseconds(lambda: classifier.learn_one(x, y, source=source))[0] for x, y, source in some]
+    def one(classifier: OnlineClassifier) -> None:
+        [x], [y], [source] = drawn(1)
+        classifier.learn_one(x, y, source=source)
 
-        def in_batches(sizes: Iterable[int]) -> None:
-            for size in sizes:
-                x, y, sources = drawn(size)
-                classifier.learn_many(x, y, sources=sources if named else None)
-
-        one_by_one(WARM_UP)
-        start, left = median(one_by_one(TIMED)), batches(examples - WARM_UP - 2 * TIMED)
+    few, many = (OnlineClassifier.for_features(WIDTH, memory=folder / f"{n}.apl", max_rows=20) for n in ("few", "many"))
+    with few, many:
+        left = batches(examples - TIMED - WARM_UP)
+        in_batches(few, left[:SETTLED])
         # What the first batches load stays in the process; what grows with examples goes on growing.
-        in_batches(left[:SETTLED])
+        in_batches(many, left[:SETTLED])
         memory = resident()
-        in_batches(left[SETTLED:])
-        end = median(one_by_one(TIMED))
+        in_batches(many, left[SETTLED:])
         grown = resident() - memory
-        kept = {"rows": len(classifier), "examples": int(classifier.store.load().counts.sum())}
-        classifier.close()
-    size = path.stat().st_size
+        seconds = take_turns({"few": lambda: one(few), "many": lambda: one(many)}, TIMED, clock=time.thread_time)
+        kept = {"rows": len(many), "examples": int(many.store.load().counts.sum())}
+    size = (folder / "many.apl").stat().st_size
+    milliseconds = {f"after_{name}": round(1000 * median(taken), 3) for name, taken in seconds.items()}
     return {
         **kept,
         "file_megabytes": round(size / 1e6, 3),
         "file_by_key_bytes": round(size / (examples * 4 * WIDTH), 3),
-        "learn_one_processor_ms": {"start": round(start, 3), "end": round(end, 3), "ratio": round(end / start, 3)},
+        "learn_one_processor_ms": {**milliseconds, "ratio": round(ratio(seconds["many"], seconds["few"]), 3)},
         "resident_megabytes": {"start": round(memory, 1), "grown": round(grown, 1)},
     }
 
@@ -162,6 +162,11 @@ def workers(folder: Path, photographs: int) -> dict[str, Any]:
         )
         seconds[number].append(round(time.perf_counter() - start, 2))
     return {"photographs": photographs, "seconds": seconds, "ratio": round(ratio(seconds[1], seconds[2]), 3)}
+
+
+def subfolder(folder: Path, name: str) -> Path:
+    (folder / name).mkdir()
+    return folder / name
 
 
 def milliseconds(call: Callable[[], object]) -> tuple[float, float]:
