@@ -61,17 +61,12 @@ def test_truncated_weights_are_named_as_damaged(saved: Path, keep: int) -> None:
         Learner.load(saved)
 
 
-@pytest.mark.parametrize("text", ["", "{", "not json", '{"config": '])
-def test_a_description_that_is_not_json_is_named_as_such(saved: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["", "{", "not json", "[]", "3", "null", "{}", '{"config": 3}', '{"config": {"type": "Oracle"}}']
+)
+def test_what_does_not_describe_a_model_is_refused(saved: Path, text: str) -> None:
     (saved / "model.json").write_text(text)
-    with pytest.raises(CheckpointError, match=r"model\.json is not valid JSON"):
-        Learner.load(saved)
-
-
-@pytest.mark.parametrize("value", [[], "x", 3, None, {}, {"config": 3}, {"config": {"type": "Oracle"}}])
-def test_a_description_of_something_else_is_refused(saved: Path, value: object) -> None:
-    (saved / "model.json").write_text(json.dumps(value))
-    with pytest.raises(CheckpointError, match="expected LearnerConfig|does not describe a model"):
+    with pytest.raises(CheckpointError, match="not valid JSON|expected LearnerConfig|does not describe a model"):
         Learner.load(saved)
 
 
@@ -85,21 +80,16 @@ def test_a_description_of_something_else_is_refused(saved: Path, value: object) 
         {"decoder": {**to_json(TINY.decoder), "kind": "oracle"}},
         {"encoder": {**to_json(TINY.encoder), "groups": 4}},
         {"encoder": {**to_json(TINY.encoder), "groups": [{"type": "Group"}]}},
+        {"telepathy": True},
     ],
 )
-def test_a_description_with_values_of_the_wrong_kind_is_refused(saved: Path, change: dict[str, object]) -> None:
+def test_a_description_with_values_of_the_wrong_kind_or_of_another_version_is_refused(
+    saved: Path, change: dict[str, object]
+) -> None:
     described = read_json(saved / "model.json")
     described["config"].update(change)
     write_json(saved / "model.json", described)
-    with pytest.raises(CheckpointError):
-        Learner.load(saved)
-
-
-def test_a_field_of_another_version_is_named(saved: Path) -> None:
-    described = read_json(saved / "model.json")
-    described["config"]["telepathy"] = True
-    write_json(saved / "model.json", described)
-    with pytest.raises(CheckpointError, match="LearnerConfig has no field 'telepathy'"):
+    with pytest.raises(CheckpointError, match="field .telepathy." if "telepathy" in change else None):
         Learner.load(saved)
 
 

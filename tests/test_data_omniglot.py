@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ def archive(name: str, characters: int) -> OmniglotZip:
 
 
 ARCHIVES = (archive("one.zip", 3), archive("two.zip", 2))
+BETA = ("Beta/character01", "Beta/character02")
 
 
 def png(column: int) -> bytes:
@@ -49,7 +51,7 @@ def folder(own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     folder = tmp_path / "data" / "omniglot"
     # The ids of the published files do not follow the alphabet either.
     pack(folder / "one.zip", 1, ["Zeta/character01", "Zeta/character02", "Alpha/character01"])
-    pack(folder / "two.zip", 4, ["Beta/character01", "Beta/character02"])
+    pack(folder / "two.zip", 4, list(BETA))
     monkeypatch.setenv("APL_DATA", str(folder.parent))
     return folder
 
@@ -60,8 +62,7 @@ def test_characters_are_ordered_by_their_published_ids_and_ink_is_bright(folder:
         "Zeta/character01",
         "Zeta/character02",
         "Alpha/character01",
-        "Beta/character01",
-        "Beta/character02",
+        *BETA,
     )
     assert data.labels.tolist() == [label for label in range(5) for _ in range(DRAWINGS)]
     assert data.images.shape == (15, 1, 28, 28)
@@ -77,55 +78,39 @@ def test_images_come_in_the_size_asked_for_and_each_size_has_its_own_cache(folde
     assert load_omniglot(28, archives=ARCHIVES).images.shape[-2:] == (28, 28)
 
 
-def test_a_second_start_does_not_open_the_pictures_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = load_omniglot(archives=ARCHIVES)
-    monkeypatch.delattr("apl.data.omniglot._read_drawing")
-    second = load_omniglot(archives=ARCHIVES)
-    assert (first.images == second.images).all() and first.class_names == second.class_names
+def truncated(length: int) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(path.read_bytes()[:length])
 
 
-@pytest.mark.parametrize("length", [0, 10, 500, -30])
-def test_a_truncated_zip_is_an_error_that_names_the_file_and_the_way_out(folder: Path, length: int) -> None:
-    content = (folder / "two.zip").read_bytes()
-    (folder / "two.zip").write_bytes(content[:length])
-    with pytest.raises(DataError, match=r"two\.zip is damaged.*Delete it.*APL_DATA"):
-        load_omniglot(archives=ARCHIVES)
-
-
-def test_damage_inside_a_picture_is_noticed(folder: Path) -> None:
-    content = bytearray((folder / "two.zip").read_bytes())
+def with_a_broken_picture(path: Path) -> None:
+    content = bytearray(path.read_bytes())
     start = content.index(b"IDAT")
     content[start : start + 40] = bytes(40)
-    (folder / "two.zip").write_bytes(content)
-    with pytest.raises(DataError, match=r"two\.zip is damaged"):
-        load_omniglot(archives=ARCHIVES)
+    path.write_bytes(content)
 
 
-def test_an_entry_that_is_no_picture_is_noticed(folder: Path) -> None:
-    with zipfile.ZipFile(folder / "two.zip", "w") as file:
-        for number in (1, 2):
-            for drawer in range(1, DRAWINGS + 1):
-                entry = f"images/Beta/character{number:02d}/{3 + number:04d}_{drawer:02d}.png"
-                file.writestr(entry, b"hello")
-    with pytest.raises(DataError, match="not a picture"):
-        load_omniglot(archives=ARCHIVES)
+def without_pictures(path: Path) -> None:
+    names = zipfile.ZipFile(path).namelist()
+    with zipfile.ZipFile(path, "w") as file:
+        for name in names:
+            file.writestr(name, b"hello")
 
 
-def test_a_zip_with_too_few_characters_is_refused(folder: Path) -> None:
-    pack(folder / "two.zip", 4, ["Beta/character01"])
-    with pytest.raises(DataError, match="holds 1 characters where 2 are expected"):
-        load_omniglot(archives=ARCHIVES)
-
-
-def test_a_zip_with_a_drawing_missing_is_refused(folder: Path) -> None:
-    pack(folder / "two.zip", 4, ["Beta/character01", "Beta/character02"], drawings=2)
-    with pytest.raises(DataError, match="has 2 drawings where 3 are expected"):
-        load_omniglot(archives=ARCHIVES)
-
-
-def test_a_refused_zip_leaves_no_cache(folder: Path, own_cache: Path) -> None:
-    (folder / "two.zip").write_bytes(b"")
-    with pytest.raises(DataError):
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        *((truncated(length), r"Delete it.*APL_DATA") for length in (0, 10, 500, -30)),
+        (with_a_broken_picture, ""),
+        (without_pictures, "not a picture"),
+        (lambda path: pack(path, 4, ["Beta/character01"]), "holds 1 characters where 2 are expected"),
+        (lambda path: pack(path, 4, list(BETA), drawings=2), "has 2 drawings where 3 are expected"),
+    ],
+)
+def test_a_damaged_zip_is_named_with_the_way_out_and_leaves_no_cache(
+    folder: Path, own_cache: Path, damage: Callable[[Path], object], said: str
+) -> None:
+    damage(folder / "two.zip")
+    with pytest.raises(DataError, match=rf"two\.zip is damaged.*{said}"):
         load_omniglot(archives=ARCHIVES)
     assert not (own_cache / "parsed").exists()
 
