@@ -41,6 +41,18 @@ def test_what_does_not_surprise_is_merged_and_the_receipt_says_into_which_row():
     assert len(classifier) < 12
 
 
+@pytest.mark.parametrize("where", ["RAM", "a file"])
+def test_a_call_that_fails_takes_nothing_of_what_was_learnt_before(where, tmp_path):
+    classifier = taught(None if where == "RAM" else tmp_path / "a.apl")
+    x, y = stream(10, seed=5)
+    before, drift = classifier.predict_proba(x), classifier.drift()
+    with pytest.raises(ZeroDivisionError):
+        classifier.learn_many(x, y, settings=lambda receipts: {"note": 1 / 0})
+    np.testing.assert_array_equal(classifier.predict_proba(x), before)
+    assert classifier.drift() == drift
+    classifier.close()
+
+
 def test_a_batch_names_the_rows_it_merged_into_by_their_final_ids():
     classifier = OnlineClassifier.for_features(WIDTH)
     receipts = classifier.learn_many(*stream(20))

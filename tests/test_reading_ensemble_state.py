@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from apl.classifier.opening import vector_learner
 from apl.memory import ClassTotals
 from apl.reading import readers
-from apl.reading.ensemble_state import COSINE, COSINE_POWER, DECODER, TRIAL_EXAMPLES, UNIT, EnsembleState, Novelty, Pool
+from apl.reading.ensemble_state import COSINE, COSINE_POWER, DECODER, TRIAL_EXAMPLES, UNIT, Novelty, Pool
 from apl.reading.readers import FLOOR, LOCAL_REGRESSION, ClassStatistics, LocalRegression, Readings
 
 WIDTH = 8
@@ -186,13 +187,13 @@ def test_one_case_makes_nobody_certain_of_the_next():
 
 
 def test_the_line_is_exceeded_by_the_asked_share():
-    state = EnsembleState.new(4, None)
-    known = np.random.default_rng(0).uniform(size=(199, 2))
-    log_odds = state.novelty.log_odds(*known.T[:, None])[0]
+    learner = vector_learner(8)
+    memory, near = learner.new_memory(), np.random.default_rng(0).uniform(size=(199, 2))
+    log_odds = memory.state.novelty.log_odds(*near.T[:, None])[0]
     for share in (0.05, 0.1, 0.5):
-        line = EnsembleState(state.pool, state.novelty, known=known).line_of_new(share)
+        line = learner.reading.line_of_new(memory, near, share)
         assert (1 / (1 + np.exp(-log_odds)) > line).mean() == pytest.approx(share, abs=0.006)
-    assert state.line_of_new(0.05) == 1
+    assert learner.reading.line_of_new(memory, near[:0], 0.05) == 1
 
 
 def test_one_class_alone_is_no_error():

@@ -253,7 +253,7 @@ class OnlineClassifier(MemoryKeeping):
         check_new_above(None, false_alarms)
         opened = self._open()
         with opened.current() as memory:
-            return opened.learner.reading.line_of_new(memory, false_alarms)
+            return opened.learner.reading.line_of_new(memory, memory.history.near, false_alarms)
 
     def predict_new(self, X: Any) -> np.ndarray:
         """The probability of each to belong to no known class."""
@@ -345,6 +345,7 @@ class OnlineClassifier(MemoryKeeping):
             opened.follow(asking=True)
             if opened.store.read_only:
                 raise StoreError(f"memory {opened.store.name!r} was opened for reading only")
+            before = memory.state, memory.history
             try:
                 learnt: dict[int, Receipt] = {}
                 groups = zip(range(len(labels)), strict=True) if order is None else opened.groups(labels, order, shown)
@@ -363,6 +364,9 @@ class OnlineClassifier(MemoryKeeping):
                 )
             except BaseException:
                 memory.reload()
+                if memory.local:
+                    # What was learnt about the rows is written less often than the rows themselves.
+                    memory.state, memory.history = before
                 raise
         return outcome
 

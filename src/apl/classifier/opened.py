@@ -171,7 +171,8 @@ class Opened:
             number, surprise = int(truth[0, query]), float(seen.surprise_nats[0, query])
             row, merged_into = int(seen.row[0, query]), int(seen.merged_into[0, query])
             if known:
-                history = memory.history.after(-float(log_probs[query, number]), surprise, example.label)
+                score, near = -float(log_probs[query, number]), prediction.near(query, number)
+                history = memory.history.after(score, surprise, example.label, near)
                 if memory.local and self._ages:
                     if history.seen % CHECK_EVERY == 0:
                         history = checked(history, memory.newest)
@@ -231,15 +232,17 @@ class Opened:
             there = [i for i, at in enumerate(zip(rows, numbers, strict=True)) if None not in at]
             truth, row = (np.array([values[i] for i in there], np.int64) for values in (numbers, rows))
             memory, k = self.memory, self.learner.config.k
-            judged = self.learner.reading.finish_batch(memory, embeddings[there], truth, row, k)
-            if judged is not None:
-                memory.history = memory.history.judged_anew(len(told), judged)
+            left_out = self.learner.reading.finish_batch(memory, embeddings[there], truth, row, k)
+            if left_out is not None:
+                memory.history = memory.history.judged_anew(len(told), left_out.score, left_out.near)
         log.debug("learnt %d examples: %d rows written", len(told), sum(one.written for one in told))
         return told
 
     def line_of_new(self, new_above: float | None, false_alarms: float | None) -> float | None:
         """The probability of "new" from which on an example is called new."""
-        return new_above if false_alarms is None else self.learner.reading.line_of_new(self.memory, false_alarms)
+        if false_alarms is None:
+            return new_above
+        return self.learner.reading.line_of_new(self.memory, self.memory.history.near, false_alarms)
 
     def explain(self, embedding: Float[np.ndarray, " embed"]) -> Explanation:
         memory, prediction = self.memory, self.predict(embedding[None])

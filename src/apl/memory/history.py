@@ -27,6 +27,8 @@ STEP = 0.02
 """How far one example moves a level."""
 FARTHEST_SHIFT = 2.0
 """Beyond 1 every set is empty or holds everything, which moves the level back."""
+MOST_NEAR = 256
+"""The same of the examples by which false alarms are calibrated."""
 MOST_NATS = 100.0
 """Larger surprises are recorded as this."""
 SLACK = 1e-9
@@ -44,6 +46,8 @@ class History:
     """The surprise that decided whether the example was written."""
     label: np.ndarray = field(default_factory=lambda: np.zeros(0, "<u4"))
     """Checksums of the labels: a name that is forgotten must not stay here."""
+    near: Float[np.ndarray, "familiar 2"] = field(default_factory=lambda: np.zeros((0, 2), "<f4"))
+    """How near classes came to examples of classes that were shown before (`Prediction.near`)."""
     shift: Float[np.ndarray, " level"] = field(default_factory=lambda: np.zeros(len(LEVELS)))
     """What each of `LEVELS` has moved by."""
     seen: int = 0
@@ -61,7 +65,9 @@ class History:
         """Examples that sets rest on."""
         return len(self.score)
 
-    def after(self, score: float, surprise_nats: float, label: Label) -> History:
+    def after(
+        self, score: float, surprise_nats: float, label: Label, near: tuple[float, float] | None = None
+    ) -> History:
         """The history after one more example."""
         last = np.array([min(score, MOST_NATS), min(surprise_nats, MOST_NATS)], "<f4")
         number = len(self.score) + 1
@@ -74,6 +80,7 @@ class History:
             np.concatenate((self.score[-KEPT + 1 :], last[:1])),
             np.concatenate((self.surprise_nats[-KEPT + 1 :], last[1:])),
             np.concatenate((self.label[-KEPT + 1 :], np.array([checksum(label)], "<u4"))),
+            self.near if near is None else np.concatenate((self.near[-MOST_NEAR + 1 :], np.array([near], "<f4"))),
             self.shift + moved,
             self.seen + 1,
             self.risen,
@@ -82,11 +89,16 @@ class History:
             self.marks,
         )
 
-    def judged_anew(self, examples: int, score: Float[np.ndarray, " judged"]) -> History:
-        """With these scores for the latest `examples`, each as the others of its batch foresee it."""
+    def judged_anew(
+        self, examples: int, score: Float[np.ndarray, " judged"], near: Float[np.ndarray, "familiar 2"]
+    ) -> History:
+        """With these numbers for the latest `examples`, each as the others of its batch foresee it."""
         older = self.score[: max(len(self.score) - examples, 0)]
         judged = np.concatenate((older, np.minimum(score, MOST_NATS)), dtype="<f4")[-KEPT:]
-        return replace(self, score=judged, shift=self.shift * (len(older) / max(len(judged), 1)))
+        # A small batch replaces no more than what its examples have shown while they were learnt.
+        some = near[np.linspace(0, len(near) - 1, min(len(near), MOST_NEAR)).round().astype(int)]
+        near = np.concatenate((self.near[: max(len(self.near) - examples, 0)], some), dtype="<f4")[-MOST_NEAR:]
+        return replace(self, score=judged, near=near, shift=self.shift * (len(older) / max(len(judged), 1)))
 
     def threshold_nats(self, coverage: float) -> float:
         """The largest score of a label within the set of this coverage. Infinite if there are too few examples to tell."""
@@ -105,6 +117,7 @@ class History:
             "score": base64.b64encode(self.score.tobytes()).decode(),
             "surprise": base64.b64encode(self.surprise_nats.tobytes()).decode(),
             "label": base64.b64encode(self.label.tobytes()).decode(),
+            "near": base64.b64encode(self.near.tobytes()).decode(),
             "shift": self.shift.tolist(),
             "seen": self.seen,
             "rise": [self.risen, self.usual, self.rose_at, *self.marks],
@@ -116,16 +129,17 @@ class History:
         try:
             score, surprise = _array(kept["score"], "<f4"), _array(kept["surprise"], "<f4")
             label, shift = _array(kept["label"], "<u4"), np.array(kept["shift"], np.float64)
+            near = _array(kept.get("near", ""), "<f4").reshape(-1, 2)
             seen, (risen, usual, rose_at, *marks) = int(kept["seen"]), kept.get("rise", (False, 0, 0))
             rise = risen is True and len(marks) > 0, float(usual), int(rose_at), tuple(map(int, marks))
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
             return History()
-        numbers = np.concatenate([score, surprise])
-        lengths = len(score) <= KEPT and len(surprise) == len(label) <= min(KEPT, seen)
+        numbers = np.concatenate([score, surprise, near.ravel()])
+        lengths = len(score) <= KEPT and len(surprise) == len(label) <= min(KEPT, seen) and len(near) <= MOST_NEAR
         usable = lengths and shift.shape == LEVELS.shape and bool(np.isfinite(numbers).all())
         if not usable or not (np.abs(shift) < FARTHEST_SHIFT).all():
             return History()
-        return History(score, surprise, label, shift, seen, *rise)
+        return History(score, surprise, label, near, shift, seen, *rise)
 
 
 def checksum(label: Label) -> int:

@@ -23,17 +23,18 @@ from apl.reading.decoder import DecoderReading
 from apl.reading.ensemble_state import (
     FOR_DRAWINGS,
     FOR_VECTORS,
-    LEAST_EXAMPLES,
-    MOST_KEPT,
     READER_NAMES,
     EnsembleState,
 )
 from apl.reading.positions import MOST_COLUMNS, Sphere
-from apl.reading.protocol import Networks, Opinion, Prediction, Reading
+from apl.reading.protocol import LeftOut, Networks, Opinion, Prediction, Reading
 from apl.reading.readers import READERS, ClassStatistics, ReaderInputs, Readings, read
 
 MOST_JUDGED, JUDGED_AT_ONCE = 500, 64
 """Examples of a batch that are left out of the memory, each once, and how many are computed together."""
+LEAST_EXAMPLES = 2
+"""Examples of a class beside the one that counts for false alarms: a class that was shown once is far from most of its
+examples."""
 LEAST_PART = 1e-9
 """Of a row in the answer of its class: rows that the regression counts against it carry nothing."""
 
@@ -125,6 +126,12 @@ class EnsemblePrediction(Prediction):
         )
         return self.reading.networks.tensor(log_probs.astype(np.float32))
 
+    def near(self, query: int, truth: int) -> tuple[float, float] | None:
+        if self.without_decoder.classes.examples[0, truth] < LEAST_EXAMPLES:
+            return None
+        cosine, share = self.without_decoder.nearness
+        return float(cosine[0, query]), float(share[0, query])
+
     def surprise_left_out(self, truth: Int[np.ndarray, " query"]) -> Float[np.ndarray, " query"]:
         """-ln p(truth) of examples left out of their classes; of the only one of its class, which then is new, -ln p(new)."""
         classes, own = self.without_decoder.classes, np.arange(len(truth))
@@ -213,19 +220,18 @@ class EnsembleReading(Reading):
 
     def learn(self, memory: Memory, prediction: EnsemblePrediction, truth: Int[np.ndarray, "episode query"]) -> None:
         state, readings = prediction.state, prediction.without_decoder
-        units, known = state.units, state.known
+        units = state.units
         if units is not None:
             units = units.learnt(self.networks.array(prediction.embedding), truth, memory.class_totals(prediction.way))
         # Examples sorted by class would teach that what is near is wrong: in few dimensions classes lie close together.
         pool = state.pool.learnt(prediction.readings, prediction.pooled, truth)
         novelty = state.novelty.learnt(readings, truth)
-        if memory.episodes == 1:
-            counted = readings.classes.examples[0, truth[0]] >= LEAST_EXAMPLES
-            known = np.concatenate([known, np.stack(readings.nearness, 2)[0, counted]])[-MOST_KEPT:]
-        memory.state = EnsembleState(pool, novelty, units, known)
+        memory.state = EnsembleState(pool, novelty, units)
 
-    def line_of_new(self, memory: Memory, false_alarms: float) -> float:
-        return self._state(memory).line_of_new(false_alarms)
+    def line_of_new(self, memory: Memory, near: Float[np.ndarray, "example 2"], false_alarms: float) -> float:
+        log_odds = self._state(memory).novelty.log_odds(*near.astype(np.float64).T[:, None])[0]
+        line = np.quantile(log_odds, 1 - false_alarms, method="weibull") if len(log_odds) else np.inf
+        return float(np.exp(-np.logaddexp(0, -line)))
 
     def finish_batch(
         self,
@@ -234,26 +240,19 @@ class EnsembleReading(Reading):
         truth: Int[np.ndarray, " query"],
         row: Int[np.ndarray, " query"],
         k: int,
-    ) -> Float[np.ndarray, " judged"] | None:
-        """Examples of the batch, each left out of the memory once, show how near classes come to known examples and how well
-        these are foreseen."""
-        state = memory.state = replace(self._state(memory), batch=True)
+    ) -> LeftOut | None:
+        memory.state = replace(self._state(memory), batch=True)
         if not memory.local or not len(truth):
             return None
         some = np.linspace(0, len(truth) - 1, min(len(truth), MOST_JUDGED)).round().astype(int)
-        known, judged = [], []
+        familiar, judged = [], []
         for part in np.array_split(some, -(-len(some) // JUDGED_AT_ONCE)):
             prediction = self._left_out(memory, embedding[part], truth[part], row[part], k)
             near = np.stack(prediction.without_decoder.nearness, 2)[0]
             examples = memory.class_totals().examples[0, truth[part]]
-            known.append(near[examples > LEAST_EXAMPLES])
+            familiar.append(near[examples > LEAST_EXAMPLES])
             judged.append(prediction.surprise_left_out(truth[part]))
-        near = np.concatenate(known)
-        some = np.linspace(0, len(near) - 1, min(len(near), MOST_KEPT)).round().astype(int)
-        # A small batch replaces no more than what its examples have shown while they were learnt.
-        older = state.known[: max(len(state.known) - len(truth), 0)]
-        memory.state = replace(state, known=np.concatenate([older, near[some]])[-MOST_KEPT:])
-        return np.concatenate(judged)
+        return LeftOut(np.concatenate(judged), np.concatenate(familiar))
 
     def _left_out(
         self,

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import base64
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -258,10 +258,6 @@ def _step(
 
 
 READER_NAMES = (*READERS, "decoder")
-MOST_KEPT = 256
-"""Recent examples of known classes by which false alarms are calibrated."""
-LEAST_EXAMPLES = 2
-"""Examples of a class beside the one that counts: a class that was shown once is far from most of its examples."""
 LARGEST, SMALLER = 1e150, 1e12
 """Of a number that is read back, and of those that are `SMALL`. Whatever is learnt stays far below."""
 SIGNED, SMALL = ("weight", "precision", "total"), ("weight", "lessons", "cases")
@@ -275,9 +271,6 @@ class EnsembleState:
     pool: Pool
     novelty: Novelty
     units: ColumnUnits | None = None
-    known: Float[np.ndarray, "example 2"] = field(default_factory=lambda: np.zeros((0, 2)))
-    """How near classes came to recent examples of known classes (`Readings.nearness`), before these were learnt; after a
-    whole batch those of the batch, each example left out of the memory once."""
     batch: bool = False
     """True if the last examples were learnt as a whole batch (`apl.reading.batch`)."""
 
@@ -286,12 +279,6 @@ class EnsembleState:
         units = None if columns is None else ColumnUnits.new(columns, episodes)
         return EnsembleState(Pool.new(readers, episodes), Novelty.new(episodes), units)
 
-    def line_of_new(self, share: float) -> float:
-        """The probability of a new class that this share of known examples exceeds; 1 if none is kept."""
-        log_odds = self.novelty.log_odds(*self.known.T[:, None])[0]
-        line = np.quantile(log_odds, 1 - share, method="weibull") if len(log_odds) else np.inf
-        return float(np.exp(-np.logaddexp(0, -line)))
-
     def to_dict(self) -> dict[str, Any]:
         """Of a single memory. Numbers are text, because it is written with every example."""
         _, values = zip(*self._numbers(), strict=True)
@@ -299,7 +286,6 @@ class EnsembleState:
         return {
             "readers": list(READER_NAMES[: self.pool.weight.shape[1]]),
             "numbers": base64.b64encode(numbers.tobytes()).decode(),
-            "known": base64.b64encode(self.known.astype("<f4").tobytes()).decode(),
             "batch": self.batch,
         }
 
@@ -311,7 +297,7 @@ class EnsembleState:
             raise ValueError(DAMAGED + "it is not a table")
         if kept.get("readers") != list(READER_NAMES[:readers]):
             return state
-        numbers, expected = _array(kept.get("numbers"), "<f8", "numbers"), state._numbers()
+        numbers, expected = _array(kept.get("numbers")), state._numbers()
         ends = np.cumsum([values.size for _, values in expected])
         if len(numbers) != ends[-1]:
             raise ValueError(DAMAGED + "numbers are missing")
@@ -322,27 +308,24 @@ class EnsembleState:
             if name == "precision" and not (np.linalg.eigvalsh(part.reshape(values.shape)) > 0).all():
                 raise ValueError(DAMAGED + "a precision is not positive")
             found.append(part.reshape(values.shape))
-        known = _array(kept.get("known"), "<f4", "known")
-        if len(known) % 2 or len(known) > 2 * MOST_KEPT:
-            raise ValueError(DAMAGED + "bad numbers in 'known'")
         if not isinstance(kept.get("batch"), bool):
             raise ValueError(DAMAGED + "'batch' is true or false")
         units = ColumnUnits(*found[9:]) if columns is not None else None
-        return EnsembleState(Pool(*found[:4]), Novelty(*found[4:9]), units, known.reshape(-1, 2), kept["batch"])
+        return EnsembleState(Pool(*found[:4]), Novelty(*found[4:9]), units, kept["batch"])
 
     def _numbers(self) -> list[tuple[str, np.ndarray]]:
-        """All arrays but `known`, by name, in the order of their classes."""
+        """All arrays by name, in the order of their classes."""
         units = {} if self.units is None else vars(self.units)
         return [*vars(self.pool).items(), *vars(self.novelty).items(), *units.items()]
 
 
-def _array(text: Any, dtype: str, name: str) -> np.ndarray:
+def _array(text: Any) -> np.ndarray:
     try:
-        numbers = np.frombuffer(base64.b64decode(text, validate=True), dtype).astype(np.float64)
+        numbers = np.frombuffer(base64.b64decode(text, validate=True), "<f8").astype(np.float64)
     except (TypeError, ValueError):
         numbers = np.array([np.nan])
     if not (np.abs(numbers) < LARGEST).all():
-        raise ValueError(DAMAGED + f"bad numbers in {name!r}")
+        raise ValueError(DAMAGED + "bad numbers in 'numbers'")
     return numbers
 
 

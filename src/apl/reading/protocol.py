@@ -61,6 +61,21 @@ class Prediction:
         best: np.ndarray = among[self.among(among).argmax(-1)]
         return best
 
+    def near(self, query: int, truth: int) -> tuple[float, float] | None:
+        """How near the classes came to a query of a single memory, in two numbers (`Readings.nearness`). None if its class was
+        shown too seldom for that to count, or if the reading does not measure it."""
+        return None
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What examples of a batch would have been predicted as, each left out of the memory once."""
+
+    score: Float[np.ndarray, " judged"]
+    """-ln p(truth)."""
+    near: Float[np.ndarray, "familiar 2"]
+    """`Prediction.near` of those of classes that were shown often enough."""
+
 
 @dataclass(frozen=True)
 class Opinion:
@@ -95,15 +110,13 @@ class Reading:
         truth: Int[np.ndarray, " query"],
         row: Int[np.ndarray, " query"],
         k: int,
-    ) -> Float[np.ndarray, " judged"] | None:
-        """Called when a whole batch was learnt into a single memory; `row`: the row that each example is part of.
-
-        Returns -ln p(truth) of a sample of them, each left out of the memory once; None if this reading cannot leave one out.
-        """
+    ) -> LeftOut | None:
+        """Called when a whole batch was learnt into a single memory; `row`: the row that each example is part of. Returns what
+        leaving out a sample of them shows; None if this reading cannot leave one out."""
         return None
 
-    def line_of_new(self, memory: Memory, false_alarms: float) -> float:
-        """The probability of "new" that this share of known examples exceeds."""
+    def line_of_new(self, memory: Memory, near: Float[np.ndarray, "example 2"], false_alarms: float) -> float:
+        """The probability of "new" that this share of known examples exceeds, by `near` of each; 1 if there is none."""
         raise ValueError(
             "false_alarms= needs consolidate=True: the paper's rule does not measure how familiar examples are"
         )
