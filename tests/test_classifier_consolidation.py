@@ -153,7 +153,7 @@ def test_a_failed_write_merges_nothing(monkeypatch):
     def fails(*_, **__):
         raise OSError("the disk is full")
 
-    monkeypatch.setattr(classifier.store, "replace", fails)
+    monkeypatch.setattr(classifier.store, "commit", fails)
     with pytest.raises(OSError):
         x, y = stream(25)
         # With something to be written beside it, a memory in RAM writes at once.

@@ -130,14 +130,13 @@ class Learner:
 
     def surprise(self, prediction: Prediction, y: Any, among: int | None = None) -> Array:
         """Step 4: -ln p(y). With `among`: given that it is one of the first `among` classes, and without gradient."""
-        episode, query = np.indices(y.shape)
+        episode, query = np.arange(y.shape[0])[:, None], np.arange(y.shape[1])
         if among is None:
             check_labels(y, prediction.embedding.shape[:2], prediction.way)
             return -prediction.log_probs[episode, query, self.networks.tensor(y)]
         whole = among == prediction.way
-        log_probs = self.networks.array(prediction.log_probs) if whole else prediction.among(np.arange(among))
-        log_probs = log_probs.astype(np.float64)
-        log_probs -= log_probs.max(-1, keepdims=True)
+        log_probs = self.networks.array(prediction.log_probs) if whole else prediction.among(slice(among))
+        log_probs = log_probs - log_probs.max(-1, keepdims=True).astype(np.float64)
         return np.log(np.exp(log_probs).sum(-1)) - log_probs[episode, query, self.networks.array(y)]
 
     def learn(

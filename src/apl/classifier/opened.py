@@ -159,20 +159,19 @@ class Opened:
         among, truth = max(2, known + new_label), np.array([[known] if new_label else numbers])
         best = prediction.best(names.order)[0].tolist() if known else []
         predicted: list[Label | None] = list(map(names.names.__getitem__, best)) or [None]
-        log_new = learner.networks.array(prediction.log_none)[0].tolist()
-        evicted = len(memory.evicted)
+        log_new = learner.networks.array(prediction.log_none)[0].tolist() if known else []
+        evicted = memory.staged.evicted
+        gone = len(evicted)
         # The first example of a class is written whatever its surprise.
         required = np.ones((1, 1), bool) if new_label else None
         seen = learner.learn(memory, prediction, truth, among=among, required=required, details=examples)
-        log_probs = learner.networks.array(prediction.log_probs)[0]
         threshold = learner.controller.threshold_nats(among)
         receipts = []
         for query, example in enumerate(examples):
             number, surprise = int(truth[0, query]), float(seen.surprise_nats[0, query])
             row, merged_into = int(seen.row[0, query]), int(seen.merged_into[0, query])
             if known:
-                score, near = -float(log_probs[query, number]), prediction.near(query, number)
-                history = memory.history.after(score, surprise, example.label, near)
+                history = memory.history.after(*prediction.foreseen(query, number), surprise, example.label)
                 if memory.local and self._ages:
                     if history.seen % CHECK_EVERY == 0:
                         history = checked(history, memory.newest)
@@ -187,14 +186,14 @@ class Opened:
                     written=row >= 0,
                     row=row if row >= 0 else None,
                     merged_into=merged_into if merged_into >= 0 else None,
-                    evicted=tuple(memory.evicted[evicted:]),
+                    evicted=tuple(evicted[gone:]),
                     predicted=predicted[query],
                     probability=0.0 if new_label else exp(-surprise) if known > 1 else 1.0,
                     probability_new=exp(log_new[query]) if known else 1.0,
                     new_label=new_label,
                 )
             )
-            evicted = len(memory.evicted)
+            gone = len(evicted)
         return receipts
 
     def groups(self, labels: Sequence[Label], order: Sequence[int], shown: bool) -> Iterable[Sequence[int]]:
@@ -224,7 +223,7 @@ class Opened:
     ) -> list[Receipt]:
         """Called when several examples were learnt, before they are committed. Returns the receipts as they are then."""
         # A later example may have taken the place of a row again.
-        staged, names = self.memory.staged, self.memory.names
+        staged, names = self.memory.staged.rows, self.memory.names
         told = [one if one.row is None or one.row in staged else replace(one, row=None) for one in receipts]
         if batch:
             rows = [one.merged_into if one.row is None else one.row for one in told]

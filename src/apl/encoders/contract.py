@@ -12,6 +12,8 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
+from apl.store.checks import LONGEST_KEY
+
 EncoderKind = Literal["drawing", "photo", "text", "vector"]
 
 
@@ -91,4 +93,6 @@ def checked_vectors(vectors: Any, count: int, width: int | None, name: str) -> F
         raise EncoderError(f"the encoder {name} gave vectors of {found.shape[1]} numbers, so far they had {width}")
     if not np.isfinite(found).all():
         raise EncoderError(f"the encoder {name} gave NaN or infinity")
+    if float(np.abs(found).max(initial=0)) * found.shape[1] ** 0.5 > LONGEST_KEY:
+        raise EncoderError(f"the encoder {name} gave a vector longer than {LONGEST_KEY:g}")
     return found

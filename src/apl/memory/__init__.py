@@ -13,7 +13,6 @@ from apl.memory.protocol import (
     Neighbours,
     ReadingState,
     Rows,
-    merged_mean,
 )
 from apl.memory.ram import RamMemory
 
@@ -27,5 +26,4 @@ __all__ = [
     "RamMemory",
     "ReadingState",
     "Rows",
-    "merged_mean",
 ]

@@ -23,6 +23,8 @@ KEPT = 500
 """Examples that a history holds; the oldest go."""
 LEVELS = np.array([0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75])
 """Shares of misses that are followed."""
+HITS = 1 - LEVELS
+"""Shares of hits."""
 STEP = 0.02
 """How far one example moves a level."""
 FARTHEST_SHIFT = 2.0
@@ -47,7 +49,7 @@ class History:
     label: np.ndarray = field(default_factory=lambda: np.zeros(0, "<u4"))
     """Checksums of the labels: a name that is forgotten must not stay here."""
     near: Float[np.ndarray, "familiar 2"] = field(default_factory=lambda: np.zeros((0, 2), "<f4"))
-    """How near classes came to examples of classes that were shown before (`Prediction.near`)."""
+    """How near classes came to examples of classes that were shown before (`Prediction.foreseen`)."""
     shift: Float[np.ndarray, " level"] = field(default_factory=lambda: np.zeros(len(LEVELS)))
     """What each of `LEVELS` has moved by."""
     seen: int = 0
@@ -65,22 +67,21 @@ class History:
         """Examples that sets rest on."""
         return len(self.score)
 
-    def after(
-        self, score: float, surprise_nats: float, label: Label, near: tuple[float, float] | None = None
-    ) -> History:
+    def after(self, score: float, near: tuple[float, float] | None, surprise_nats: float, label: Label) -> History:
         """The history after one more example."""
-        last = np.array([min(score, MOST_NATS), min(surprise_nats, MOST_NATS)], "<f4")
+        last = np.array([min(score, MOST_NATS), min(surprise_nats, MOST_NATS)], np.float32)
         number = len(self.score) + 1
         # The set of a level missed the label if at least as many scores lie below as it holds: no quantile is needed.
-        missed = np.count_nonzero(self.score < last[0]) + SLACK >= number * (1 - LEVELS - self.shift)
-        moved = STEP * (LEVELS - missed)
-        # A set of everything says nothing about its level.
-        moved[number * LEVELS < 1] = 0
+        below = (np.count_nonzero(self.score < last[0]) + SLACK) / number
+        moved = STEP * (LEVELS - (HITS - self.shift <= below))
+        if number * LEVELS[0] < 1:
+            # A set of everything says nothing about its level.
+            moved[number * LEVELS < 1] = 0
         return History(
             np.concatenate((self.score[-KEPT + 1 :], last[:1])),
             np.concatenate((self.surprise_nats[-KEPT + 1 :], last[1:])),
-            np.concatenate((self.label[-KEPT + 1 :], np.array([checksum(label)], "<u4"))),
-            self.near if near is None else np.concatenate((self.near[-MOST_NEAR + 1 :], np.array([near], "<f4"))),
+            np.concatenate((self.label[-KEPT + 1 :], np.array([checksum(label)], np.uint32))),
+            self.near if near is None else np.concatenate((self.near[-MOST_NEAR + 1 :], np.array([near], np.float32))),
             self.shift + moved,
             self.seen + 1,
             self.risen,

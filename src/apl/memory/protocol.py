@@ -181,11 +181,3 @@ class Memory(Protocol):
 
     def rescale(self, scale: Float[np.ndarray, "episode 1 embed"] | None) -> None:
         """Compare keys with their columns multiplied by this from now on."""
-
-
-def merged_mean(
-    mean: Float[np.ndarray, "*row embed"], count: Float[np.ndarray, "*row"], example: Float[np.ndarray, "*row embed"]
-) -> Float[np.ndarray, "*row embed"]:
-    """The mean of `count` examples, of which this is the last and `mean` the mean of the others."""
-    grown: np.ndarray = mean + (example - mean) / count[..., None]
-    return grown

@@ -18,7 +18,6 @@ from apl.memory.protocol import (
     Neighbours,
     ReadingState,
     Rows,
-    merged_mean,
 )
 from apl.memory.search import BLOCKS, SearchIndex
 from apl.metric import measured
@@ -96,7 +95,8 @@ class RunningTotals:
 
 
 class RamMemory:
-    """Rows of named columns for several parallel episodes, searchable by any of the key columns. A handle is a position."""
+    """Rows of named columns for several parallel episodes, searchable by any of the key columns. Recalled rows are named by
+    their position, or by the cell of the column `handle`."""
 
     local = True
 
@@ -107,6 +107,7 @@ class RamMemory:
         *,
         episodes: int = 1,
         metric: Metric = "euclidean",
+        handle: str | None = None,
     ) -> None:
         missing = [key for key in keys if key not in columns]
         if missing or not keys:
@@ -121,6 +122,7 @@ class RamMemory:
         self.keys = tuple(keys)
         self.episodes = episodes
         self.metric: Metric = metric
+        self.handle = handle
         self.state: ReadingState | None = None
         self.scale: Float[np.ndarray, "episode 1 embed"] | None = None
         self.version = 0
@@ -216,12 +218,13 @@ class RamMemory:
         counts, label = self._columns[COUNT][episode, place], self._columns[LABEL][episode, place]
         for key, new in example.items():
             mean = self._columns[key][episode, place]
-            if self._totals is not None:
-                self._totals.add_one(episode, int(label[0]), measured(mean, self.metric)[0], -float(counts[0]))
-            mean[:] = merged_mean(mean, counts + 1, new[None])
+            before = mean.copy()
+            mean += (new - mean) / (counts + 1)
             self._index[key].note(episode, place)
             if self._totals is not None:
-                self._totals.add_one(episode, int(label[0]), measured(mean, self.metric)[0], float(counts[0]) + 1)
+                grown = measured(mean, self.metric) * np.float64(counts[0] + 1)
+                grown -= measured(before, self.metric) * np.float64(counts[0])
+                self._totals.add_one(episode, int(label[0]), grown[0], 1.0)
         counts += 1
         self.version += 1
 
@@ -286,10 +289,11 @@ class RamMemory:
                 raise ValueError("the query contains NaN or infinity")
             columns = {name: np.zeros((*shape, *c.shape), c.dtype) for name, c in self.spec.items()}
             return Neighbours(columns, np.zeros(shape, np.float32), np.zeros(shape, bool), np.full(shape, -1))
-        row, distance = self._index[key].nearest(query, k, self.counts)
+        row, distance = self._index[key].nearest(query, k, self.counts, self._longest)
         if self._shortest >= k:
             row = row.reshape(shape)
-            return Neighbours(self._cells(row), distance.reshape(shape), row >= 0, row)
+            columns = self._cells(row)
+            return Neighbours(columns, distance.reshape(shape), row >= 0, columns.get(self.handle or "", row))
         found = row.shape[1]
         rows, distances = np.zeros((len(row), k), np.int64), np.full((len(row), k), np.inf, np.float32)
         rows[:, :found], distances[:, :found] = row, distance
@@ -298,10 +302,11 @@ class RamMemory:
         row, distance = rows.reshape(shape), distances.reshape(shape)
         row[hidden], distance[hidden] = 0, 0
         columns = self._cells(row)
+        handle = columns.get(self.handle or "", row).copy()
         for cells in columns.values():
             cells[hidden] = 0
-        row[hidden] = -1
-        return Neighbours(columns, distance, mask, row)
+        handle[hidden] = -1
+        return Neighbours(columns, distance, mask, handle)
 
     # --- storage ----------------------------------------------------------------------------------
 

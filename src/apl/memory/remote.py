@@ -13,8 +13,7 @@ With a budget, the row that goes is the one most like the new one: of its class 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import time
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -52,7 +51,7 @@ class RemoteMemory(StagedMemory):
     def column(self, name: str) -> np.ndarray:
         if self._sample is None:
             self._sample = self.store.load(MOST_SAMPLED)
-        sample, staged = self._sample, list(self._staged.rows.values())
+        sample, staged = self._sample, list(self.staged.rows.values())
         if name == KEY:
             added = np.array([row.key for row in staged], np.float32).reshape(-1, self.store.width)
             return np.concatenate([sample.keys, added])[None]
@@ -99,7 +98,7 @@ class RemoteMemory(StagedMemory):
     # --- staying in step with the store -----------------------------------------------------------
 
     def reload(self) -> None:
-        self._staged = Staged()
+        self.staged = Staged()
         self._bases: dict[int, Row] = {}
         """The rows of staged updates, as they were recalled."""
         self._near: dict[int, Row] = {}
@@ -116,20 +115,20 @@ class RemoteMemory(StagedMemory):
         """True if the last recall found that others had written."""
         return self._recalled_at != self.generation
 
-    def _write(self, staged: Staged, settings: Mapping[str, Any], receipts: Mapping[str, Any] | None) -> None:
-        rows, dropped, updates = list(staged.rows.values()), staged.evicted, staged.updates
+    def _write(self, staged: Staged, settings: dict[str, str], receipts: dict[str, str]) -> None:
         bases, seen = self._bases, self.generation
         # Whether or not it succeeds: what was not acknowledged has never been.
-        self._staged, self._bases, self._sample, self.generation = Staged(), {}, None, LOST
+        self.staged, self._bases, self._sample, self.generation = Staged(), {}, None, LOST
         while True:
             try:
-                self.store.replace(dropped, rows, update=updates.values(), settings=settings, receipts=receipts)
+                self.store.commit(staged.write(settings, receipts))
                 break
             except RowChanged:
-                there = {row.id for row in self.store.some_rows([*dropped, *updates])}
-                rows += [new_row(bases[id].label, change) for id, change in updates.items() if id not in there]
-                updates = {id: change for id, change in updates.items() if id in there}
-                dropped = [id for id in dropped if id in there]
+                there = {row.id for row in self.store.some_rows([*staged.evicted, *staged.updates])}
+                for id in [id for id in staged.updates if id not in there]:
+                    [new] = self.store.reserve()
+                    staged.rows[new] = new_row(new, bases[id].label, staged.updates.pop(id))
+                staged.evicted = [id for id in staged.evicted if id in there]
         # If somebody else has written since, the next recall tells, and the classes are read.
         self.generation = seen + 1 if self.store.written == seen + 1 else seen
 
@@ -167,7 +166,7 @@ class RemoteMemory(StagedMemory):
         self.version += 1
 
     def _recall(self, asked: Float[np.ndarray, "query embed"], k: int) -> Recalled:
-        staged = self._staged
+        staged = self.staged
         found = self.store.recall(asked, k + len(staged.evicted) + len(staged.updates))
         self._recalled_at = found.generation
         if staged:
@@ -186,7 +185,7 @@ class RemoteMemory(StagedMemory):
 
     def _merged(self, id: int, example: Float[np.ndarray, " embed"], source: str | None) -> RowUpdate:
         """The row was recalled last, or is staged."""
-        staged, change = self._staged.rows.get(id), self._staged.updates.get(id)
+        staged, change = self.staged.rows.get(id), self.staged.updates.get(id)
         if staged is not None:
             row = staged.written(0)
         elif change is not None:
@@ -212,15 +211,16 @@ class RemoteMemory(StagedMemory):
             for row in found:
                 if self.names.number(row.label) is not None and (not of_class or row.label == label):
                     self._add(row.label, row.key, -row.count, -1)
-                    self._staged.evict(row.id)
+                    self.staged.evict(row.id)
                     return
             if len(found) < wanted:
                 return
             wanted *= 8
 
 
-def new_row(label: Label, change: RowUpdate) -> NewRow:
+def new_row(id: int, label: Label, change: RowUpdate) -> NewRow:
     """The examples of an update as a row of their own."""
     count, source = sum(share.count for share in change.shares), change.shares[0].source
     key = (np.sum([share.total for share in change.shares], axis=0) / count).astype(np.float32)
-    return NewRow(label, key, source=source, count=count, shares=tuple(kept_shares(change.shares, source)))
+    shares = tuple(kept_shares(change.shares, source))
+    return NewRow(label, key, written_at=time.time(), source=source, count=count, shares=shares, id=id)

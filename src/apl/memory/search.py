@@ -78,10 +78,10 @@ class SearchIndex:
         self.square_norms[np.arange(self.column.shape[1]) >= counts[:, None]] = np.inf
 
     def nearest(
-        self, query: Float[np.ndarray, "episode query embed"], k: int, counts: Int[np.ndarray, " episode"]
+        self, query: Float[np.ndarray, "episode query embed"], k: int, counts: Int[np.ndarray, " episode"], rows: int
     ) -> tuple[Int[np.ndarray, "asked found"], Float[np.ndarray, "asked found"]]:
         """The k nearest rows of each query of all episodes (all rows, where there are fewer than k), and how far they
-        are: infinitely, where there was no row."""
+        are: infinitely, where there was no row. `rows`: the largest of `counts`."""
         asked_for, query = query, measured(query, self.metric, self.scale)
         asked = query if self.origin is None else query - self.origin
         width = query.shape[2]
@@ -91,7 +91,6 @@ class SearchIndex:
         rounding = np.float32(2 * (width + 16) * EPSILON) * np.square(length + np.float32(self.longest))
         if not rounding.max(initial=0) < np.inf:
             raise ValueError("the query contains NaN or infinity")
-        rows = int(counts.max())
         slots = min(-(-rows // BLOCKS) * BLOCKS, self.column.shape[1])
         score = self._scores(asked, slots)
         # Where there are no k rows, all there are: an empty slot's score is infinite, and so is no bound.
@@ -108,10 +107,10 @@ class SearchIndex:
         if most > k + CROWD and k < rows:
             if rows >= 2 * self.rows_when_centred:
                 self._fill(counts, centred=True)
-                return self.nearest(asked_for, k, counts)
+                return self.nearest(asked_for, k, counts, rows)
             if len(pair) > PAIRS_AT_MOST and asked.shape[0] == 1 < asked.shape[1]:
                 half = asked.shape[1] // 2
-                parts = [self.nearest(part, k, counts) for part in (asked_for[:, :half], asked_for[:, half:])]
+                parts = [self.nearest(part, k, counts, rows) for part in (asked_for[:, :half], asked_for[:, half:])]
                 return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
         row = pair - asking * slots
         square = self._square_distances(query.reshape(-1, width), asking, row)

@@ -6,6 +6,8 @@ store in one transaction. A handle is the id of a row in the store.
 
 from __future__ import annotations
 
+import json
+import time
 from abc import ABC, abstractmethod
 from bisect import insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +21,8 @@ from apl.config import Metric
 from apl.memory.history import History
 from apl.memory.protocol import COUNT, LABEL, ReadingState, Rows
 from apl.store import Forgotten, Label, NewRow, RowUpdate, Store
-from apl.store.rows import added_shares, by_source
+from apl.store.checks import checked_source, encoded
+from apl.store.rows import Write, added_shares, by_source
 
 STATE_SETTING = "readers"
 """Under this name a store keeps what a reading has learnt about the memory."""
@@ -134,6 +137,11 @@ class Staged:
         if self.rows.pop(id, None) is None:
             self.evicted.append(id)
 
+    def write(self, settings: dict[str, str] | None = None, receipts: dict[str, str] | None = None) -> Write:
+        """The transaction. Settings and receipts are JSON."""
+        updates = [self.updates[id] for id in sorted(self.updates)]
+        return Write(sorted(self.evicted), list(self.rows.values()), updates, settings or {}, receipts or {})
+
     def join(self, later: Staged) -> None:
         for id in later.evicted:
             self.evict(id)
@@ -170,7 +178,8 @@ class StagedMemory(ABC):
         """How the latest examples were predicted."""
         self._kept: tuple[ReadingState | None, History] = (None, self.history)
         self._new_state = new_state
-        self._staged = Staged()
+        self.staged = Staged()
+        """What `commit` will write."""
         self.reload()
 
     # --- what differs -----------------------------------------------------------------------------
@@ -199,8 +208,8 @@ class StagedMemory(ABC):
         """An example is merged into a row. What the store is to be told of it."""
 
     @abstractmethod
-    def _write(self, staged: Staged, settings: Mapping[str, Any], receipts: Mapping[str, Any] | None) -> None:
-        """The one transaction."""
+    def _write(self, staged: Staged, settings: dict[str, str], receipts: dict[str, str]) -> None:
+        """The one transaction. Settings and receipts are JSON."""
 
     # --- what a learner needs ---------------------------------------------------------------------
 
@@ -222,21 +231,24 @@ class StagedMemory(ABC):
             surprise = 0.0 if surprise_nats is None else float(surprise_nats[0, query])
             key = np.array(rows[KEY][0, query], np.float32)
             count = int(rows[COUNT][0, query]) if COUNT in rows else 1
+            source = self._source(detail)
             if self.budget != Budget():
                 self._make_room(key, detail.label)
             [id] = self.store.reserve()
             payload = detail.payload() if detail.payload is not None else None
-            source = detail.source if self.store.keep_sources else None
-            row = NewRow(detail.label, key, surprise, None, source, payload, count=count, id=id)
-            self._staged.rows[id] = row
+            row = NewRow(detail.label, key, surprise, time.time(), source, payload, count, id=id)
+            self.staged.rows[id] = row
             self._added(row)
             ids[0, query] = id
         return ids
 
     def merge(self, rows: Rows, at: Int[np.ndarray, "episode query"], details: Sequence[Details] | None = None) -> None:
         for query in (at[0] >= 0).nonzero()[0].tolist():
-            source = None if details is None or not self.store.keep_sources else details[query].source
-            self._staged.update(self._merged(int(at[0, query]), rows[KEY][0, query], source))
+            source = None if details is None else self._source(details[query])
+            self.staged.update(self._merged(int(at[0, query]), rows[KEY][0, query], source))
+
+    def _source(self, detail: Details) -> str | None:
+        return None if detail.source is None or not self.store.keep_sources else checked_source(detail.source)
 
     def remove(self, at: Int[np.ndarray, "episode row"]) -> None:
         self.forget(at[at >= 0].tolist())
@@ -248,29 +260,20 @@ class StagedMemory(ABC):
 
     # --- staying in step with the store -----------------------------------------------------------
 
-    @property
-    def staged(self) -> set[int]:
-        """The ids of new rows that `commit` will write."""
-        return set(self._staged.rows)
-
-    @property
-    def evicted(self) -> list[int]:
-        """Stored rows that `commit` will remove, to make room."""
-        return self._staged.evicted
-
     def commit(self, settings: Mapping[str, Any] | None = None, receipts: Mapping[str, Any] | None = None) -> None:
         """Write what was staged, settings and receipts with it: all of it or nothing."""
-        staged, kept = self._staged, dict(settings or {})
-        if self.lasts and self.state is not None and self.state is not self._kept[0]:
-            kept[STATE_SETTING] = self.state.to_dict()
-        if not (staged.rows or staged.updates or staged.evicted or kept or receipts):
+        staged, (state, history) = self.staged, self._kept
+        kept, answered = encoded(settings) if settings else {}, encoded(receipts) if receipts else {}
+        if self.lasts and self.state is not None and self.state is not state:
+            state = self.state
+            kept[STATE_SETTING] = json.dumps(state.to_dict())
+        if not (staged.rows or staged.updates or staged.evicted or kept or answered):
             return
-        state, history = self.state if self.lasts else self._kept[0], self._kept[1]
         if self.lasts and self.history.seen >= history.seen + HISTORY_EVERY:
             history = self.history
-            kept[HISTORY_SETTING] = history.to_dict()
-        self._write(staged, kept, receipts)
-        self._staged, self._kept = Staged(), (state, history)
+            kept[HISTORY_SETTING] = json.dumps(history.to_dict())
+        self._write(staged, kept, answered)
+        self.staged, self._kept = Staged(), (state, history)
 
     def save_state(self) -> None:
         """Write what the reading has learnt and the history, if that has not been done."""

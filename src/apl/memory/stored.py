@@ -6,8 +6,7 @@ If a commit fails, the copy is filled anew from the store.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -19,7 +18,6 @@ from apl.memory.ram import RamMemory
 from apl.memory.staging import HISTORY_SETTING, KEY, LOST, STATE_SETTING, ClassNames, Staged, StagedMemory
 from apl.metric import measured
 from apl.store import Label, NewRow, RowUpdate, SourceShare
-from apl.store.checks import checked_rows, checked_updates
 
 ID = "id"
 MOST_BEHIND = 200
@@ -65,9 +63,7 @@ class StoredMemory(StagedMemory):
         self.ram.rescale(scale)
 
     def nearest(self, key: str, query: Float[np.ndarray, "episode query embed"], k: int) -> Neighbours:
-        found = self.ram.nearest(key, query, k)
-        ids = np.where(found.mask, found.columns[ID], -1)
-        return Neighbours(found.columns, found.distance, found.mask, ids)
+        return self.ram.nearest(key, query, k)
 
     def outdate(self, label: int, newest: int) -> None:
         """Stage the removal of rows of a class up to an id. One row of the class stays, so that the class stays known."""
@@ -91,9 +87,9 @@ class StoredMemory(StagedMemory):
         snapshot = self.store.load()
         self._loads += 1
         columns = {KEY: Column((self.store.width,)), LABEL: Column((), np.int64), ID: Column((), np.int64)}
-        self.ram = RamMemory(columns, (KEY,), metric=self.metric)
+        self.ram = RamMemory(columns, (KEY,), metric=self.metric, handle=ID)
         self.names = ClassNames(snapshot.labels, self.numbered)
-        self._staged = Staged()
+        self.staged = Staged()
         if len(snapshot):
             self._append(snapshot.ids, snapshot.keys, snapshot.labels, snapshot.counts)
         self._read_state()
@@ -141,12 +137,8 @@ class StoredMemory(StagedMemory):
         """True if the last recall found that others had written."""
         return False
 
-    def _write(self, staged: Staged, settings: Mapping[str, Any], receipts: Mapping[str, Any] | None) -> None:
-        rows, updates = list(staged.rows.values()), list(staged.updates.values())
+    def _write(self, staged: Staged, settings: dict[str, str], receipts: dict[str, str]) -> None:
         if not (self.lasts or settings or receipts):
-            # What the store would refuse is refused now.
-            checked_rows(rows, self.store.width)
-            checked_updates(updates, self.store.width)
             with self.store.turn:
                 self._behind = self._behind or Staged()
                 self._behind.join(staged)
@@ -156,7 +148,7 @@ class StoredMemory(StagedMemory):
                     self._write_behind()
             return
         try:
-            self.store.replace(staged.evicted, rows, update=updates, settings=settings, receipts=receipts)
+            self.store.commit(staged.write(settings, receipts))
         except BaseException:
             self.reload()
             raise
@@ -165,7 +157,7 @@ class StoredMemory(StagedMemory):
     def _write_behind(self) -> None:
         behind, self._behind, self._commits_behind = self._behind, None, 0
         if behind is not None:
-            self.store.replace(behind.evicted, list(behind.rows.values()), update=behind.updates.values())
+            self.store.commit(behind.write())
 
     def forget(self, ids: Iterable[int]) -> list[int]:
         gone = self.store.delete(ids)
@@ -203,7 +195,7 @@ class StoredMemory(StagedMemory):
 
     def _evict(self, ids: list[int]) -> None:
         for id in ids:
-            self._staged.evict(id)
+            self.staged.evict(id)
         self._drop(ids)
 
     def _added(self, row: NewRow) -> None:

@@ -37,7 +37,7 @@ class DecoderPrediction(Prediction):
     way: int
     networks: Networks = field(repr=False)
 
-    def among(self, classes: Int[np.ndarray, " class"]) -> Float[np.ndarray, "episode query class"]:
+    def among(self, classes: Int[np.ndarray, " class"] | slice) -> Float[np.ndarray, "episode query class"]:
         log_probs: np.ndarray = self.networks.array(self.log_probs)[..., classes]
         return log_probs
 

@@ -78,6 +78,8 @@ class EnsemblePrediction(Prediction):
         self.reading, self.state = reading, space.state
         self.embedding, self.neighbours, self.way = embedding, neighbours, space.classes.examples.shape[1]
         self.without_decoder = readings
+        if reading.decoder is None:
+            self.readings = readings
         self._memory = space.memory
         self.regressed = regressed
         """Logits of the regression on all rows, in a memory that was learnt as a whole batch."""
@@ -111,26 +113,32 @@ class EnsemblePrediction(Prediction):
         return np.where((readings.classes.number > 0)[:, None], odds, np.inf)
 
     @cached_property
-    def log_probs(self) -> Array:
-        """Of the readers alone: past examples were predicted so, and sets of labels are judged by them."""
-        classes = self.without_decoder.classes
+    def log_parts(self) -> tuple[Float[np.ndarray, "episode query"], Float[np.ndarray, "episode query"]]:
+        """Log probabilities of one class without examples, and of all others together."""
+        number = self.without_decoder.classes.number
         # Where the number of classes is announced, "new" weighs by the share of those not seen yet.
         with np.errstate(divide="ignore"):
-            odds = self.log_odds_of_new + (np.log(self.way - classes.number) - np.log(classes.number))[:, None]
-        log_new, log_known = -np.logaddexp(0, -odds), -np.logaddexp(0, odds)
-        unseen = np.maximum(self.way - classes.number, 1)[:, None]
-        log_probs = np.where(
-            classes.known[:, None],
-            log_known[..., None] + self.pooled,
-            (log_new - np.log(unseen))[..., None],
-        )
+            odds = self.log_odds_of_new + (np.log(self.way - number) - np.log(number))[:, None]
+        return -np.logaddexp(0, -odds) - np.log(np.maximum(self.way - number, 1))[:, None], -np.logaddexp(0, odds)
+
+    @cached_property
+    def log_probs(self) -> Array:
+        """Of the readers alone: past examples were predicted so, and sets of labels are judged by them."""
+        log_new, log_known = self.log_parts
+        known = self.without_decoder.classes.known[:, None]
+        log_probs = np.where(known, log_known[..., None] + self.pooled, log_new[..., None])
         return self.reading.networks.tensor(log_probs.astype(np.float32))
 
-    def near(self, query: int, truth: int) -> tuple[float, float] | None:
-        if self.without_decoder.classes.examples[0, truth] < LEAST_EXAMPLES:
-            return None
+    def foreseen(self, query: int, truth: int) -> tuple[float, tuple[float, float] | None]:
+        log_new, log_known = self.log_parts
+        examples = self.without_decoder.classes.examples[0, truth]
+        if not examples:
+            return -float(log_new[0, query]), None
+        score = -float(log_known[0, query] + self.pooled[0, query, truth])
+        if examples < LEAST_EXAMPLES:
+            return score, None
         cosine, share = self.without_decoder.nearness
-        return float(cosine[0, query]), float(share[0, query])
+        return score, (float(cosine[0, query]), float(share[0, query]))
 
     def surprise_left_out(self, truth: Int[np.ndarray, " query"]) -> Float[np.ndarray, " query"]:
         """-ln p(truth) of examples left out of their classes; of the only one of its class, which then is new, -ln p(new)."""

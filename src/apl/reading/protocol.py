@@ -52,7 +52,7 @@ class Prediction:
         """`[episode, query]`: the most probable class."""
         return self.log_probs.argmax(-1)
 
-    def among(self, classes: Int[np.ndarray, " class"]) -> Float[np.ndarray, "episode query class"]:
+    def among(self, classes: Int[np.ndarray, " class"] | slice) -> Float[np.ndarray, "episode query class"]:
         """Log probabilities of these classes, up to a constant of each query, as they are compared with one another."""
         raise NotImplementedError
 
@@ -61,10 +61,10 @@ class Prediction:
         best: np.ndarray = among[self.among(among).argmax(-1)]
         return best
 
-    def near(self, query: int, truth: int) -> tuple[float, float] | None:
-        """How near the classes came to a query of a single memory, in two numbers (`Readings.nearness`). None if its class was
-        shown too seldom for that to count, or if the reading does not measure it."""
-        return None
+    def foreseen(self, query: int, truth: int) -> tuple[float, tuple[float, float] | None]:
+        """-ln p(truth) of a query of a single memory, and how near the classes came to it, in two numbers (`Readings.nearness`):
+        None if its class was shown too seldom for that to count, or if the reading does not measure it."""
+        return -float(self.log_probs[0, query, truth]), None
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class LeftOut:
     score: Float[np.ndarray, " judged"]
     """-ln p(truth)."""
     near: Float[np.ndarray, "familiar 2"]
-    """`Prediction.near` of those of classes that were shown often enough."""
+    """How near the classes came to those of classes that were shown often enough (`Prediction.foreseen`)."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,8 @@ class Reading:
         return None
 
     def line_of_new(self, memory: Memory, near: Float[np.ndarray, "example 2"], false_alarms: float) -> float:
-        """The probability of "new" that this share of known examples exceeds, by `near` of each; 1 if there is none."""
+        """The probability of "new" that this share of known examples exceeds, by how near the classes came to
+        each; 1 if there is none."""
         raise ValueError(
             "false_alarms= needs consolidate=True: the paper's rule does not measure how familiar examples are"
         )

@@ -143,12 +143,17 @@ class Store(Writing):
             ids = self._give_ids(rows) if rows else []
             write = Write(gone, rows, changes, encoded(settings), encoded(receipts), erase=() if renamed else None)
             if rows or changes or gone or write.settings or write.receipts:
-                with self._writing() as run:
-                    self._write_in(run, write)
-            self._reserved.difference_update(ids)
+                self.commit(write)
         if renamed:
             self._erased()
         return ids
+
+    def commit(self, write: Write) -> None:
+        """`replace` without its checks: of plain types, and of rows whose ids were reserved."""
+        with self._writing() as run:
+            self._write_in(run, write)
+        for row in write.add:
+            self._reserved.discard(row.id or 0)
 
     def _give_ids(self, rows: list[NewRow]) -> list[int]:
         """Give each row that has no id one; returns them all."""
