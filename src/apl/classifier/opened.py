@@ -171,7 +171,8 @@ class Opened:
             number, surprise = int(truth[0, query]), float(seen.surprise_nats[0, query])
             row, merged_into = int(seen.row[0, query]), int(seen.merged_into[0, query])
             if known:
-                history = memory.history.after(*prediction.foreseen(query, number), surprise, example.label)
+                score, near = prediction.foreseen(query, number)
+                history = memory.history.after(score, surprise, example.label, near)
                 if memory.local and self._ages:
                     if history.seen % CHECK_EVERY == 0:
                         history = checked(history, memory.newest)

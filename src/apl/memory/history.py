@@ -67,7 +67,9 @@ class History:
         """Examples that sets rest on."""
         return len(self.score)
 
-    def after(self, score: float, near: tuple[float, float] | None, surprise_nats: float, label: Label) -> History:
+    def after(
+        self, score: float, surprise_nats: float, label: Label, near: tuple[float, float] | None = None
+    ) -> History:
         """The history after one more example."""
         last = np.array([min(score, MOST_NATS), min(surprise_nats, MOST_NATS)], np.float32)
         number = len(self.score) + 1
