@@ -164,7 +164,7 @@ class EnsemblePrediction(Prediction):
         probability = np.take_along_axis(np.exp(self.log_probs_of_known), label, -1)
         return np.where(self.neighbours.mask, probability * part / np.maximum(of_class, LEAST_PART), 0)
 
-    def among(self, classes: Int[np.ndarray, " class"]) -> Float[np.ndarray, "episode query class"]:
+    def among(self, classes: Int[np.ndarray, " class"] | slice) -> Float[np.ndarray, "episode query class"]:
         # Single precision hides what rounding makes of equally probable classes.
         known: np.ndarray = self.log_probs_of_known.astype(np.float32)[..., classes]
         return known
