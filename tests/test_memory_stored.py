@@ -136,10 +136,8 @@ def test_what_a_memory_in_ram_cannot_keep_is_refused_at_once() -> None:
     stage(memory, "kept")
     memory.commit()
     rows = {"embedding": np.ones((1, 1, WIDTH), np.float32), "label": np.array([[0]])}
-    memory.write(rows, np.ones((1, 1), bool), [Details("refused", "x" * 3000)])
     with pytest.raises(ValueError, match="3000 bytes"):
-        memory.commit()
-    memory.reload()
+        memory.write(rows, np.ones((1, 1), bool), [Details("refused", "x" * 3000)])
     assert memory.classes == ["kept"] and memory.store.load().labels == ["kept"]
 
 

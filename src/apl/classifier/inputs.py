@@ -17,7 +17,8 @@ from apl.pictures.drawings import Ink, looks_like_a_photograph, read_image, read
 from apl.pictures.image_file import opened, opened_many
 from apl.pictures.pixels import as_array, is_tensor
 from apl.store import Label
-from apl.store.checks import LONGEST_KEY, checked_label
+from apl.store.checks import LONGEST_KEY
+from apl.store.rows import checked_label
 
 EMBEDDED_AT_ONCE = 256
 """Examples between two steps of a bar."""

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from bisect import insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -139,7 +140,7 @@ class Staged:
 
     def write(self, settings: dict[str, str] | None = None, receipts: dict[str, str] | None = None) -> Write:
         """The transaction. Settings and receipts are JSON."""
-        updates = [self.updates[id] for id in sorted(self.updates)]
+        updates = sorted(self.updates.values(), key=attrgetter("id"))
         return Write(sorted(self.evicted), list(self.rows.values()), updates, settings or {}, receipts or {})
 
     def join(self, later: Staged) -> None:
@@ -231,7 +232,7 @@ class StagedMemory(ABC):
             surprise = 0.0 if surprise_nats is None else float(surprise_nats[0, query])
             key = np.array(rows[KEY][0, query], np.float32)
             count = int(rows[COUNT][0, query]) if COUNT in rows else 1
-            source = self._source(detail)
+            source = None if detail.source is None else self._source(detail.source)
             if self.budget != Budget():
                 self._make_room(key, detail.label)
             [id] = self.store.reserve()
@@ -244,11 +245,12 @@ class StagedMemory(ABC):
 
     def merge(self, rows: Rows, at: Int[np.ndarray, "episode query"], details: Sequence[Details] | None = None) -> None:
         for query in (at[0] >= 0).nonzero()[0].tolist():
-            source = None if details is None else self._source(details[query])
+            source = None if details is None else details[query].source
+            source = None if source is None else self._source(source)
             self.staged.update(self._merged(int(at[0, query]), rows[KEY][0, query], source))
 
-    def _source(self, detail: Details) -> str | None:
-        return None if detail.source is None or not self.store.keep_sources else checked_source(detail.source)
+    def _source(self, given: str) -> str | None:
+        return checked_source(given) if self.store.keep_sources else None
 
     def remove(self, at: Int[np.ndarray, "episode row"]) -> None:
         self.forget(at[at >= 0].tolist())

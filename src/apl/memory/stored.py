@@ -6,7 +6,7 @@ If a commit fails, the copy is filled anew from the store.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -28,6 +28,12 @@ class StoredMemory(StagedMemory):
     """The rows of one store, searched in RAM. One writer, or any number of readers."""
 
     local = True
+    nearest: Callable[[str, np.ndarray, int], Neighbours]
+    column: Callable[[str], np.ndarray]
+    class_totals: Callable[..., ClassTotals]
+    classes_stored: Callable[[int], np.ndarray]
+    rescale: Callable[[np.ndarray | None], None]
+    """The copy in RAM answers these itself."""
     newest = -1
     """The id of the newest row that was ever here."""
     _loads = 0
@@ -49,21 +55,6 @@ class StoredMemory(StagedMemory):
 
     def __len__(self) -> int:
         return len(self.ram)
-
-    def column(self, name: str) -> np.ndarray:
-        return self.ram.column(name)
-
-    def classes_stored(self, way: int) -> Bool[np.ndarray, "episode way"]:
-        return self.ram.classes_stored(way)
-
-    def class_totals(self, way: int | None = None) -> ClassTotals:
-        return self.ram.class_totals(way)
-
-    def rescale(self, scale: Float[np.ndarray, "episode 1 embed"] | None) -> None:
-        self.ram.rescale(scale)
-
-    def nearest(self, key: str, query: Float[np.ndarray, "episode query embed"], k: int) -> Neighbours:
-        return self.ram.nearest(key, query, k)
 
     def outdate(self, label: int, newest: int) -> None:
         """Stage the removal of rows of a class up to an id. One row of the class stays, so that the class stays known."""
@@ -87,7 +78,9 @@ class StoredMemory(StagedMemory):
         snapshot = self.store.load()
         self._loads += 1
         columns = {KEY: Column((self.store.width,)), LABEL: Column((), np.int64), ID: Column((), np.int64)}
-        self.ram = RamMemory(columns, (KEY,), metric=self.metric, handle=ID)
+        self.ram = ram = RamMemory(columns, (KEY,), metric=self.metric, handle=ID)
+        self.nearest, self.column, self.rescale = ram.nearest, ram.column, ram.rescale
+        self.class_totals, self.classes_stored = ram.class_totals, ram.classes_stored
         self.names = ClassNames(snapshot.labels, self.numbered)
         self.staged = Staged()
         if len(snapshot):

@@ -13,10 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from apl.store.rows import KEEP, Label, NewRow, RowUpdate, SourceShare, kept_shares
+from apl.store.rows import KEEP, NewRow, RowUpdate, SourceShare, checked_label, checked_text, kept_shares
 
-TEXT_LIMIT_BYTES = 2000
-"""Longest label, source or key of a receipt, in UTF-8: an entry of a database index is at most about 2,700 bytes."""
 LONGEST_KEY = 1e18
 """The square of the distance between two keys must fit into 32 bits."""
 LARGEST_COUNT = 2**53
@@ -34,21 +32,6 @@ def checked_name(name: str) -> str:
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
         raise ValueError(f"a memory's name is 1 to 64 letters, digits, dots, dashes and underscores; got {name!r}")
     return name
-
-
-def checked_label(label: Label) -> Label:
-    """The label as plain `str` or `int`."""
-    if isinstance(label, str):
-        return checked_text(label, "label")
-    if isinstance(label, (bool, np.bool_)):
-        raise TypeError(f"a label is text or an integer, got the truth value {label!r}: use str(label) or int(label)")
-    try:
-        number = operator.index(label)
-    except TypeError:
-        raise TypeError(f"a label is text or an integer, got {type(label).__name__} {label!r}") from None
-    if not -(2**63) <= number < 2**63:
-        raise ValueError(f"an integer label must fit into 64 bits, got {number}")
-    return number
 
 
 def checked_source(source: str) -> str:
@@ -151,18 +134,6 @@ def _checked_shares(shares: Sequence[SourceShare], width: int) -> list[SourceSha
 def checked_ids(ids: Iterable[int]) -> list[int]:
     """Sorted, each once; what cannot be an id is left out."""
     return list(filter(POSSIBLE_IDS.__contains__, sorted(set(map(int, ids)))))
-
-
-def checked_text(text: str, what: str) -> str:
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError:
-        raise ValueError(f"the {what} {text!r} cannot be written as UTF-8") from None
-    if size > TEXT_LIMIT_BYTES:
-        raise ValueError(f"the {what} has {size} bytes, the most is {TEXT_LIMIT_BYTES}")
-    if "\0" in text:
-        raise ValueError(f"the {what} {text!r} contains a zero character")
-    return str(text)
 
 
 def has_more_values(document: bytes, most: int) -> bool:

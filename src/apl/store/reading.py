@@ -18,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from apl.store.answers import Changes, MemoryInfo, Recalled, Record, Snapshot, Totals
-from apl.store.checks import checked_ids, checked_key, checked_label, checked_source
+from apl.store.checks import checked_ids, checked_key, checked_source
 from apl.store.errors import NoSuchMemory, StoreDamaged, StoreError
 from apl.store.opening import RECORDS, as_record
 from apl.store.rows import (
@@ -27,6 +27,7 @@ from apl.store.rows import (
     NewRow,
     Row,
     SourceShare,
+    checked_label,
     checksum,
     label_of,
     label_text,

@@ -7,6 +7,7 @@ with examples.
 
 from __future__ import annotations
 
+import operator
 import struct
 import zlib
 from collections.abc import Iterable
@@ -30,6 +31,8 @@ class Keep(Enum):
 
 
 KEEP: Literal[Keep.KEEP] = Keep.KEEP
+TEXT_LIMIT_BYTES = 2000
+"""Longest label, source or key of a receipt, in UTF-8: an entry of a database index is at most about 2,700 bytes."""
 CHANGEABLE = ("label", "key", "count", "source", "payload")
 """The cells that an update may change."""
 
@@ -175,6 +178,33 @@ def total_changes(
             change = LabelTotal(row.label, sign, sign * row.count, total, row.id or 0)
             changes[text] = changes[text].plus(change) if text in changes else change
     return changes
+
+
+def checked_label(label: Label) -> Label:
+    """The label as plain `str` or `int`."""
+    if isinstance(label, str):
+        return checked_text(label, "label")
+    if isinstance(label, (bool, np.bool_)):
+        raise TypeError(f"a label is text or an integer, got the truth value {label!r}: use str(label) or int(label)")
+    try:
+        number = operator.index(label)
+    except TypeError:
+        raise TypeError(f"a label is text or an integer, got {type(label).__name__} {label!r}") from None
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(f"an integer label must fit into 64 bits, got {number}")
+    return number
+
+
+def checked_text(text: str, what: str) -> str:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"the {what} {text!r} cannot be written as UTF-8") from None
+    if size > TEXT_LIMIT_BYTES:
+        raise ValueError(f"the {what} has {size} bytes, the most is {TEXT_LIMIT_BYTES}")
+    if "\0" in text:
+        raise ValueError(f"the {what} {text!r} contains a zero character")
+    return str(text)
 
 
 def label_text(label: Label) -> str:

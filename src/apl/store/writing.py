@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from apl.store.answers import Forgotten, MemoryInfo, Record
-from apl.store.checks import checked_ids, checked_label, checked_rows, checked_source, checked_updates, encoded
+from apl.store.checks import checked_ids, checked_rows, checked_source, checked_updates, encoded
 from apl.store.errors import StoreError
 from apl.store.opening import Options
 from apl.store.reading import Run
@@ -35,6 +35,7 @@ from apl.store.rows import (
     Row,
     RowUpdate,
     Write,
+    checked_label,
     label_text,
     share_checksum,
     source_of,
