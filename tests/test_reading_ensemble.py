@@ -169,7 +169,7 @@ def test_a_state_that_was_kept_comes_back_as_it_was(metric):
     again = EnsembleState.from_dict(len(READERS), columns, state.to_dict())
     assert again.to_dict() == state.to_dict()
     fresh = EnsembleState.from_dict(DECODER + 1, columns, state.to_dict())
-    assert fresh.pool.lessons[0] == 0  # other readers: from the prior
+    assert fresh.pool.examples[0] == 0  # other readers: from the prior
 
 
 def changed(kept: dict, change: Callable[[np.ndarray], np.ndarray]) -> dict:

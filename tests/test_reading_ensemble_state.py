@@ -50,7 +50,7 @@ USUAL = (UNIT * np.where(COSINE_POWER > 0, COSINE, 1))[:, None]
 """How much the scores of readers usually vary."""
 
 
-def lessons(good: int, count: int, seed: int = 0) -> list[tuple[Readings, np.ndarray]]:
+def examples(good: int, count: int, seed: int = 0) -> list[tuple[Readings, np.ndarray]]:
     """One reader sees the truth, the others see noise, each as large as its scores usually are."""
     random = np.random.default_rng(seed)
     taught = []
@@ -65,7 +65,7 @@ def lessons(good: int, count: int, seed: int = 0) -> list[tuple[Readings, np.nda
 @pytest.mark.parametrize("good", [0, 1, 2, 3])
 def test_the_reader_that_foresees_the_lessons_gets_the_weight(good):
     pool = Pool.new()
-    for readings, truth in lessons(good, 150):
+    for readings, truth in examples(good, 150):
         pool = after(pool, readings, truth)
     assert pool.weight[0].argmax() == good
     others = np.delete(pool.weight[0], good)
@@ -74,21 +74,21 @@ def test_the_reader_that_foresees_the_lessons_gets_the_weight(good):
 
 def test_a_stream_that_drifts_changes_its_reader():
     pool = Pool.new()
-    for readings, truth in lessons(0, 200) + lessons(2, 300, seed=1):
+    for readings, truth in examples(0, 200) + examples(2, 300, seed=1):
         pool = after(pool, readings, truth)
     assert pool.weight[0].argmax() == 2
 
 
-def test_many_lessons_at_once_do_not_carry_the_weights_away():
-    """Three readers that agree, and whose first ten lessons mislead: a full step of the next 64 would overshoot. One of the three
+def test_many_examples_at_once_do_not_carry_the_weights_away():
+    """Three readers that agree, and whose first ten examples mislead: a full step of the next 64 would overshoot. One of the three
     may carry what they share."""
     random, pool = np.random.default_rng(0), Pool.new(3)
     for number in range(40):
-        lessons = 64 if number > 1 else 10
-        truth = random.integers(0, 200, (1, lessons))
-        scores = random.normal(size=(1, lessons, 1, 200)) ** 3 + 0.1 * random.normal(size=(1, lessons, 3, 200))
-        foreseen = 8 * (random.random(lessons) < 0.3) * (1 if number else -1)
-        scores[0, np.arange(lessons), :, truth[0]] += foreseen[:, None]
+        examples = 64 if number > 1 else 10
+        truth = random.integers(0, 200, (1, examples))
+        scores = random.normal(size=(1, examples, 1, 200)) ** 3 + 0.1 * random.normal(size=(1, examples, 3, 200))
+        foreseen = 8 * (random.random(examples) < 0.3) * (1 if number else -1)
+        scores[0, np.arange(examples), :, truth[0]] += foreseen[:, None]
         pool = after(pool, scored(scores, np.ones((1, 200))), truth)
         assert np.abs(pool.weight).max() < 3
 
@@ -102,7 +102,7 @@ def test_answers_are_probabilities_of_the_known_classes_alone():
 
 
 def test_parallel_episodes_learn_apart():
-    first, second = lessons(0, 40), lessons(2, 40, seed=5)
+    first, second = examples(0, 40), examples(2, 40, seed=5)
     both, alone = Pool.new(episodes=2), Pool.new()
     for (one, truth), (other, other_truth) in zip(first, second, strict=True):
         together = scored(np.concatenate([one.scores, other.scores]), np.ones((2, 5)))
@@ -116,7 +116,7 @@ def test_a_decoder_that_was_found_to_say_nothing_is_left_alone_for_a_while():
     pool, random = Pool.new(DECODER + 1), np.random.default_rng(0)
     assert pool.asks_decoder()
     asked = []
-    for readings, truth in lessons(0, 300):
+    for readings, truth in examples(0, 300):
         asked.append(pool.asks_decoder())
         scores = readings.scores
         if asked[-1]:

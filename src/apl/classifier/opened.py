@@ -234,7 +234,7 @@ class Opened:
             memory, k = self.memory, self.learner.config.k
             left_out = self.learner.reading.finish_batch(memory, embeddings[there], truth, row, k)
             if left_out is not None:
-                memory.history = memory.history.judged_anew(len(told), left_out.score, left_out.near)
+                memory.history = memory.history.judged_anew(len(told), *left_out)
         log.debug("learnt %d examples: %d rows written", len(told), sum(one.written for one in told))
         return told
 
@@ -269,7 +269,7 @@ class Opened:
             predicted=next(iter(probabilities), None),
             probabilities=probabilities,
             neighbours=tuple(recalled),
-            readers=tuple(ReaderOpinion(said.reader, said.weight, names[said.label]) for said in opinions),
+            readers=tuple(ReaderOpinion(reader, weight, names[number]) for reader, weight, number in opinions),
         )
 
 

@@ -9,6 +9,7 @@ any coverage can be asked for later. Examples of a whole batch are exchangeable:
 from __future__ import annotations
 
 import base64
+import math
 import zlib
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -105,15 +106,10 @@ class History:
 
     def threshold_nats(self, coverage: float) -> float:
         """The largest score of a label within the set of this coverage. Infinite if there are too few examples to tell."""
-        level = 1 - coverage
-        return float(self._quantiles(np.array([level + np.interp(level, LEVELS, self.shift)]))[0])
-
-    def _quantiles(self, missed: Float[np.ndarray, " level"]) -> Float[np.ndarray, " level"]:
-        """The scores that these shares of new examples exceed."""
+        covered = coverage - np.interp(1 - coverage, LEVELS, self.shift)
         padded = np.concatenate(([-np.inf], np.sort(self.score), [np.inf]), dtype=np.float32)
-        rank = np.ceil((len(self.score) + 1) * (1 - missed) - SLACK)
-        quantiles: np.ndarray = padded[np.clip(rank, 0, len(self.score) + 1).astype(np.int64)]
-        return quantiles
+        rank = math.ceil((len(self.score) + 1) * covered - SLACK)
+        return float(padded[min(max(rank, 0), len(self.score) + 1)])
 
     def to_dict(self) -> dict[str, Any]:
         return {

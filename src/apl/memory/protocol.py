@@ -138,10 +138,6 @@ class Memory(Protocol):
         """Grows whenever rows change."""
 
     @property
-    def counts(self) -> Int[np.ndarray, " episode"]:
-        """Rows of each episode."""
-
-    @property
     def local(self) -> bool:
         """True if all rows are in this process: then `rescale` is possible, and `version` counts every change."""
 

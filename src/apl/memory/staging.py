@@ -206,17 +206,13 @@ class StagedMemory(ABC):
 
     @abstractmethod
     def _merged(self, id: int, example: Float[np.ndarray, " embed"], source: str | None) -> RowUpdate:
-        """An example is merged into a row. What the store is to be told of it."""
+        """Merge an example into a row. Returns the update for the store."""
 
     @abstractmethod
     def _write(self, staged: Staged, settings: dict[str, str], receipts: dict[str, str]) -> None:
         """The one transaction. Settings and receipts are JSON."""
 
     # --- what a learner needs ---------------------------------------------------------------------
-
-    @property
-    def counts(self) -> Int[np.ndarray, " episode"]:
-        return np.array([len(self)])
 
     def write(
         self,

@@ -23,6 +23,8 @@ hardly have been overlooked."""
 LOG_MASS = np.array([IMPOSSIBLE, math.log(OVERLOOKED), math.log(1 - OVERLOOKED), 0.0], np.float32)
 """Log of the part of "none of these" that has a class to go to: if there is no class without recalled rows, if there are overlooked
 ones, if there are such without any row, and if there are both."""
+LOG_NEW, LOG_OVERLOOKED = (LOG_MASS[n] - np.maximum(LOG_MASS, np.float32(math.log(1e-9))) for n in (2, 1))
+"""Log of the share of that part that goes to classes without any row, and to overlooked ones."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +59,10 @@ class UnrecalledMass:
     def of(neighbours: Neighbours, stored: Int[np.ndarray, " episode"], way: int) -> UnrecalledMass:
         """`stored`: the number of classes, out of `way`, that have rows."""
         new, overlooked = (way - stored)[:, None], stored[:, None] - neighbours.is_first.sum(-1)
-        log_mass = LOG_MASS.take(2 * (new > 0) + (overlooked > 0))
-        shared = np.maximum(log_mass, np.float32(math.log(1e-9)))
-        log_new = LOG_MASS[2] - shared - np.log(np.maximum(new, 1), dtype=np.float32)
-        return UnrecalledMass(
-            log_mass, log_new, LOG_MASS[1] - shared - np.log(np.maximum(overlooked, 1), dtype=np.float32)
-        )
+        case = 2 * (new > 0) + (overlooked > 0)
+        log_new = LOG_NEW.take(case) - np.log(np.maximum(new, 1), dtype=np.float32)
+        log_overlooked = LOG_OVERLOOKED.take(case) - np.log(np.maximum(overlooked, 1), dtype=np.float32)
+        return UnrecalledMass(LOG_MASS.take(case), log_new, log_overlooked)
 
 
 def place(log_class: Array, log_none: Array, part: Array, neighbours: Neighbours) -> Array:

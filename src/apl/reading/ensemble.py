@@ -27,7 +27,7 @@ from apl.reading.ensemble_state import (
     EnsembleState,
 )
 from apl.reading.positions import MOST_COLUMNS, Sphere
-from apl.reading.protocol import LeftOut, Networks, Opinion, Prediction, Reading
+from apl.reading.protocol import Networks, Prediction, Reading
 from apl.reading.readers import READERS, ClassStatistics, ReaderInputs, Readings, read
 
 MOST_JUDGED, JUDGED_AT_ONCE = 500, 64
@@ -248,7 +248,7 @@ class EnsembleReading(Reading):
         truth: Int[np.ndarray, " query"],
         row: Int[np.ndarray, " query"],
         k: int,
-    ) -> LeftOut | None:
+    ) -> tuple[Float[np.ndarray, " judged"], Float[np.ndarray, "familiar 2"]] | None:
         memory.state = replace(self._state(memory), batch=True)
         if not memory.local or not len(truth):
             return None
@@ -260,7 +260,7 @@ class EnsembleReading(Reading):
             examples = memory.class_totals().examples[0, truth[part]]
             familiar.append(near[examples > LEAST_EXAMPLES])
             judged.append(prediction.surprise_left_out(truth[part]))
-        return LeftOut(np.concatenate(judged), np.concatenate(familiar))
+        return np.concatenate(judged), np.concatenate(familiar)
 
     def _left_out(
         self,
@@ -277,12 +277,12 @@ class EnsembleReading(Reading):
         readings = readings_without_itself(self._inputs(space, asked, found), truth)
         return EnsemblePrediction(self, space, self.networks.tensor(asked), found, readings)
 
-    def opinions(self, prediction: EnsemblePrediction, classes: int) -> list[Opinion]:
+    def opinions(self, prediction: EnsemblePrediction, classes: int) -> list[tuple[str, float, int]]:
         if not classes:
             return []
         favourite = prediction.readings.scores[0, 0, :, :classes].argmax(1).tolist()
         weights = prediction.state.pool.weight[0].tolist()
-        return [Opinion(*said) for said in zip(READER_NAMES, weights, favourite, strict=False)]
+        return list(zip(READER_NAMES, weights, favourite, strict=False))
 
     def _state(self, memory: Memory) -> EnsembleState:
         if not isinstance(memory.state, EnsembleState):

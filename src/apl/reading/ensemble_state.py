@@ -77,7 +77,7 @@ class Pool:
     precision: Float[np.ndarray, "episode reader reader"]
     variance: Float[np.ndarray, " episode"]
     """Discounted sum over past examples of the variance of the cosines with the class means over the classes."""
-    lessons: Float[np.ndarray, " episode"]
+    examples: Float[np.ndarray, " episode"]
     """Discounted number of past examples."""
 
     @staticmethod
@@ -92,9 +92,9 @@ class Pool:
         Some encoders spread their vectors wider than others. How sure to be follows neither from a cosine itself nor from one
         in units of how much cosines vary here, but lies between: the unit is the geometric mean of both.
         """
-        variance = (self.variance / np.maximum(self.lessons, 1e-9))[:, None]
-        if not self.lessons.all():
-            variance = np.where(self.lessons[:, None] > 0, variance, readings.variance())
+        variance = (self.variance / np.maximum(self.examples, 1e-9))[:, None]
+        if not self.examples.all():
+            variance = np.where(self.examples[:, None] > 0, variance, readings.variance())
         asked = readings.scores.shape[2]
         usual = COSINE * np.sqrt(np.maximum(variance, 1e-12))[..., None]
         units: np.ndarray = UNIT[:asked] * usual ** COSINE_POWER[:asked]
@@ -114,8 +114,8 @@ class Pool:
         """True if a trained decoder is worth asking."""
         if self.weight.shape[1] <= DECODER:
             return False
-        weights, lessons = self.weight[:, DECODER].tolist(), self.lessons.tolist()
-        return any(abs(w) >= NEGLIGIBLE or n < TRIAL_EXAMPLES for w, n in zip(weights, lessons, strict=True))
+        weights, examples = self.weight[:, DECODER].tolist(), self.examples.tolist()
+        return any(abs(w) >= NEGLIGIBLE or n < TRIAL_EXAMPLES for w, n in zip(weights, examples, strict=True))
 
     def is_settled(self, log_probs: Float[np.ndarray, "episode query class"]) -> bool:
         """True if the best class of every query leads by more than a trained decoder, not asked yet, could add."""
@@ -140,8 +140,8 @@ class Pool:
         mean = (scores @ share[..., None])[..., 0]
         missed = (scores[episode, query, :, truth] * taught[..., None] - mean).sum(1)
         curvature = ((scores * share[:, :, None]) @ scores.swapaxes(-1, -2)).sum(1) - mean.swapaxes(1, 2) @ mean
-        lessons = taught.sum(1)
-        kept = np.power(FORGETTING, lessons)
+        number = taught.sum(1)
+        kept = np.power(FORGETTING, number)
         # The share `kept` of what was known before stays, the rest fades towards the prior. A reader that was not asked is last:
         # it neither gains nor loses by this example.
         readers, asked = self.weight.shape[1], scores.shape[2]
@@ -156,7 +156,7 @@ class Pool:
         weight = self.weight + step * np.minimum(1, LARGEST_STEP / np.abs(step).max(1, keepdims=True, initial=1e-12))
         weight = np.maximum(weight, LEAST_SHARE * self.weight)
         variance = kept * self.variance + (readings.variance() * taught).sum(1)
-        return Pool(weight, precision, variance, kept * self.lessons + lessons)
+        return Pool(weight, precision, variance, kept * self.examples + number)
 
 
 CONSTANT, PER_UNIT, PER_SHARE = 3.0, -0.6, -6.0
@@ -260,7 +260,7 @@ def _step(
 READER_NAMES = (*READERS, "decoder")
 LARGEST, SMALLER = 1e150, 1e12
 """Of a number that is read back, and of those that are `SMALL`. Whatever is learnt stays far below."""
-SIGNED, SMALL = ("weight", "precision", "total"), ("weight", "lessons", "cases")
+SIGNED, SMALL = ("weight", "precision", "total"), ("weight", "examples", "seen", "cases")
 DAMAGED = "what the readers have learnt about the memory is damaged: "
 
 

@@ -38,7 +38,7 @@ class ColumnUnits:
     """Discounted sum over past examples of the squared distance from the mean of everything."""
     within: Float[np.ndarray, "episode column"]
     """The same of the squared distance from the mean of their class."""
-    lessons: Float[np.ndarray, " episode"]
+    seen: Float[np.ndarray, " episode"]
     """Discounted number of past examples."""
     scale: Float[np.ndarray, "episode column"]
     """One over the unit of each column; 0 where it never varied."""
@@ -73,7 +73,7 @@ class ColumnUnits:
         return ColumnUnits(
             kept[:, None] * self.away + away.sum(1),
             kept[:, None] * self.within + within.sum(1),
-            kept * self.lessons + number,
+            kept * self.seen + number,
             self.scale,
             self.examples,
         )
@@ -81,7 +81,7 @@ class ColumnUnits:
     def usual_away(self, scale: Float[np.ndarray, "episode 1 column"] | None) -> Float[np.ndarray, " episode"]:
         """The mean squared distance of examples from the mean of everything; 0 before the first."""
         away = self.away if scale is None else self.away * np.square(scale[:, 0])
-        usual: np.ndarray = away.sum(1) / np.maximum(self.lessons, 1e-9)
+        usual: np.ndarray = away.sum(1) / np.maximum(self.seen, 1e-9)
         return usual
 
     def is_due(self, examples: Float[np.ndarray, " episode"]) -> Bool[np.ndarray, " episode"]:
@@ -94,16 +94,16 @@ class ColumnUnits:
         total_examples = classes.examples.sum(1)
         due = self.is_due(total_examples)
         count, examples = classes.examples[..., None], np.maximum(total_examples, 1)[:, None].astype(np.float64)
-        centre, lessons = classes.everything / examples, self.lessons[:, None]
+        centre, seen = classes.everything / examples, self.seen[:, None]
         apart = classes.total / np.maximum(count, 1) - centre[:, None]
         between = (np.square(apart) * count).sum(1) / examples
-        by_means = EXAMPLES_OF_MEANS / (lessons + EXAMPLES_OF_MEANS)
-        variance = self.within / np.maximum(lessons, 1e-9) + between * by_means
+        by_means = EXAMPLES_OF_MEANS / (seen + EXAMPLES_OF_MEANS)
+        variance = self.within / np.maximum(seen, 1e-9) + between * by_means
         varied = variance > ROUNDING * np.square(centre)
         log, columns = np.log(np.where(varied, variance, 1)), np.maximum(varied.sum(1, keepdims=True), 1)
         usual = log.sum(1, keepdims=True) / columns
         differ = (np.square(log - usual) * varied).sum(1, keepdims=True) / columns
-        shown = np.maximum(lessons + (count > 0).sum(1) - 1, 1)
+        shown = np.maximum(seen + (count > 0).sum(1) - 1, 1)
         chance = 2 / shown + 2 / np.square(shown)
         log = usual + (log - usual) * np.maximum(differ - chance, 0) / np.maximum(differ, chance)
         scale = np.where(varied, np.exp(-log / 2), 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -67,25 +66,6 @@ class Prediction:
         return -float(self.log_probs[0, query, truth]), None
 
 
-@dataclass(frozen=True)
-class LeftOut:
-    """What examples of a batch would have been predicted as, each left out of the memory once."""
-
-    score: Float[np.ndarray, " judged"]
-    """-ln p(truth)."""
-    near: Float[np.ndarray, "familiar 2"]
-    """How near the classes came to those of classes that were shown often enough (`Prediction.foreseen`)."""
-
-
-@dataclass(frozen=True)
-class Opinion:
-    """What one of several readers would have answered to a single query."""
-
-    reader: str
-    weight: float
-    label: int
-
-
 class Reading:
     """How a memory is read. A reading that learns nothing within an episode only has to `read`."""
 
@@ -110,9 +90,12 @@ class Reading:
         truth: Int[np.ndarray, " query"],
         row: Int[np.ndarray, " query"],
         k: int,
-    ) -> LeftOut | None:
-        """Called when a whole batch was learnt into a single memory; `row`: the row that each example is part of. Returns what
-        leaving out a sample of them shows; None if this reading cannot leave one out."""
+    ) -> tuple[Float[np.ndarray, " judged"], Float[np.ndarray, "familiar 2"]] | None:
+        """Called when a whole batch was learnt into a single memory; `row`: the row that each example is part of.
+
+        Returns how a sample of them is foreseen, each left out of the memory once: -ln p(truth), and how near the classes came to
+        those of classes that were shown often enough. None if this reading cannot leave one out.
+        """
         return None
 
     def line_of_new(self, memory: Memory, near: Float[np.ndarray, "example 2"], false_alarms: float) -> float:
@@ -122,8 +105,9 @@ class Reading:
             "false_alarms= needs consolidate=True: the paper's rule does not measure how familiar examples are"
         )
 
-    def opinions(self, prediction: Any, classes: int) -> list[Opinion]:
-        """What each reader says to a single query, among the first classes. Empty if there is one reader alone."""
+    def opinions(self, prediction: Any, classes: int) -> list[tuple[str, float, int]]:
+        """The name of each reader, its weight, and its answer to a single query among the first classes. Empty if there is one
+        reader alone."""
         return []
 
 
