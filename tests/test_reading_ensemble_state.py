@@ -63,7 +63,7 @@ def examples(good: int, count: int, seed: int = 0) -> list[tuple[Readings, np.nd
 
 
 @pytest.mark.parametrize("good", [0, 1, 2, 3])
-def test_the_reader_that_foresees_the_lessons_gets_the_weight(good):
+def test_the_reader_that_foresees_the_examples_gets_the_weight(good):
     pool = Pool.new()
     for readings, truth in examples(good, 150):
         pool = after(pool, readings, truth)

@@ -129,7 +129,7 @@ def test_the_first_examples_are_answered_whatever_their_numbers():
         assert clf.predict_one(far) == "second"
 
 
-def test_units_are_the_spread_within_classes_once_lessons_have_shown_it():
+def test_units_are_the_spread_within_classes_once_examples_have_shown_it():
     random = np.random.default_rng(0)
     units = ColumnUnits.new(2)
     middle = np.array([[0.0, 0.0], [50.0, 0.0]])
@@ -162,7 +162,7 @@ def test_a_table_sorted_by_class_does_not_keep_all_of_the_first():
     assert clf.counts()[0] < 20 and (clf.predict(x) == y).mean() > 0.95
 
 
-def test_lessons_sorted_by_class_teach_that_no_reader_is_wrong():
+def test_examples_sorted_by_class_teach_that_no_reader_is_wrong():
     """Classes around one another: each lesson of the second class is nearest to a row of the first."""
     random, right = np.random.default_rng(3), []
     for _ in range(2):
