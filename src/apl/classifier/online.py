@@ -345,7 +345,7 @@ class OnlineClassifier(MemoryKeeping):
             opened.follow(asking=True)
             if opened.store.read_only:
                 raise StoreError(f"memory {opened.store.name!r} was opened for reading only")
-            before = memory.state, memory.history
+            before = memory.state, memory.history, memory.kept
             try:
                 learnt: dict[int, Receipt] = {}
                 groups = zip(range(len(labels)), strict=True) if order is None else opened.groups(labels, order, shown)
@@ -366,7 +366,7 @@ class OnlineClassifier(MemoryKeeping):
                 memory.reload()
                 if memory.local:
                     # What was learnt about the rows is written less often than the rows themselves.
-                    memory.state, memory.history = before
+                    memory.state, memory.history, memory.kept = before
                 raise
         return outcome
 

@@ -177,7 +177,8 @@ class StagedMemory(ABC):
         self.state: ReadingState | None = None
         self.history = History()
         """How the latest examples were predicted."""
-        self._kept: tuple[ReadingState | None, History] = (None, self.history)
+        self.kept: tuple[ReadingState | None, History] = (None, self.history)
+        """The state and the history as the store has them."""
         self._new_state = new_state
         self.staged = Staged()
         """What `commit` will write."""
@@ -260,7 +261,7 @@ class StagedMemory(ABC):
 
     def commit(self, settings: Mapping[str, Any] | None = None, receipts: Mapping[str, Any] | None = None) -> None:
         """Write what was staged, settings and receipts with it: all of it or nothing."""
-        staged, (state, history) = self.staged, self._kept
+        staged, (state, history) = self.staged, self.kept
         kept, answered = encoded(settings) if settings else {}, encoded(receipts) if receipts else {}
         if self.lasts and self.state is not None and self.state is not state:
             state = self.state
@@ -271,22 +272,22 @@ class StagedMemory(ABC):
             history = self.history
             kept[HISTORY_SETTING] = json.dumps(history.to_dict())
         self._write(staged, kept, answered)
-        self.staged, self._kept = Staged(), (state, history)
+        self.staged, self.kept = Staged(), (state, history)
 
     def save_state(self) -> None:
         """Write what the reading has learnt and the history, if that has not been done."""
-        changed = self.state is not self._kept[0] or self.history is not self._kept[1]
+        changed = self.state is not self.kept[0] or self.history is not self.kept[1]
         if changed and not self.store.read_only:
             state = None if self.state is None else self.state.to_dict()
             self.store.update_settings({STATE_SETTING: state, HISTORY_SETTING: self.history.to_dict()})
-            self._kept = (self.state, self.history)
+            self.kept = (self.state, self.history)
 
     def _restore_state(self, kept: Any, history: History | None = None) -> None:
         """As the store has them. Without a history, the one at hand stays."""
-        self.state, written = self._new_state(kept), self._kept[1]
+        self.state, written = self._new_state(kept), self.kept[1]
         if history is not None:
             self.history = written = history
-        self._kept = (self.state, written)
+        self.kept = (self.state, written)
 
     # --- forgetting -------------------------------------------------------------------------------
 

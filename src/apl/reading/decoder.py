@@ -43,6 +43,9 @@ class DecoderPrediction(Prediction):
         log_probs: np.ndarray = self.networks.array(self.log_probs)[..., classes]
         return log_probs
 
+    def foreseen(self, query: int, truth: int) -> tuple[float, None]:
+        return -float(self.networks.array(self.log_probs)[0, query, truth]), None
+
 
 @dataclass(frozen=True)
 class UnrecalledMass:

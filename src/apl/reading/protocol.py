@@ -63,7 +63,7 @@ class Prediction:
     def foreseen(self, query: int, truth: int) -> tuple[float, tuple[float, float] | None]:
         """-ln p(truth) of a query of a single memory, and how near the classes came to it, in two numbers (`Readings.nearness`):
         None if its class was shown too seldom for that to count, or if the reading does not measure it."""
-        return -float(self.log_probs[0, query, truth]), None
+        raise NotImplementedError
 
 
 class Reading:
