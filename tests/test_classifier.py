@@ -339,7 +339,7 @@ def test_numbers_with_which_nobody_can_reckon_are_refused_by_name(tmp_path) -> N
         for attempt in (lambda: vectors.predict_one(nothing), lambda: vectors.predict(nothing)):
             with pytest.raises(ValueError):
                 attempt()
-    for name, value in {"width": -4, "max_rows": 2.5, "k": 0, "max_rows_per_class": True}.items():
+    for name, value in {"width": -4, "max_rows": 2.5, "k": True}.items():
         with pytest.raises(ValueError, match=f"{name} must be at least 1, and a whole number, got {value}"):
             OnlineClassifier.for_features().set_params(**{"width": 4, name: value}).open()
     with pytest.raises(StoreError, match="is a directory: give the name of a file"):
@@ -401,7 +401,7 @@ def test_the_budget_holds_and_the_receipt_says_what_went(learner, pictures, tmp_
 
 
 def test_in_a_batch_the_budget_holds_too(learner, pictures) -> None:
-    classifier = OnlineClassifier.from_pretrained(learner, max_rows_per_class=2, sigma=0.0)
+    classifier = OnlineClassifier.from_pretrained(learner, max_rows=4, sigma=0.0)
     receipts = classifier.learn_many(pictures["bar"] + pictures["box"], ["bar"] * 8 + ["box"] * 8)
     assert classifier.counts() == {"bar": 2, "box": 2}
     alive = {r.row for r in receipts if r.row is not None}

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from apl.memory.staging import Budget, Details
+from apl.memory.staging import Details
 from apl.memory.stored import MOST_BEHIND, StoredMemory
 from apl.store import NewRow, RowUpdate, Store, StoreUnavailable, open_store
 
@@ -90,7 +90,7 @@ def test_what_a_store_that_went_away_did_not_take_is_not_answered_with(
 def test_a_store_that_is_written_when_it_is_asked_ends_as_one_written_at_every_commit() -> None:
     """Named sources, merges, a budget that evicts, failing batches and a forgotten source."""
     memories = [
-        StoredMemory(open_store(None, fingerprint="e", width=WIDTH), "euclidean", budget=Budget(9, 4), lasts=lasts)
+        StoredMemory(open_store(None, fingerprint="e", width=WIDTH), "euclidean", max_rows=9, lasts=lasts)
         for lasts in (True, False)
     ]
     for memory in memories:

@@ -29,7 +29,7 @@ SETTING = "classifier"
 Recall = Literal["ram", "engine", "approximate"]
 """Where a memory is searched: in a copy in RAM, or on the server it lives on, exactly or through an index that misses
 some neighbours."""
-ADJUSTABLE = ("max_rows", "max_rows_per_class", "sigma", "k", "ageing")
+ADJUSTABLE = ("max_rows", "sigma", "k", "ageing")
 """Parameters that may change while a memory is open."""
 MOST_NEIGHBOURS = 1024
 """Largest k: recalled rows are compared with one another too."""
@@ -63,7 +63,6 @@ class Configuration:
     memory: Any = None
     name: str = "default"
     max_rows: int | None = None
-    max_rows_per_class: int | None = None
     consolidate: bool = True
     sigma: float | None = None
     k: int | None = None
@@ -183,14 +182,13 @@ def recorded_parameters(location: Any, name: str, model: Any, encoder: Any = Non
 def check_parameters(
     *,
     max_rows: Any = None,
-    max_rows_per_class: Any = None,
     sigma: Any = None,
     k: Any = None,
     ageing: Any = True,
     metric: Any = None,
     ink: Any = "auto",
 ) -> None:
-    for name, value in (("max_rows", max_rows), ("max_rows_per_class", max_rows_per_class), ("k", k)):
+    for name, value in (("max_rows", max_rows), ("k", k)):
         if value is not None:
             check_whole(name, value)
     if k is not None and k > MOST_NEIGHBOURS:

@@ -252,7 +252,7 @@ class MemoryKeeping(Configuration):
         opened = self._opened
         if opened is None:
             opened = self._open_now(None if examples is None else examples.width)
-        asked = (self.max_rows, self.max_rows_per_class, self.sigma, self.k, self.ageing)
+        asked = (self.max_rows, self.sigma, self.k, self.ageing)
         if asked != opened.adjusted:
             opened.adjust(asked)
         return opened

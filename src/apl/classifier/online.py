@@ -48,7 +48,7 @@ class OnlineClassifier(MemoryKeeping):
         by name ("photo", "text") may stand here too.
     encoder: what turns examples into vectors: "photo", "text", an ONNX file, or any callable (see `apl.encoders`).
     memory: where the rows live: None (in RAM), a path, or a URL (see `apl.store`). `name` is the memory's name there.
-    max_rows, max_rows_per_class: the budget; when it is reached, the row that matters least goes (`apl.memory.eviction`).
+    max_rows: the budget; when it is reached, the row that matters least goes (`apl.memory.eviction`).
     consolidate: merge what does not surprise, and let several readers share the answer by how well each predicted the
         examples so far (`apl.reading.ensemble`). False is the paper's rule: what does not surprise is ignored.
     sigma: the threshold of surprise in nats; None is σ = ratio · ln N, with a ratio chosen on validation data.

@@ -24,7 +24,7 @@ from apl.learner import Learner, Prediction
 from apl.memory import LABEL
 from apl.memory.history import MOST_NATS
 from apl.memory.remote import RemoteMemory
-from apl.memory.staging import LOST, Budget, Details
+from apl.memory.staging import LOST, Details
 from apl.memory.stored import StoredMemory
 from apl.store import Label
 
@@ -60,7 +60,7 @@ class Opened:
             self.store.update_settings({SETTING: kept | values})
         self.adjusted, self._latest = asked, None
         self._ages = values["ageing"]
-        self.memory.budget = Budget(values["max_rows"], values["max_rows_per_class"])
+        self.memory.max_rows = values["max_rows"]
         self.learner.controller = with_sigma(self._rule, values["sigma"])
         self.learner.config = replace(self.learner.config, k=values["k"] or self._k)
 
@@ -201,7 +201,7 @@ class Opened:
         """Examples of a batch that are learnt together: several of known classes, no two of the same, so that none could be
         merged into the row of another. One at a time where rows may have to make room."""
         numbers = counted(order, "learning", shown, len(labels))
-        together = self.memory.local and self.memory.budget == Budget()
+        together = self.memory.local and self.memory.max_rows is None
         return self._groups(numbers, labels) if together else zip(numbers, strict=True)
 
     def _groups(self, numbers: Iterable[int], labels: Sequence[Label]) -> Iterator[list[int]]:

@@ -18,7 +18,7 @@ from apl.classifier.online import OnlineClassifier
 from apl.classifier.opening import NARROW
 from apl.store import NewRow, SourceShare, StoreError, find_memory
 
-PASSED_ON = ("max_rows", "max_rows_per_class", "sigma", "k", "ageing", "metric", "consolidate")
+PASSED_ON = ("max_rows", "sigma", "k", "ageing", "metric", "consolidate")
 """Parameters of `OnlineClassifier` that mean the same here."""
 SETTING = "river"
 """Under this name a memory in a file keeps the names of features and the labels."""
@@ -40,7 +40,6 @@ class RiverClassifier(base.Classifier):
     def __init__(
         self,
         max_rows: int | None = None,
-        max_rows_per_class: int | None = None,
         sigma: float | None = None,
         k: int | None = None,
         ageing: bool = True,
@@ -49,7 +48,6 @@ class RiverClassifier(base.Classifier):
         memory: str | Path | None = None,
     ) -> None:
         self.max_rows = max_rows
-        self.max_rows_per_class = max_rows_per_class
         self.sigma = sigma
         self.k = k
         self.ageing = ageing

@@ -59,7 +59,7 @@ def show(memory: Memory, rows: EveryRow = False, name: NameOption = "default", j
         ]
     classes = [{"label": label, "rows": count} for label, (count, _) in counts]
     model = recorded.get("model") or recorded.get("encoder")
-    bounds = {bound: recorded[bound] for bound in ("max_rows", "max_rows_per_class") if recorded.get(bound)}
+    bounds = {"max_rows": recorded["max_rows"]} if recorded.get("max_rows") else {}
     told = {"name": info.name, "rows": info.rows, "width": info.width, "encoder": info.fingerprint, "model": model}
     if json:
         print_json({**told, **bounds, "classes": classes, **({"every_row": every} if rows else {})})

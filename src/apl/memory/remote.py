@@ -7,8 +7,7 @@ are held in RAM until they are committed, and recalled beside the others. A hand
 A merge is added to what the row is when it is written: a mean does not depend on the order. If the row is gone by then, the
 examples become a row of their own. What the reading has learnt is that of the process that committed last.
 
-With a budget, the row that goes is the one most like the new one: of its class if the class is full, of all rows otherwise.
-(In RAM every row can be compared with every other; here that would be a question for each.)
+With a budget, the row that goes is the one most like the new one. (In RAM every row can be compared with every other; here that would be a question for each.)
 """
 
 from __future__ import annotations
@@ -200,22 +199,18 @@ class RemoteMemory(StagedMemory):
         self._add(row.label, after.key, after.count, 0)
         return change
 
-    def _make_room(self, key: Float[np.ndarray, " embed"], label: Label) -> None:
-        rows, per_class = self.budget.rows, self.budget.rows_per_class
-        of_class = per_class is not None and self._rows[self._number(label)] >= per_class
-        if not of_class and (rows is None or len(self) < rows):
-            return
-        wanted = 1
-        while True:
-            found = self._recall(key[None], wanted).rows[0]
-            for row in found:
-                if self.names.number(row.label) is not None and (not of_class or row.label == label):
+    def _make_room(self, max_rows: int, key: Float[np.ndarray, " embed"], label: Label) -> None:
+        """One row goes, however many are too many: each is a question to the server."""
+        found, wanted = 1, 1
+        while len(self) >= max_rows and found == wanted:
+            wanted *= 8
+            near = self._recall(key[None], wanted).rows[0]
+            found = len(near)
+            for row in near:
+                if self.names.number(row.label) is not None:
                     self._add(row.label, row.key, -row.count, -1)
                     self.staged.evict(row.id)
                     return
-            if len(found) < wanted:
-                return
-            wanted *= 8
 
 
 def new_row(id: int, label: Label, change: RowUpdate) -> NewRow:

@@ -39,14 +39,6 @@ MakeState = Callable[[Any], ReadingState | None]
 
 
 @dataclass(frozen=True)
-class Budget:
-    """How many rows a memory may hold; None: any number."""
-
-    rows: int | None = None
-    rows_per_class: int | None = None
-
-
-@dataclass(frozen=True)
 class Details:
     """What a memory that lasts keeps with an example."""
 
@@ -164,7 +156,7 @@ class StagedMemory(ABC):
         store: Store,
         metric: Metric,
         new_state: MakeState = lambda kept: None,
-        budget: Budget | None = None,
+        max_rows: int | None = None,
         numbered: bool = False,
         lasts: bool = True,
     ) -> None:
@@ -172,7 +164,8 @@ class StagedMemory(ABC):
         self.lasts = lasts
         """Write with every commit. Otherwise the store is written when it is asked."""
         self.metric: Metric = metric
-        self.budget = budget or Budget()
+        self.max_rows = max_rows
+        """None: any number."""
         self.numbered = numbered
         self.state: ReadingState | None = None
         self.history = History()
@@ -198,8 +191,8 @@ class StagedMemory(ABC):
         """Read what others wrote since."""
 
     @abstractmethod
-    def _make_room(self, key: Float[np.ndarray, " embed"], label: Label) -> None:
-        """Evict until one more row of this class fits the budget."""
+    def _make_room(self, max_rows: int, key: Float[np.ndarray, " embed"], label: Label) -> None:
+        """Evict until one more row of this class fits."""
 
     @abstractmethod
     def _added(self, row: NewRow) -> None:
@@ -230,8 +223,8 @@ class StagedMemory(ABC):
             key = np.array(rows[KEY][0, query], np.float32)
             count = int(rows[COUNT][0, query]) if COUNT in rows else 1
             source = None if detail.source is None else self._source(detail.source)
-            if self.budget != Budget():
-                self._make_room(key, detail.label)
+            if self.max_rows is not None:
+                self._make_room(self.max_rows, key, detail.label)
             [id] = self.store.reserve()
             payload = detail.payload() if detail.payload is not None else None
             row = NewRow(detail.label, key, surprise, time.time(), source, payload, count, id=id)

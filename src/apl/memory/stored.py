@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from apl.memory.eviction import least_important
 from apl.memory.history import History
@@ -160,11 +160,15 @@ class StoredMemory(StagedMemory):
 
     # --- inside -----------------------------------------------------------------------------------
 
-    def _make_room(self, key: Float[np.ndarray, " embed"], label: Label) -> None:
+    def _make_room(self, max_rows: int, key: Float[np.ndarray, " embed"], label: Label) -> None:
         number = self.names.add(label)
-        while (among := self._over_budget(number)) is not None:
-            self._turn += 1
+        while len(self) >= max_rows:
             labels, examples = self.ram.column(LABEL)[0], self.ram.column(COUNT)[0]
+            own: np.ndarray = labels == number
+            # Where every class is down to one row, a known class makes room for its new row itself.
+            alone = own.any() and len(self) == len(np.unique(labels))
+            self._turn += 1
+            among = own if alone else np.ones(len(self), bool)
             place = least_important(self._compared_keys(), labels, examples, among, self._turn)
             self._evict([int(self.ram.column(ID)[0, place])])
             if (numbers := self._renumber(keep=number)) is not None:
@@ -173,18 +177,6 @@ class StoredMemory(StagedMemory):
     def _compared_keys(self) -> Float[np.ndarray, "row embed"]:
         keys = self.ram.column(KEY)[0]
         return keys if self.scale is None else measured(keys, self.metric, self.scale[0])
-
-    def _over_budget(self, label: int) -> Bool[np.ndarray, " row"] | None:
-        """The rows of which one has to go before a row of this class can come."""
-        labels = self.ram.column(LABEL)[0]
-        own: np.ndarray = labels == label
-        if self.budget.rows_per_class is not None and int(own.sum()) >= self.budget.rows_per_class:
-            return own
-        if self.budget.rows is not None and len(self) >= self.budget.rows:
-            # Where every class is down to one row, a known class makes room for its new row itself.
-            alone = own.any() and len(self) == len(np.unique(labels))
-            return own if alone else np.ones(len(self), bool)
-        return None
 
     def _evict(self, ids: list[int]) -> None:
         for id in ids:
