@@ -65,14 +65,14 @@ class Opened:
         self.learner.config = replace(self.learner.config, k=values["k"] or self._k)
 
     @contextmanager
-    def current(self, asking: bool = False) -> Iterator[StoredMemory | RemoteMemory]:
-        """The memory as it is now, locked. A question to a server returns the generation: it may skip the staleness check."""
+    def current(self) -> Iterator[StoredMemory | RemoteMemory]:
+        """The memory as it is now, locked."""
         with self.lock:
-            self.follow(asking)
+            self.follow()
             yield self.memory
 
-    def follow(self, asking: bool) -> None:
-        """Bring the memory up to date. Under `lock`."""
+    def follow(self, asking: bool = False) -> None:
+        """Bring the memory up to date, under `lock`. A question to a server returns the generation: it may skip the check."""
         memory = self.memory
         if memory.generation == LOST or (not (asking and not memory.local) and memory.is_stale()):
             memory.follow()

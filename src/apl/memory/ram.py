@@ -293,7 +293,8 @@ class RamMemory:
         if self._shortest >= k:
             row = row.reshape(shape)
             columns = self._cells(row)
-            return Neighbours(columns, distance.reshape(shape), row >= 0, columns.get(self.handle or "", row))
+            handle = columns[self.handle] if self.handle else row
+            return Neighbours(columns, distance.reshape(shape), row >= 0, handle)
         found = row.shape[1]
         rows, distances = np.zeros((len(row), k), np.int64), np.full((len(row), k), np.inf, np.float32)
         rows[:, :found], distances[:, :found] = row, distance
@@ -302,10 +303,9 @@ class RamMemory:
         row, distance = rows.reshape(shape), distances.reshape(shape)
         row[hidden], distance[hidden] = 0, 0
         columns = self._cells(row)
-        handle = columns.get(self.handle or "", row).copy()
+        handle = np.where(mask, columns[self.handle] if self.handle else row, -1)
         for cells in columns.values():
             cells[hidden] = 0
-        handle[hidden] = -1
         return Neighbours(columns, distance, mask, handle)
 
     # --- storage ----------------------------------------------------------------------------------

@@ -47,25 +47,17 @@ class DecoderPrediction(Prediction):
         return -float(self.networks.array(self.log_probs)[0, query, truth]), None
 
 
-@dataclass(frozen=True)
-class UnrecalledMass:
-    """How "none of these" is divided: between classes without any row, and classes with rows none of which was recalled."""
-
-    log_mass: Float[np.ndarray, "*query"]
-    """Log of the part of "none of these" that has any class to go to."""
-    log_new: Float[np.ndarray, "*query"]
-    """Log of the share of that part for one class without rows."""
-    log_overlooked: Float[np.ndarray, "*query"]
-    """Log of the share of that part for one class with rows."""
-
-    @staticmethod
-    def of(neighbours: Neighbours, stored: Int[np.ndarray, " episode"], way: int) -> UnrecalledMass:
-        """`stored`: the number of classes, out of `way`, that have rows."""
-        new, overlooked = (way - stored)[:, None], stored[:, None] - neighbours.is_first.sum(-1)
-        case = 2 * (new > 0) + (overlooked > 0)
-        log_new = LOG_NEW.take(case) - np.log(np.maximum(new, 1), dtype=np.float32)
-        log_overlooked = LOG_OVERLOOKED.take(case) - np.log(np.maximum(overlooked, 1), dtype=np.float32)
-        return UnrecalledMass(LOG_MASS.take(case), log_new, log_overlooked)
+def unrecalled_mass(
+    neighbours: Neighbours, stored: Int[np.ndarray, " episode"], way: int
+) -> tuple[Float[np.ndarray, "*query"], Float[np.ndarray, "*query"], Float[np.ndarray, "*query"]]:
+    """How "none of these" is divided: the log of the part that has any class to go to, and the logs of the shares of that part for
+    one class without rows and for one with rows, none of which was recalled. `stored`: the number of classes that have rows.
+    """
+    new, overlooked = (way - stored)[:, None], stored[:, None] - neighbours.is_first.sum(-1)
+    case = 2 * (new > 0) + (overlooked > 0)
+    log_new = LOG_NEW.take(case) - np.log(np.maximum(new, 1), dtype=np.float32)
+    log_overlooked = LOG_OVERLOOKED.take(case) - np.log(np.maximum(overlooked, 1), dtype=np.float32)
+    return LOG_MASS.take(case), log_new, log_overlooked
 
 
 def place(log_class: Array, log_none: Array, part: Array, neighbours: Neighbours) -> Array:
@@ -95,8 +87,8 @@ class DecoderReading(Reading):
         if self.fixed_way is not None and self.fixed_way != way:
             raise ValueError(f"this decoder was made for {self.fixed_way} classes and cannot answer for {way}")
         stored = memory.classes_stored(way)
-        unrecalled = UnrecalledMass.of(neighbours, stored.sum(1), way)
-        said = self.decode(memory, embedding.reshape(-1, embedding.shape[-1]), neighbours, unrecalled.log_mass)
+        log_mass, log_new, log_overlooked = unrecalled_mass(neighbours, stored.sum(1), way)
+        said = self.decode(memory, embedding.reshape(-1, embedding.shape[-1]), neighbours, log_mass)
 
         def apart(array: Array) -> Array:
             return array.reshape(*embedding.shape[:2], *array.shape[1:])
@@ -105,7 +97,7 @@ class DecoderReading(Reading):
         if said.log_probs is not None:
             log_probs = apart(said.log_probs)
         else:
-            part = np.where(stored[:, None], unrecalled.log_overlooked[..., None], unrecalled.log_new[..., None])
+            part = np.where(stored[:, None], log_overlooked[..., None], log_new[..., None])
             log_probs = place(apart(said.log_class), log_none, self.networks.tensor(part), neighbours)
         return DecoderPrediction(log_probs, log_none, weight, neighbours, embedding, way, self.networks)
 
