@@ -131,7 +131,7 @@ SIGMA_RATIO = 0.05
 
 
 def reading_on_frozen_encoder(way: int, start: str, **more: Any) -> TrainConfig:
-    """A decoder of so many labels on the frozen encoder of the 200-way training: its blocks go on from there.
+    """A decoder of `way` labels on the frozen encoder of the 200-way training: its blocks go on from there.
 
     Release: the encoder of 200 classes is reused."""
     decoder = DecoderConfig(labels="fixed", way=way)
@@ -139,9 +139,12 @@ def reading_on_frozen_encoder(way: int, start: str, **more: Any) -> TrainConfig:
     return replace(RECIPE_20WAY_FIRST, learner=learner, encoder_from=start, decoder_from=start, ways=(way,), **more)
 
 
-FOURTH = "runs/paper-recipe-200way-fourth/model"
-RECIPE_20WAY = reading_on_frozen_encoder(20, FOURTH)
-RECIPE_1000WAY = reading_on_frozen_encoder(1000, FOURTH, longest_episode=6, steps=1500, learning_rate=5e-4)
+RECIPE_20WAY = reading_on_frozen_encoder(20, "runs/paper-recipe-200way-fourth/model")
+
+
+def many_labels(way: int) -> TrainConfig:
+    """On from the model of 20 labels, which is in the repository. Made with `--precision bf16`."""
+    return reading_on_frozen_encoder(way, "paper-recipe-20way", longest_episode=6, steps=1500, learning_rate=5e-4)
 
 
 def from_random(kind: DecoderKind, way: int) -> TrainConfig:
@@ -149,11 +152,9 @@ def from_random(kind: DecoderKind, way: int) -> TrainConfig:
     there, their weights made anew. Made with `--precision bf16`."""
     decoder = DecoderConfig(kind, labels="fixed", way=way)
     return replace(
-        RECIPE_1000WAY,
+        many_labels(way),
         learner=replace(RECIPE_LEARNER, decoder=decoder, sigma_ratio=SIGMA_RATIO),
-        encoder_from="paper-recipe-20way",
         decoder_from=None if way <= 20 else f"runs/paper-{dashed(kind)}-20way/model",
-        ways=(way,),
         longest_episode=20 if way <= 20 else 6,
         steps=600 if way <= 20 else 1500,
     )
@@ -203,7 +204,7 @@ PRESETS: dict[str, Any] = {
     "paper-recipe-200way-third": RECIPE_200WAY_THIRD,
     "paper-recipe-20way-second": RECIPE_20WAY_SECOND,
     "paper-recipe-200way-fourth": RECIPE_200WAY_FOURTH,
-    "paper-recipe-1000way": RECIPE_1000WAY,
+    **{f"paper-recipe-{way}way-frozen": many_labels(way) for way in (200, 1000)},
     "paper-recipe-20way": RECIPE_20WAY,
     **{f"paper-{dashed(kind)}-{way}way": from_random(kind, way) for kind in PAPER_DECODERS for way in (20, 423, 1000)},
     "digits": PretrainConfig(DIGITS_ENCODER, data=Digits(), steps=5600, batch=128, warmup_steps=50),

@@ -26,7 +26,7 @@ from experiments.paper.results import Cell, Row, figure_path, measure_missing
 from experiments.presets import PAPER_DECODERS, dashed
 
 PAPER_FORM, EXTENDED = "paper-form", "extended"
-LABELS_20, LABELS_200, LABELS_1000 = "paper-recipe-20way", "paper-recipe-200way-fourth", "paper-recipe-1000way"
+LABELS_20, LABELS_200, LABELS_1000 = "paper-recipe-20way", "paper-recipe-200way-frozen", "paper-recipe-1000way-frozen"
 """The model of each number of labels. Those too large for the repository are made by `apl train NAME`."""
 
 
