@@ -3,7 +3,7 @@ PYTHON ?= python3
 PIP := .venv/bin/python -m pip
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 
-EXPERIMENTS := paper-form extended ablations lake imagenet imagenet-plain analogy baselines peers \
+EXPERIMENTS := paper-form extended ablations lake imagenet imagenet-plain analogy baselines vinyals peers \
   classifier-speed training-step batch loop service soak storage engine report
 
 # Compiled modules are kept: the tests start many processes, and each would compile the library again.

@@ -182,3 +182,11 @@ def test_the_vinyals_rule_gives_the_list_that_the_literature_uses(real_data: Pat
         set(classes.validation),
         set(classes.test),
     ]
+
+
+def test_the_encoder_of_lakes_challenge_never_saw_a_test_character_of_the_literature(real_data: Path) -> None:
+    names = load_omniglot().class_names
+    shown, asked = split_classes(names, "lake"), split_classes(names, "vinyals")
+    check_disjoint(shown.train + shown.validation, asked.test)
+    with pytest.raises(ValueError, match="on two sides"):
+        check_disjoint(shown.test, asked.test)

@@ -2,6 +2,8 @@
 
 `python -m experiments baselines`: Omniglot's test characters behind the bundled model `omniglot`, in fifteen cells: few-shot accuracy,
 streams of 20 and of all 423 classes, roaming streams (Ren et al. 2021) and classes one after the other.
+`python -m experiments vinyals`: the split of the few-shot literature, behind the encoder `lake`, which was trained on the background characters
+alone: none of this split's test characters is among them.
 `python -m experiments peers`: streams of drawings, digits, photographs and requests, where a user would take one of these instead.
 
 Ours is `OnlineClassifier` as it ships; the plain rule is the paper's, nothing merged. The others have unit vectors and no training.
@@ -34,13 +36,14 @@ from experiments.baselines.protocols import (
 )
 from experiments.baselines.shipped import Shipped
 from experiments.bench.measurement import calibration_error, threads
-from experiments.data.embedded import MODEL, Embedded, characters, digits, intents, photographs
+from experiments.data.embedded import LAKE, MODEL, Embedded, characters, digits, intents, photographs, vinyals
 from experiments.paper.results import Row, machine, measure_all
 
 OURS = "apl"
 SEED, SEEDS, MANY = 1, 5, 423
 EPISODES = {5: 100, 20: 100, MANY: 10, 1000: 5}
 """Of few-shot accuracy, by number of classes."""
+LITERATURE_EPISODES = 200
 ITERATIONS = {"peers": 100, "baselines": 25}
 """Of logistic regression. Among a thousand classes a hundred would take longer than all else."""
 
@@ -138,6 +141,15 @@ def baseline_rows(quick: bool) -> Iterator[Row]:
         yield from on_questions(about("one after another", way, 5), data, drawn, *more)
 
 
+def vinyals_rows(quick: bool) -> Iterator[Row]:
+    data = vinyals()
+    for way, shot in itertools.product((5, 20), (1, 5)):
+        about = {"protocol": "few-shot", "way": way, "shot": shot, "seed": SEED, "checkpoint": LAKE}
+        drawn = few_shot(data.labels, way, shot, 5, 2 if quick else LITERATURE_EPISODES, SEED)
+        identity = {"split": data.split, "split_hash": data.split_hash}
+        yield from on_questions({**about, **identity}, data, drawn, None, ITERATIONS["baselines"])
+
+
 def peer_rows(quick: bool) -> Iterator[Row]:
     requests, signs = intents("banking77")["test"], characters(False, model=FOR_DRAWINGS)
     seeds = 2 if quick else SEEDS
@@ -160,6 +172,11 @@ def peer_rows(quick: bool) -> Iterator[Row]:
 def reproduce(quick: bool = False) -> None:
     with threads(1):
         measure_all("baselines", baseline_rows(quick), quick, **machine(), model=MODEL)
+
+
+def reproduce_vinyals(quick: bool = False) -> None:
+    with threads(1):
+        measure_all("vinyals", vinyals_rows(quick), quick, **machine(), model=LAKE)
 
 
 def reproduce_peers(quick: bool = False) -> None:

@@ -27,10 +27,11 @@ from apl.encoders.photo import PhotoEncoder
 from apl.encoders.text import TextEncoder
 from apl.learner import Learner
 from apl.progress import progress_bar
+from apl.training.saved_encoder import read_encoder
 from experiments.data.imagenet import ImagenetPart, Photographs, imagenet
 from experiments.data.mnist import load_mnist
 
-MODEL = "omniglot"
+MODEL, LAKE = "omniglot", "lake"
 FEW_DRAWINGS = 10
 """Drawings of each class (of 20) where rotations are classes and few are enough."""
 DIGITS = 2000
@@ -101,6 +102,14 @@ def characters(rotations: bool, part: Part = "test", model: str = MODEL, few: bo
         images = images.first_of_each(FEW_DRAWINGS)
     embeddings = embed_once(learner, images.images)
     return Embedded(embeddings, images.labels, source.split_name(), source.split_hash(), model)
+
+
+@cache
+def vinyals() -> Embedded:
+    """The test characters of the literature's split behind the encoder `lake`."""
+    encoder, source = read_encoder(LAKE).build(), DataSource(split="vinyals", rotations=False)
+    images = source.load("test", image_size(encoder.config))
+    return Embedded(embed_all(encoder, images.images), images.labels, source.split_name(), source.split_hash())
 
 
 @cache

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from statistics import fmean
 
+from experiments.paper.published import VINYALS
 from experiments.paper.results import Row, load_rows
 from experiments.paper.tables import OURS, percent, table
 
@@ -74,3 +75,20 @@ def baselines() -> list[str]:
     head = ["", *CELLS, "mean", "behind ours", "kept of 2538", "ms"]
     introduction = "The encoder of `omniglot`, frozen; the same draws for every method, so differences are paired; 95 % intervals by Student's t. "
     return [introduction + said, table(head, lines), CPM]
+
+
+def on_vinyals() -> list[str]:
+    """The split of the literature: published numbers, and every method behind one encoder."""
+    found: dict[str, dict[tuple[int, int], str]] = {}
+    for row in load_rows("vinyals"):
+        found.setdefault(row["method"], {})[row["way"], row["shot"]] = percent(row, digits=2)
+    if not found:
+        return []
+    cells = [(way, shot) for way in (5, 20) for shot in (1, 5)]
+    published = {name: {cell: f"{value}" for cell, value in by.items()} for name, by in VINYALS.items()}
+    lines = [[name, *(by.get(cell, "–") for cell in cells)] for name, by in {**published, **found}.items()]
+    said = (
+        "Test characters of Vinyals et al.; the encoder `lake` was trained on the 964 background characters, fewer than the 1,200 of "
+        "this split, and was not trained on episodes."
+    )
+    return [said, table(["", *(f"{way}-way {shot}-shot" for way, shot in cells)], lines)]

@@ -22,3 +22,9 @@ PAPER = {
     },
 }
 """The published numbers, in percent."""
+
+VINYALS = {
+    "TapNet (Yoon et al. 2019)": {(20, 1): 98.07, (20, 5): 99.49},
+    "MAML++ (Antoniou et al. 2019)": {(20, 1): 97.65, (20, 5): 99.33},
+}
+"""On the split of Vinyals et al., with rotated characters as further classes of training."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.paper.baselines_table import baselines
+from experiments.paper.baselines_table import baselines, on_vinyals
 from experiments.paper.claims import claims_table, extended_table, write_claims
 from experiments.paper.departures import write_departures
 from experiments.paper.lake import lake_finding
@@ -100,6 +100,7 @@ def commands() -> str:
 SECTIONS: dict[str, Callable[[], list[str]]] = {
     "lake": lambda: [lake_finding()],
     "baselines": baselines,
+    "vinyals": on_vinyals,
 }
 
 

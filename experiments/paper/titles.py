@@ -24,6 +24,9 @@ EXPERIMENTS = {
     ),
     "analogy": Experiment("Number analogy", "paper.analogy"),
     "baselines": Experiment("OnlineClassifier beside simple methods, on Omniglot", "bench.baselines:reproduce"),
+    "vinyals": Experiment(
+        "OnlineClassifier on the split of the few-shot literature", "bench.baselines:reproduce_vinyals"
+    ),
     "peers": Experiment("OnlineClassifier beside simple methods, on streams", "bench.baselines:reproduce_peers"),
     "classifier-speed": Experiment(
         "OnlineClassifier against the bare encoder and a numpy scan", "bench.classifier_speed", "bench_classifier"
