@@ -188,6 +188,28 @@ def test_ids_that_are_gone_or_never_were_are_dropped(postgres_url: str, index: P
         same_answers(store, postgres_url, "lies")
 
 
+@pytest.mark.parametrize(
+    "lie",
+    [
+        lambda found: [[id for id in one for _ in range(2)][: len(one)] for one in found],
+        lambda found: [[*one, 2**63, -(2**63) - 1, 0] for one in found],
+        lambda found: found[:-1],
+        lambda found: [*found, found[0]],
+        lambda found: [one[::-1] for one in found],
+        lambda found: [[] for _ in found],
+    ],
+    ids=["every id twice", "ids that cannot be", "an answer too few", "an answer too many", "backwards", "nothing"],
+)
+def test_nonsense_from_an_engine_changes_no_answer(
+    postgres_url: str, index: PlainIndex, lie: Callable[[list[list[int]]], list[list[int]]]
+) -> None:
+    name = f"nonsense-{index.name.partition(' ')[2]}"
+    with opened(postgres_url, name) as store:
+        write_at_random(store, 20)
+        index.before_nearest = lie
+        same_answers(store, postgres_url, name)
+
+
 def test_removed_rows_that_the_engine_still_returns_are_dropped(postgres_url: str, index: PlainIndex) -> None:
     with opened(postgres_url, "removed") as store:
         write_at_random(store, 20)

@@ -193,6 +193,8 @@ class IndexedStore(PostgresStore):
         asked = measured(keys, self.metric)
         for wanted in (k, ASKED_AT_MOST * k):
             near = self._index.nearest(self._collection(mark), asked, wanted)
+            if len(near) != len(keys):
+                raise IndexUnavailable(f"{self._index.name} answered {len(near)} of {len(keys)} questions")
             answer = self._judged(mark, near, bound, k, wanted)
             if answer is not None:
                 return answer
@@ -209,7 +211,7 @@ class IndexedStore(PostgresStore):
         known = {row.id: row for row in rows}
         found = []
         for one in near:
-            kept = [known[id] for id in one if id in known]
+            kept = [known[id] for id in dict.fromkeys(one) if id in known]
             if len(kept) < k and len(one) >= wanted:
                 return None
             if len(one) < wanted and len(kept) + len(tail) < count:
