@@ -7,12 +7,14 @@ import json
 import threading
 import time
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
 from serving import Process, drawing, lesson, running, save_small_model, settings
 
 from apl.classifier.online import OnlineClassifier
+from apl.service.tokens import add_to_file, make_token
 from apl.store import open_store
 from experiments.bench.engine import two_services
 from experiments.bench.outage import kills, outage
@@ -55,6 +57,33 @@ def test_a_page_of_one_service_hears_of_what_another_teaches(model: str, postgre
             other.post("/v1/memories/watched/relabel", json={"row": 1, "label": "house"}).raise_for_status()
             assert next(events)["event"] == "changed"
         assert one.get("/v1/memories/watched").json()["classes"] == [{"label": "house", "rows": 1}]
+
+
+def test_what_one_service_makes_and_deletes_the_other_knows(model: str, postgres_url: str, tmp_path: Path) -> None:
+    chief, entry = make_token("chief", ["*=admin"])
+    add_to_file(tmp_path / "tokens.json", entry)
+    options = settings(postgres_url, model, host="0.0.0.0", tokens=str(tmp_path / "tokens.json"), share=True)
+    own, home = {"authorization": f"Bearer {chief}"}, "/v1/memories/passed-on"
+    with running(options) as one:
+        one.headers.update(own)
+        one.put(home).raise_for_status()
+        shared = one.post(f"{home}/share", json={}).raise_for_status().json()
+        guest = {"authorization": "Bearer " + parse_qs(urlsplit(shared["link"]).fragment)["token"][0]}
+        with running(options) as other:
+            other.headers.update(own)
+            one.put(f"{home}-later").raise_for_status()
+            assert other.get(f"{home}-later").status_code == 200
+            one.delete(home).raise_for_status()
+            one.put(home).raise_for_status()
+            assert other.get(home, headers=guest).status_code == 403, "it is another memory now"
+            other.post(f"{home}/learn", json=lesson(0)).raise_for_status()
+            one.delete(home).raise_for_status()
+            for _ in range(2):
+                assert other.get(home).status_code == 404
+            assert "passed-on" not in [memory["name"] for memory in other.get("/v1/memories").json()]
+            one.put(home).raise_for_status()
+            one.post(f"{home}/learn", json=lesson(1)).raise_for_status()
+            assert other.get(home).json()["classes"] == [{"label": "sign 1", "rows": 1}]
 
 
 def test_a_second_service_is_refused_and_a_polite_stop_loses_nothing(model: str, tmp_path: Path) -> None:

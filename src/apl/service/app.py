@@ -44,7 +44,7 @@ def create_app(settings: Settings) -> FastAPI:
     @asynccontextmanager
     async def running(app: FastAPI) -> AsyncIterator[None]:
         await service.open()
-        log.info("ready", extra={"fields": {"model": settings.model, "memories": len(service.names())}})
+        log.info("ready", extra={"fields": {"model": settings.model, "memories": len(await service.names())}})
         try:
             yield
         finally:

@@ -31,7 +31,9 @@ Name = Annotated[str, Path(description="The memory's name.", json_schema_extra={
 def _memory(scope: Scope) -> Any:
     async def found(service: Parts, client: Caller, name: Name) -> ServedMemory:
         service.allow(client, scope, name)
-        return await service.memory(name)
+        memory = await service.memory(name)
+        service.allow(client, scope, name)  # another memory may have this name by now
+        return memory
 
     return Depends(found)
 

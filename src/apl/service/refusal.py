@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import JSONResponse
 
-from apl.store import FingerprintMismatch, StoreBusy, StoreError, StoreUnavailable
+from apl.store import FingerprintMismatch, NoSuchMemory, StoreBusy, StoreError, StoreUnavailable
 
 
 class Refused(Exception):
@@ -31,6 +31,8 @@ def storage(error: StoreError) -> Refused:
     match error:
         case FingerprintMismatch():
             return Refused(409, "other_model", str(error))
+        case NoSuchMemory():
+            return Refused(404, "no_such_memory", str(error))
         case StoreBusy():
             return Refused(409, "memory_busy", f"the memory is being written by another program: {error}")
         case StoreUnavailable():

@@ -111,7 +111,7 @@ async def about(service: Parts, client: Caller) -> answers.ServiceInfo:
 @v1.get("/memories")
 async def list_memories(service: Parts, client: Caller) -> list[answers.MemoryRecord]:
     """The memories this client may read."""
-    found = [service.record(client, name) for name in service.names()]
+    found = [service.record(client, name) for name in await service.names()]
     return [answers.MemoryRecord.model_validate(one) for one in found if one["scope"]]
 
 

@@ -27,7 +27,7 @@ from apl.service.curve import CURVE_SETTING, Curve
 from apl.service.refusal import Refused, busy, invalid
 from apl.service.settings import Limits
 from apl.service.telemetry import Metrics
-from apl.store import AlreadyAnswered, StoreError, StoreUnavailable
+from apl.store import AlreadyAnswered, NoSuchMemory, StoreError, StoreUnavailable
 
 LOOK_SECONDS = 2.0
 """How often a memory that other services may write is looked at while pages follow it."""
@@ -189,6 +189,8 @@ class ServedMemory:
                     if isinstance(job.outcome, BaseException):
                         job.done.set_exception(job.outcome)
                         job.done.exception()  # the client may have left
+                        if isinstance(job.outcome, NoSuchMemory):
+                            self.end()
                     else:
                         job.done.set_result(job.outcome)
                 self.metrics.rows.labels(self.name).set(self.rows)

@@ -16,7 +16,7 @@ from apl.service.served_memory import ServedMemory
 from apl.service.settings import Settings
 from apl.service.telemetry import Metrics
 from apl.service.tokens import Client, Scope, Tokens
-from apl.store import MemoryInfo, StoreError, StoreUnavailable, delete_memory, find_memory, list_memories
+from apl.store import MemoryInfo, NoSuchMemory, StoreError, delete_memory, find_memory, list_memories
 from apl.store.checks import checked_name
 
 THREADS = 4
@@ -50,15 +50,7 @@ class Service:
 
     async def open(self) -> None:
         """Find the memories that are there, and make the first one if there is none of its name."""
-        try:
-            found = await self._in_thread(lambda: list_memories(self.settings.memory))
-        except StoreUnavailable:
-            raise
-        except StoreError:
-            found = []  # a file that does not exist yet; if it is something worse, opening it says so
-        for info in found:
-            self._known[info.name] = info
-            self.metrics.rows.labels(info.name).set(info.rows)
+        await self._look()
         if FIRST not in self._known:
             await self.make(FIRST)
         elif self._usable(self._known[FIRST]):
@@ -67,6 +59,18 @@ class Service:
             # All memories here belong to other models, as when `apl serve` is tried with one model after the other.
             name = re.sub(r"[^A-Za-z0-9_-]", "-", Path(self.settings.model).name)[:64]
             await self.make(self.fingerprint[:64] if name in self._known else name)
+
+    async def _look(self) -> None:
+        """Notice which memories there are: others may have made some, or deleted them."""
+        if self.settings.memory in (None, "ram:"):
+            return
+        found = await self._in_thread(lambda: _listed(self.settings.memory))
+        for name, info in self._known.items():
+            if name not in found or found[name].identity != info.identity:
+                await self._let_go(name)
+        for name in found.keys() - self._known.keys():
+            self.metrics.rows.labels(name).set(found[name].rows)
+        self._known = found
 
     async def close(self) -> None:
         async with self._changing:
@@ -86,7 +90,9 @@ class Service:
         if not client.may(scope, name, self._known[name].identity if name in self._known else None):
             raise Refused(403, "forbidden", f"this token does not have the scope {scope} for memory {name!r}")
 
-    def names(self) -> list[str]:
+    async def names(self) -> list[str]:
+        async with self._changing:
+            await self._look()
         return sorted(self._known)
 
     def record(self, client: Client, name: str) -> dict[str, Any]:
@@ -99,15 +105,17 @@ class Service:
 
     async def memory(self, name: str) -> ServedMemory:
         """An existing memory, open."""
-        if name in self._open:
+        if name in self._open and not self._open[name].deleted:
             return self._open[name]
         async with self._changing:
+            await self._look()
             self._require(name)
             return await self._opened(name)
 
     async def make(self, name: str) -> bool:
         """Make a memory; False if it was there already."""
         async with self._changing:
+            await self._look()
             if name in self._known:
                 return False
             most = self.settings.limits.memories
@@ -119,15 +127,20 @@ class Service:
     async def delete(self, name: str) -> None:
         async with self._changing:
             self._require(name)
-            memory = self._open.pop(name, None)
-            if memory is not None:
-                await memory.close()
+            if name in self._open:
+                await self._open[name].close()
             if self.settings.memory not in (None, "ram:"):
                 await self._in_thread(lambda: _deleted(self.settings.memory, name))
+            await self._let_go(name)
             del self._known[name]
-            self.metrics.forget_memory(name)
-            if memory is not None:
-                memory.end()
+
+    async def _let_go(self, name: str) -> None:
+        """Of a memory that is deleted."""
+        memory = self._open.pop(name, None)
+        if memory is not None:
+            await memory.close()
+            memory.end()
+        self.metrics.forget_memory(name)
 
     async def answers(self) -> bool:
         """True if the place of the memories answers."""
@@ -165,6 +178,13 @@ class Service:
             await self._in_thread(classifier.open)
             self._open[name] = ServedMemory(name, classifier, self._threads, given.limits, self.metrics)
         return self._open[name]
+
+
+def _listed(place: str | None) -> dict[str, MemoryInfo]:
+    try:
+        return {info.name: info for info in list_memories(place)}
+    except NoSuchMemory:  # a file that does not exist yet
+        return {}
 
 
 def _deleted(place: str | None, name: str) -> None:
