@@ -54,9 +54,19 @@ def test_every_part_is_measured_once(capsys: pytest.CaptureFixture[str]) -> None
     assert ours["auroc"] > 0.9
     needed = {(row["kind"], row["method"]): row["labels"] for row in result["labels_needed"]}
     assert needed["near-duplicates", "suggest"] < needed["near-duplicates", "random"]
+    [random] = [r for r in result["labels_needed"] if (r["kind"], r["method"]) == ("near-duplicates", "random")]
+    assert random["labels_ours_more"] == needed["near-duplicates", "suggest"] - random["labels"]
     capsys.readouterr()
     loop.Command(only="suggest", quick=True).run()
     assert capsys.readouterr().err == "" and len(load_rows("loop", quick=True)) == len(rows)
+
+
+def test_an_accuracy_counts_as_reached_once_it_holds_a_round_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    accuracies = iter([0.5, 0.9, 0.7, 0.8, 0.9])
+    monkeypatch.setattr(loop_suggest.OnlineClassifier, "score", lambda *_: next(accuracies))
+    given = loop_sets.pool("omniglot", "even", 0)
+    accuracy, labels = loop_suggest.curve(given, loop_suggest.at_random, 0.75, 0)
+    assert accuracy == [0.0, 0.5, 0.9, 0.7, 0.8, 0.9] and labels == pytest.approx(70)
 
 
 def test_labels_are_exchanged_for_other_ones_in_the_middle() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from tyro.conf import arg
 
 from apl import OnlineClassifier
-from experiments.bench.loop_sets import SETS, estimates, pool
+from experiments.bench.loop_sets import SETS, beside, pool
 from experiments.bench.loop_streams import coverage_cells, drift_cells
 from experiments.bench.loop_suggest import suggest_cells, summary
 from experiments.bench.measurement import ratio, take_turns, threads
@@ -72,7 +72,7 @@ def review_rows(name: str, draws: int) -> Iterator[Row]:
             }
             found.setdefault(method, []).append(figures)
     about: Row = {"part": "review", "set": name, "draws": draws, "n": len(y), "split": given.split}
-    yield from ({**about, "method": method, **estimates(figures)} for method, figures in found.items())
+    yield from ({**about, **row} for row in beside(found, "review"))
 
 
 def speed_rows() -> list[Row]:

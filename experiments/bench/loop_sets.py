@@ -8,7 +8,7 @@ characters, other photographs, other draws and validation requests (`chosen_on`)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
@@ -106,3 +106,13 @@ def estimates(found: Sequence[Mapping[str, float]]) -> Row:
         **{name: one.mean for name, one in means.items()},
         **{f"{name}_ci95": one.ci95 for name, one in means.items()},
     }
+
+
+def beside(found: Mapping[str, Sequence[Mapping[str, float]]], ours: str) -> Iterator[Row]:
+    """Estimates of each method's figures, and of what ours has more than it on the same draws (`ours_more`)."""
+    for method, figures in found.items():
+        less = [
+            {f"{name}_ours_more": mine[name] - theirs[name] for name in theirs}
+            for mine, theirs in zip(found.get(ours, ()), figures, strict=False)
+        ]
+        yield {"method": method, **estimates(figures), **(estimates(less) if less and method != ours else {})}

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from apl import OnlineClassifier
-from experiments.bench.loop_sets import SETS, estimates, source
+from experiments.bench.loop_sets import SETS, beside, estimates, source
 from experiments.paper.results import Cell, Row
 
 COVERAGE, FIRST = 0.9, 10
@@ -126,7 +126,7 @@ def drift_cells(draws: int) -> Iterator[Cell]:
 
 
 def drift_rows(draws: int) -> Iterator[Row]:
-    measured: dict[tuple[str, str, int], list[dict[str, float]]] = {}
+    measured: dict[tuple[str, int], dict[str, list[dict[str, float]]]] = {}
     for seed in range(draws):
         for name, (x, y) in changing(seed):
             half = len(y) // 2
@@ -134,6 +134,7 @@ def drift_rows(draws: int) -> Iterator[Row]:
                 late = [time - half for time in times if time >= half]
                 figures = {"noticed": float(bool(late)), "delay": late[0] if late else half}
                 figures["false_alarms_per_1000"] = 1000 * sum(time < half for time in times) / half
-                measured.setdefault((name, method, len(y)), []).append(figures)
-    for (name, method, length), found in measured.items():
-        yield {"part": "drift", "set": name, "method": method, "draws": draws, "n": length, **estimates(found)}
+                measured.setdefault((name, len(y)), {}).setdefault(method, []).append(figures)
+    for (name, length), found in measured.items():
+        about: Row = {"part": "drift", "set": name, "draws": draws, "n": length}
+        yield from ({**about, **row} for row in beside(found, "drift"))

@@ -102,16 +102,21 @@ def drawn(name: str, kind: Kind, draw: int) -> tuple[Pool, float]:
 
 
 def curve(given: Pool, choose: Choose, goal: float, seed: int) -> tuple[list[float], float]:
-    """Accuracy after each round, up to the goal, and the labels needed for it (between two rounds by a straight line)."""
+    """Accuracy after each round, and the labels needed to reach the goal (between two rounds by a straight line) and to be
+    there a round later as well."""
     chance, left, accuracy, labels = np.random.default_rng(seed), np.arange(len(given.y)), [0.0], [0]
     with OnlineClassifier(keep_images=False) as clf:
-        while accuracy[-1] < goal and len(left):
+        while min(accuracy[-2:]) < goal and len(left):
             chosen = choose(clf, given, left, chance)
             clf.learn_many(given.x[chosen], given.y[chosen])
             left = np.setdiff1d(left, chosen)
             labels.append(len(given.y) - len(left))
             accuracy.append(float(clf.score(given.asked, given.truth)))
-    return accuracy, float(np.interp(goal, accuracy[-2:], labels[-2:]))
+    reached = len(accuracy) - 1
+    while accuracy[reached - 1] >= goal:
+        reached -= 1
+    between = slice(reached - 1, reached + 1)
+    return accuracy, float(np.interp(goal, accuracy[between], labels[between]))
 
 
 def suggest_cells(draws: int) -> Iterator[Cell]:
@@ -132,16 +137,21 @@ def labels_needed(name: str, kind: Kind, draw: int, choose: Choose) -> Row:
 
 
 def summary(rows: list[Row]) -> list[Row]:
-    """Labels of each method, and its share of random's on the same draws."""
-    measured = [row for row in rows if row["part"] == "suggest"]
-    cells: dict[tuple[str, str, str], dict[int, float]] = {}
-    for row in measured:
-        cells.setdefault((row["set"], row["kind"], row["method"]), {})[row["draw"]] = row["labels"]
+    """Labels of each method, its share of random's, and how many more `suggest` needs, on the same draws."""
+    cells: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
+    for row in rows:
+        if row["part"] == "suggest":
+            methods = cells.setdefault((row["set"], row["kind"]), {})
+            methods.setdefault(row["method"], {})[row["draw"]] = row["labels"]
     found: list[Row] = []
-    for (name, kind, method), labels in cells.items():
-        random = cells.get((name, kind, "random"), {})
-        shares = [{"labels": labels[draw], "share": labels[draw] / random[draw]} for draw in labels if draw in random]
-        if shares:
-            about = {"set": name, "kind": kind, "method": method, "draws": len(shares)}
-            found.append({**about, **estimates(shares)})
+    for (name, kind), methods in cells.items():
+        random, ours = methods.get("random", {}), methods.get("suggest", {})
+        for method, labels in methods.items():
+            draws = sorted(labels.keys() & random.keys() & ours.keys())
+            figures = [
+                {"labels": labels[d], "share": labels[d] / random[d], "labels_ours_more": ours[d] - labels[d]}
+                for d in draws
+            ]
+            if draws:
+                found.append({"set": name, "kind": kind, "method": method, "draws": len(draws), **estimates(figures)})
     return found
