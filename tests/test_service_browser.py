@@ -411,7 +411,7 @@ def test_a_memory_is_deleted_on_the_page_after_a_question(page: object, memory: 
 
 
 def test_on_a_phone_with_many_names_yes_and_no_are_beside_the_sheet(
-    browser: object, memory: str, service: httpx.Client
+    browser: object, memory: str, service: httpx.Client, tmp_path: Path
 ) -> None:
     for number in range(25):
         taught = lesson(number % 6, number % 12, label=f"a rather long name {number}")
@@ -429,6 +429,15 @@ def test_on_a_phone_with_many_names_yes_and_no_are_beside_the_sheet(
     page.fill("#label", "name 7")
     assert page.locator("#known .chip").count() == 1
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    pictures = [tmp_path / f"{number}.png" for number in range(3)]
+    for number, picture in enumerate(pictures):
+        picture.write_bytes(png(number))
+    page.set_input_files("#picture", pictures)
+    page.click("#batch-ask")
+    page.wait_for_selector("#queue:visible")
+    page.wait_for_selector("#judge:visible")
+    name = page.locator("#label").bounding_box()
+    assert name["y"] + name["height"] <= 700, "a queue asks for one name after the other: no scrolling"
     phone.close()
 
 
