@@ -247,3 +247,9 @@ def test_a_text_under_two_labels_is_told_and_the_answer_stays(letters_as_text, c
         assert status == 0 and json.loads(out)["learnt"] == (2 if run == 0 else 0)
         assert "line 4: left out, line 2 says 'card' of the same text" in err
         assert call(capsys, "predict", "where is my card", "--memory", memory)["label"] == "card"
+
+
+def test_a_text_that_no_file_can_hold_does_not_cost_the_others(letters_as_text, capsys, tmp_path) -> None:
+    table = tmp_path / "intents.jsonl"
+    table.write_text(json.dumps({"text": "half \ud800", "label": "a"}) + '\n{"text": "whole", "label": "b"}\n')
+    assert call(capsys, "learn", table, "--memory", tmp_path / "intents.apl")["learnt"] == 2

@@ -42,6 +42,9 @@ def test_other_usual_names_a_byte_order_mark_and_quoted_line_ends_are_fine():
         ("a.jsonl", '{"text": "a", "label": "b"}\n{', "line 2"),
         ("a.jsonl", "[1]", "line 1: expected an object"),
         ("a.jsonl", '{"text": ["a"], "label": "b"}', "text is list, expected text"),
+        ("a.jsonl", '{"text": "a", "label": "half \\ud800"}', "line 1: the label .* cannot be written as UTF-8"),
+        ("a.csv", "text,label\na,b\0c\n", "line 2: the label .* contains a zero character"),
+        ("a.csv", f"text,label\na,{3000 * 'b'}\n", "line 2: the label has 3000 bytes"),
     ],
 )
 def test_a_line_that_is_wrong_is_named(name, content, why):

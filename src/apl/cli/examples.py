@@ -48,7 +48,7 @@ class FoundExample:
         """
         if isinstance(self.content, Path):
             return replace(self, source=f"{self.place}#{_mark(self.content.read_bytes())}")
-        return replace(self, source=f"{self.place}/{_mark(self.content.encode())}")
+        return replace(self, source=f"{self.place}/{_mark(self.content.encode('utf-8', 'surrogatepass'))}")
 
 
 def _mark(content: bytes) -> str:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from apl.store.rows import checked_text
+
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 TEXT_NAMES = ("text", "sentence", "utterance", "query")
 LABEL_NAMES = ("label", "category", "intent", "class")
@@ -97,7 +99,10 @@ def _json_lines(name: str, content: str) -> Iterator[Record]:
 def _line(where: str, line: int, fields: dict[str, Any], labelled: bool) -> TextLine:
     text = _field(where, fields, TEXT_NAMES, required=True)
     label = _field(where, fields, LABEL_NAMES, required=labelled).strip()
-    return TextLine(line, text, label or None)
+    try:
+        return TextLine(line, text, checked_text(label, "label") or None)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
 
 
 def _field(where: str, fields: dict[str, Any], names: tuple[str, ...], required: bool) -> str:
