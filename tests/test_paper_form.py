@@ -54,6 +54,9 @@ def test_a_figure_is_measured_once_for_the_same_weights_and_again_for_others(
     assert checkpoints() == checkpoints() == [("first", 1)] and asked == [3]
     saved("first", steps=2)
     assert checkpoints() == [("first", 2)] and asked == [3, 3]
+    saved("second", steps=2)
+    monkeypatch.setitem(paper_form.PLANS, "paper-form", (Measurement("made", figure, 3, "second"),))
+    assert checkpoints() == [("second", 2)] and asked == [3, 3, 3]
 
 
 def test_a_model_of_many_labels_answers_for_the_first_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from apl.checkpoint import find_model, is_named, read_description
+from apl.config import DecoderKind
 from apl.controller import ConsolidatingController
 from apl.learner import Learner
 from apl.reading.ensemble import EnsembleReading
@@ -39,6 +40,13 @@ class Measurement:
     way: int
     model: str
     merging: bool = False
+    decoder: DecoderKind | None = None
+    """Where several are compared in one figure."""
+
+    @property
+    def where(self) -> Row:
+        compared = {} if self.decoder is None else {"decoder": self.decoder}
+        return {"measure": self.measure, "way": self.way, **compared}
 
     def learner(self, place: str) -> Learner:
         if self.model == MODEL:
@@ -64,7 +72,7 @@ PLANS: dict[str, tuple[Measurement, ...]] = {
         Measurement("mnist", figures.mnist, 10, LABELS_20),
         Measurement("continual", figures.continual, 10, LABELS_20),
         *(
-            Measurement("decoders", figures.decoders, way, f"paper-{dashed(kind)}-{way}way")
+            Measurement("decoders", figures.decoders, way, f"paper-{dashed(kind)}-{way}way", decoder=kind)
             for way in (20, 423, 1000)
             for kind in PAPER_DECODERS
         ),
@@ -96,8 +104,8 @@ def cells(name: str, episodes: int) -> Iterator[Cell]:
     """What can be measured with the models at hand."""
     for one in PLANS[name]:
         if place := place_of(one.model):
-            where: Row = {"measure": one.measure, "way": one.way, "checkpoint": one.model}
-            yield Cell(where, lambda: measured(one, place, episodes), origin(place))
+            weights = {"checkpoint": one.model, **origin(place)}
+            yield Cell(one.where, lambda: measured(one, place, episodes), weights)
 
 
 def reproduce_extended(quick: bool = False) -> None:
