@@ -95,8 +95,13 @@ def false_alarms() -> str:
     asked = [f"{100 * row['asked']:.0f} %" for row in next(iter(cells.values()))]
     lines = []
     for (name, shot), rows in cells.items():
-        called = [f"{percent(row, 'known_called_new')} / {100 * row['new_called_new']:.0f}" for row in rows]
-        lines.append([SETS.get(name, name), str(shot), *called, f"{rows[0]['auroc']:.3f}"])
+        called = [
+            f"{percent(row | {'accuracy': row['known_called_new']})} / {100 * row['new_called_new']:.0f}"
+            for row in rows
+        ]
+        lines.append(
+            [SETS.get(name, name), str(shot), *called, f"{rows[0]['auroc']:.3f} ± {rows[0]['auroc_ci95']:.3f}"]
+        )
     return table(["set", "per class", *(f"asked {rate}: known / new called new" for rate in asked), "AUROC"], lines)
 
 
