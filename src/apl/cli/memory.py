@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
@@ -26,6 +27,8 @@ Exported = Annotated[
 NewFile = Annotated[Path, tyro.conf.Positional, arg(metavar="FILE", help="A new file.")]
 EveryRow = Annotated[bool, arg(help="Every row, not only the classes.")]
 Sheet = Annotated[Path | None, arg(metavar="FILE", help="Also write their pictures side by side, as a PNG file.")]
+MADE_LIKE = ("fingerprint", "width", "metric")
+"""What a copy has in common with its source."""
 Engine = Annotated[str, arg(metavar="URL", help="The vector engine: milvus+http://host:19530.")]
 
 
@@ -119,9 +122,8 @@ def import_(directory: Exported, memory: Memory, name: NameOption = "default", j
     exported = read_exported(directory)
     if problem := settings_problem(exported.settings, exported.width):
         raise ValueError(f"{directory} is damaged: {problem}; nothing was imported")
-    with open_store(
-        memory, name, fingerprint=exported.fingerprint, width=exported.width, metric=exported.metric
-    ) as target:
+    options: Any = {name: getattr(exported, name) for name in MADE_LIKE}
+    with _gone_if_it_fails(memory, name), open_store(memory, name, **options) as target:
         print_result(vars(import_memory(exported, target)), json)
 
 
@@ -136,15 +138,12 @@ def merge(
     from apl.store import open_store
     from apl.store.transfer import merge_memories, settings_that_travel
 
-    with (
-        open_store(source, source_name, read_only=True) as first,
-        open_store(
-            target, target_name, fingerprint=first.fingerprint, width=first.width, metric=first.metric
-        ) as second,
-    ):
-        if not second.settings():
-            second.update_settings(settings_that_travel(first))
-        print_result(vars(merge_memories(first, second)), json)
+    with open_store(source, source_name, read_only=True) as first, _gone_if_it_fails(target, target_name):
+        options: Any = {name: getattr(first, name) for name in MADE_LIKE}
+        with open_store(target, target_name, **options) as second:
+            if not second.settings():
+                second.update_settings(settings_that_travel(first))
+            print_result(vars(merge_memories(first, second)), json)
 
 
 def verify(memory: Memory, name: NameOption = "default", json: JsonOption = False) -> int:
@@ -213,25 +212,42 @@ def reembed(
 ) -> None:
     """Compute the keys of a memory again with another model, from the pictures or texts kept in its rows, into a new memory."""
     from apl.classifier.online import OnlineClassifier
-    from apl.store import StoreError, delete_memory, find_memory, open_store
+    from apl.store import StoreError, find_memory, open_store
     from apl.store.transfer import reembed
 
-    with open_store(source, source_name, read_only=True) as first:
+    with open_store(source, source_name, read_only=True) as first, _gone_if_it_fails(target, target_name):
         # Opening a classifier on a memory in use would change the parameters recorded there.
         if (there := find_memory(target, target_name)) and there.rows:
             raise StoreError(f"memory {target_name!r} is not empty: re-embed into a new one")
-        new_file = not Path(target).exists()
         with OnlineClassifier.from_pretrained(model, memory=target, name=target_name) as classifier:
-            try:
-                copied = reembed(first, classifier.store, classifier.embed_payloads)
-            except BaseException:
-                classifier.close()
-                if there is None:
-                    delete_memory(target, target_name)
-                if new_file:
-                    Path(target).unlink(missing_ok=True)
-                raise
+            copied = reembed(first, classifier.store, classifier.embed_payloads)
     print_result(vars(copied), json)
+
+
+@contextmanager
+def _gone_if_it_fails(memory: str, name: str) -> Iterator[None]:
+    """A memory that is made in this block, and its file, go again if nothing could be written to it."""
+    from apl.store import delete_memory, find_memory
+
+    there, new_file = find_memory(memory, name), not Path(memory).exists()
+    try:
+        yield
+    except BaseException:
+        made = None if there else find_memory(memory, name)
+        if made is not None and not made.rows:
+            delete_memory(memory, name)
+        if new_file and not _has_memories(memory):
+            Path(memory).unlink(missing_ok=True)
+        raise
+
+
+def _has_memories(place: str) -> bool:
+    from apl.store import NoSuchMemory, list_memories
+
+    try:
+        return bool(list_memories(place))
+    except NoSuchMemory:
+        return False
 
 
 def _when(seconds: float) -> str:
