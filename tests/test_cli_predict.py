@@ -66,6 +66,12 @@ def test_a_directory_is_answered_whole_with_its_accuracy(pictures, memory, capsy
     }  # fmt: skip
 
 
+def test_a_folder_whose_name_is_no_class_is_answered_without_a_score(pictures, memory, capsys) -> None:
+    (pictures / "I").rename(pictures / "new ones")
+    status, out, err = said(capsys, "predict", pictures / "new ones", "--memory", memory)
+    assert (status, err) == (0, "") and [line.split("\t")[1] for line in out.splitlines()] == ["I"] * 3
+
+
 def test_a_wrong_answer_is_counted_for_its_class_and_as_a_confusion(pictures, memory, capsys) -> None:
     (pictures / "dash" / "0.png").write_bytes((pictures / "I" / "0.png").read_bytes())
     _, out, _ = said(capsys, "predict", pictures, "--memory", memory)

@@ -74,11 +74,10 @@ class Command(WithClassifier):
         except KeyboardInterrupt:
             interrupted = True
             remark(f"interrupted: {done} of {len(asked)} examples are answered")
-        if any(found.label is not None for found in asked):
-            if self.json:
-                print_json(score.to_dict())
-            else:
-                print(f"\n{score}", file=sys.stderr if self.csv else sys.stdout)
+        if self.json and any(found.label is not None for found in asked):
+            print_json(score.to_dict())
+        elif score.answers and not self.json:
+            print(f"\n{score}", file=sys.stderr if self.csv else sys.stdout)
         return 130 if interrupted else 1 if score.unreadable else 0
 
     def _tell(self, found: FoundExample, probabilities: Probabilities, known: dict[Label, int], score: Score) -> None:

@@ -69,7 +69,7 @@ class Score:
             lines += ["Commonest confusions:", *wrong, ""]
         if self.unknown:
             in_all.append(
-                f"{self.unknown.total()} under {counted(len(self.unknown), 'name')} that the memory does not know"
+                f"{self.unknown.total()} of {counted(len(self.unknown), 'class')} that the memory does not know"
             )
         if self.unreadable:
             in_all.append(f"{self.unreadable} unreadable")
