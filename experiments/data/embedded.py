@@ -123,7 +123,7 @@ def digits(model: str) -> Embedded:
 @cache
 def photo_encoder(model: str) -> PhotoEncoder:
     """ "lite0" or "lite2"."""
-    return PhotoEncoder(model, naming=1.0)
+    return PhotoEncoder(model)
 
 
 @cache

@@ -31,7 +31,7 @@ class TextExamples:
         return text
 
     def payload(self, example: str) -> bytes:
-        return example[:MOST_CHARACTERS].encode()
+        return example.encode()
 
     def from_payload(self, payload: bytes) -> str:
         try:

@@ -71,13 +71,13 @@ class Preparation:
 
 
 class OnnxFileEncoder(PhotoExamples):
-    """Pictures → vectors by a graph of your own. `preparation` is read from the JSON beside it unless given."""
+    """Pictures → vectors by a graph of your own, prepared as the JSON beside it says."""
 
-    def __init__(self, path: str | os.PathLike[str], preparation: Preparation | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         if not self.path.is_file():
             raise EncoderError(f"there is no ONNX file {self.path}")
-        self.preparation = preparation or read_preparation(self.path.with_suffix(".json"))
+        self.preparation = read_preparation(self.path.with_suffix(".json"))
         self.size = self.preparation.size
         try:
             self._session = onnx_session(self.path)

