@@ -3,6 +3,8 @@
 import doctest
 import importlib
 import inspect
+import pkgutil
+import re
 from pathlib import Path
 
 import pytest
@@ -54,3 +56,24 @@ def test_examples_stand_under_a_heading_by_which_the_site_shows_them_as_code(mod
 def _is_example(line: str) -> bool:
     """Whether a line goes on with an example: code, or what it printed."""
     return line.strip() not in ("", "Examples:")
+
+
+def _described(module):
+    """Classes and functions of a module, methods among them, with a docstring and parameters."""
+    for one in vars(module).values():
+        if getattr(one, "__module__", None) == module.__name__:
+            members = (
+                [getattr(member, "__func__", member) for member in vars(one).values()] if inspect.isclass(one) else []
+            )
+            own = [member for member in filter(inspect.isfunction, members) if member.__module__ == module.__name__]
+            yield from (found for found in [one, *own] if callable(found) and found.__doc__)
+
+
+def test_parameters_stand_under_a_heading_by_which_the_site_shows_them_as_a_table():
+    loose = []
+    for found in pkgutil.walk_packages(apl.__path__, "apl."):
+        if not found.name.endswith("__main__"):
+            for one in _described(importlib.import_module(found.name)):
+                names = re.findall(r"^(\w+)(?:, \w+)*: ", inspect.cleandoc(one.__doc__), re.M)
+                loose += [(one.__qualname__, name) for name in names if name in inspect.signature(one).parameters]
+    assert not loose

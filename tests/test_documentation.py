@@ -19,6 +19,7 @@ from letters import scribble
 from PIL import Image
 
 from apl.classifier.answers import Receipt
+from apl.classifier.online import OnlineClassifier
 from apl.cli import COMMANDS
 from apl.pictures.image_file import open_image
 from experiments.paper.titles import EXPERIMENTS
@@ -109,3 +110,8 @@ def test_json_on_the_page_is_json_and_a_receipt_has_its_fields(page: Path) -> No
         shown = json.loads(block)
         if "surprise_nats" in shown:
             assert set(shown) <= {field.name for field in dataclasses.fields(Receipt)}
+
+
+def test_the_site_shows_the_verbs_that_the_classifier_inherits() -> None:
+    assert "forget" not in vars(OnlineClassifier)
+    assert "inherited_members: true" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")

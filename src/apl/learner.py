@@ -151,9 +151,10 @@ class Learner:
     ) -> Observation:
         """Steps 4 and 5 after a prediction from the same memory, which must not have changed since.
 
-        among: measure surprise among the first `among` classes (a classifier predicts one class more than it knows).
-        required: examples to be written whatever their surprise.
-        details: a value for each query that the memory keeps with its row. The learner does not look at it.
+        Args:
+            among: measure surprise among the first `among` classes (a classifier predicts one class more than it knows).
+            required: examples to be written whatever their surprise.
+            details: a value for each query that the memory keeps with its row. The learner does not look at it.
         """
         surprise = self.surprise(prediction, y, among)
         surprise_nats, truth = self.networks.array(surprise), self.networks.array(y)

@@ -95,9 +95,10 @@ class Examples:
 
     It belongs to an encoder, not to a memory: classifiers of the same model share it.
 
-    items: in the encoder's own form (`apl.encoders`), or an array of vectors.
-    encoder: None for vectors, which are their own embeddings.
-    vectors: the embeddings, if they are there already.
+    Args:
+        items: in the encoder's own form (`apl.encoders`), or an array of vectors.
+        encoder: None for vectors, which are their own embeddings.
+        vectors: the embeddings, if they are there already.
     """
 
     def __init__(self, items: Any, encoder: FrozenEncoder | None = None, vectors: np.ndarray | None = None) -> None:

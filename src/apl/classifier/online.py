@@ -44,28 +44,30 @@ class OnlineClassifier(MemoryKeeping):
     Parameters are only noted here; the model and the memory are opened when first needed. `from_pretrained`,
     `for_features` and `load` open them at once.
 
-    model: a bundled model's name, a saved model's directory, or a `Learner`; None for vectors as inputs. The encoders that go
-        by name ("photo", "text") may stand here too.
-    encoder: what turns examples into vectors: "photo", "text", an ONNX file, or any callable (see `apl.encoders`).
-    memory: where the rows live: None (in RAM), a path, or a URL (see `apl.store`). `name` is the memory's name there.
-    max_rows: the budget; when it is reached, the row that matters least goes (`apl.memory.eviction`).
-    consolidate: merge what does not surprise, and let several readers share the answer by how well each predicted the
-        examples so far (`apl.reading.ensemble`). False is the paper's rule: what does not surprise is ignored.
-    sigma: the threshold of surprise in nats; None is σ = ratio · ln N, with a ratio chosen on validation data.
-    k: neighbours recalled; None is the model's own.
-    ageing: forget old rows of classes that are predicted wrongly when labels change their meaning (`apl.classifier.drift`);
-        not where a server searches.
-    ink: "dark" or "light" drawings, or "auto" to find out for each picture.
-    keep_images: keep a small picture with each row, for explanations and for `apl memory reembed`.
-    width: for vectors: how many numbers they have; None: as many as the first one.
-    metric: for vectors: "cosine" compares their directions, as most embeddings want it, "euclidean" their positions, each
-        column in its own unit (`apl.reading.positions`). None: positions below 64 numbers, directions from there on.
-    read_only: open the memory for predictions alone; another process may be writing it.
-    recall: "ram" searches a copy of all rows here, "engine" leaves them on their server and fetches those that are recalled,
-        so that several processes may learn at once; "approximate" does so through the server's index, which misses
-        some. None: on the server if the memory lives on one, else in RAM (docs/SCALE.md).
-    index: URL of a vector engine (`milvus+http://host:19530`) that finds the nearest rows of a memory on PostgreSQL.
-    keep_sources: False, given when a memory is made, stores nothing about sources; then they cannot be forgotten.
+    Args:
+        model: a bundled model's name, a saved model's directory, or a `Learner`; None for vectors as inputs. The encoders that
+            go by name ("photo", "text") may stand here too.
+        encoder: what turns examples into vectors: "photo", "text", an ONNX file, or any callable (see `apl.encoders`).
+        memory: where the rows live: None (in RAM), a path, or a URL (see `apl.store`).
+        name: the memory's name there.
+        max_rows: the budget; when it is reached, the row that matters least goes (`apl.memory.eviction`).
+        consolidate: merge what does not surprise, and let several readers share the answer by how well each predicted the
+            examples so far (`apl.reading.ensemble`). False is the paper's rule: what does not surprise is ignored.
+        sigma: the threshold of surprise in nats; None is σ = ratio · ln N, with a ratio chosen on validation data.
+        k: neighbours recalled; None is the model's own.
+        ageing: forget old rows of classes that are predicted wrongly when labels change their meaning (`apl.classifier.drift`);
+            not where a server searches.
+        ink: "dark" or "light" drawings, or "auto" to find out for each picture.
+        keep_images: keep a small picture with each row, for explanations and for `apl memory reembed`.
+        width: for vectors: how many numbers they have; None: as many as the first one.
+        metric: for vectors: "cosine" compares their directions, as most embeddings want it, "euclidean" their positions, each
+            column in its own unit (`apl.reading.positions`). None: positions below 64 numbers, directions from there on.
+        read_only: open the memory for predictions alone; another process may be writing it.
+        recall: "ram" searches a copy of all rows here, "engine" leaves them on their server and fetches those that are
+            recalled, so that several processes may learn at once; "approximate" does so through the server's index, which
+            misses some. None: on the server if the memory lives on one, else in RAM (docs/SCALE.md).
+        index: URL of a vector engine (`milvus+http://host:19530`) that finds the nearest rows of a memory on PostgreSQL.
+        keep_sources: False, given when a memory is made, stores nothing about sources; then they cannot be forgotten.
 
     Examples:
         >>> clf = OnlineClassifier()
@@ -158,11 +160,14 @@ class OnlineClassifier(MemoryKeeping):
         Up to 16 examples, each of another known class, are predicted together before they are learnt; one by one with a budget,
         or where a server searches. Receipts come in the order of the examples.
 
-        settings, receipts: values by key, or a function that makes them of the receipts of these examples, written in the same
-            transaction. A key of `receipts` can be written once: `AlreadyAnswered` says that it was, and nothing is learnt.
-            `store.receipt(key)` reads its value.
-        keep: commit after every 256 examples. An interruption (Ctrl-C) then keeps what was committed.
-        progress: show a bar. None: in notebooks.
+        Args:
+            sources: where each example comes from.
+            settings: values by key, or a function that makes them of the receipts of these examples, written in the same
+                transaction.
+            receipts: likewise, but a key can be written once: `AlreadyAnswered` says that it was, and nothing is learnt.
+                `store.receipt(key)` reads its value.
+            keep: commit after every 256 examples. An interruption (Ctrl-C) then keeps what was committed.
+            progress: show a bar. None: in notebooks.
         """
         labels, examples = plain_labels(y), self._many(X)
         sources = [None] * len(labels) if sources is None else list(sources)
@@ -211,10 +216,11 @@ class OnlineClassifier(MemoryKeeping):
     ) -> np.ndarray:
         """The most probable known class of each; None for examples that are called new.
 
-        new_above: call an example new if P(new class) exceeds this.
-        false_alarms: call this share of examples of known classes new, measured on examples of the memory itself, each left
-            out of it or as it was before it was learnt. Reliable from about five examples per class and 1 / share in all.
-        progress: show a bar. None: in notebooks.
+        Args:
+            new_above: call an example new if P(new class) exceeds this.
+            false_alarms: call this share of examples of known classes new, measured on examples of the memory itself, each left
+                out of it or as it was before it was learnt. Reliable from about five examples per class and 1 / share in all.
+            progress: show a bar. None: in notebooks.
         """
         check_new_above(new_above, false_alarms)
         shown = is_shown(progress)

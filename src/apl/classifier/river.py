@@ -27,7 +27,8 @@ SETTING = "river"
 class RiverClassifier(base.Classifier):
     """Names become places in a vector in the order of their first appearance; a missing name counts as zero.
 
-    memory: None (in RAM) or the path of a file. There names of features are text, and labels what JSON can hold.
+    Args:
+        memory: None (in RAM) or the path of a file. There names of features are text, and labels what JSON can hold.
 
     Examples:
         >>> model = RiverClassifier()

@@ -52,10 +52,14 @@ class ServiceError(RuntimeError):
 class Client:
     """A memory of a running service, with the verbs of `OnlineClassifier`. Threads may share one.
 
-    url, token: the service, and a token where it asks for one.
-    memory: the memory's name there.
-    retries: further attempts while the service is busy or cannot be reached.
-    transport: an httpx transport, for proxies and tests.
+    Args:
+        url: the service.
+        token: where the service asks for one.
+        memory: the memory's name there.
+        retries: further attempts while the service is busy or cannot be reached.
+        timeout: seconds that an attempt may take.
+        top: the number of most probable classes in an answer.
+        transport: an httpx transport, for proxies and tests.
 
     Examples are what the service takes: texts, or pictures as a path, bytes, PIL image or array. `learn_many` sends 64
     examples in a request; those of one request last together, or none does.

@@ -19,9 +19,10 @@ _THUMBNAIL = 224
 class CallableEncoder:
     """Calls a function with a list of examples, and checks that it returns one finite vector each, always of one width.
 
-    fingerprint: tells its vectors from another encoder's. By default the function's attribute `fingerprint`, or its name;
-        with a name alone, use another memory when the function changes.
-    kind: what it reads, for the command line and the service.
+    Args:
+        fingerprint: tells its vectors from another encoder's. By default the function's attribute `fingerprint`, or its name;
+            with a name alone, use another memory when the function changes.
+        kind: what it reads, for the command line and the service.
 
     Examples:
         >>> encoder = CallableEncoder(lambda words: [[len(word), word.count("a")] for word in words], fingerprint="lengths-1")
