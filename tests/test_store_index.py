@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import random
 import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from apl.classifier.online import OnlineClassifier
 from apl.config import Metric
-from apl.store import NewRow, RowUpdate, Store, StoreError, open_store
+from apl.store import NewRow, RowUpdate, Store, StoreError, delete_memory, find_memory, open_store
 from apl.store.index import IndexGone, IndexUnavailable
 
 pytest.importorskip("psycopg")
@@ -286,7 +288,7 @@ def test_an_index_that_is_too_far_behind_is_built_anew(
         index.available = True
         store.append([NewRow("more", np.ones(WIDTH, np.float32))])
         same_answers(store, postgres_url, "behind")
-        assert set(store.ids()) <= index.ids
+        assert set(store.ids()) == index.ids and len(index.collections) == 1
 
 
 def test_an_index_can_be_built_anew_on_demand(postgres_url: str, index: PlainIndex) -> None:
@@ -303,6 +305,38 @@ def test_what_is_forgotten_leaves_the_index(postgres_url: str, index: PlainIndex
         _, b = store.append([NewRow("a", np.ones(WIDTH), source="mine"), NewRow("a", -np.ones(WIDTH), source="b")])
         store.forget_source("mine")
         assert index.ids == {b} and store.ids() == [b]
+
+
+def test_a_memory_that_is_deleted_leaves_the_index(postgres_url: str, index: PlainIndex) -> None:
+    with opened(postgres_url, "deleted") as store:
+        write_at_random(store, 3)
+    assert index.ids
+    delete_memory(postgres_url, "deleted", index="milvus+http://x")
+    assert not index.collections and find_memory(postgres_url, "deleted") is None
+
+
+def test_nobody_waits_for_a_large_index_that_is_filled_anew(
+    postgres_url: str, index: PlainIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apl.store.indexed.FILLED_AT_ONCE", 10)
+    with opened(postgres_url, "large") as store:
+        write_at_random(store, 20)
+        index.collections.clear()
+        may_go_on, put = threading.Event(), index.put
+
+        def slow(*given: Any) -> None:
+            assert may_go_on.wait(60)
+            put(*given)
+
+        index.put = slow  # type: ignore[method-assign]
+        same_answers(store, postgres_url, "large")
+        store.append([NewRow("more", np.ones(WIDTH, np.float32))])
+        assert not index.ids
+        may_go_on.set()
+        deadline = time.monotonic() + 30
+        while index.ids != set(store.ids()):
+            assert time.monotonic() < deadline
+            same_answers(store, postgres_url, "large")
 
 
 def test_an_index_is_for_a_memory_on_postgresql(tmp_path: Path, postgres_url: str) -> None:

@@ -130,7 +130,7 @@ class Service:
             if name in self._open:
                 await self._open[name].close()
             if self.settings.memory not in (None, "ram:"):
-                await self._in_thread(lambda: _deleted(self.settings.memory, name))
+                await self._in_thread(lambda: _deleted(self.settings, name))
             await self._let_go(name)
             del self._known[name]
 
@@ -187,7 +187,7 @@ def _listed(place: str | None) -> dict[str, MemoryInfo]:
         return {}
 
 
-def _deleted(place: str | None, name: str) -> None:
+def _deleted(settings: Settings, name: str) -> None:
     """A memory that somebody else deleted in the meantime is deleted too."""
-    if find_memory(place, name) is not None:
-        delete_memory(place, name)
+    if find_memory(settings.memory, name) is not None:
+        delete_memory(settings.memory, name, settings.index)

@@ -122,9 +122,10 @@ def find_memory(url: Location, name: str) -> MemoryInfo | None:
         return None
 
 
-def delete_memory(url: Location, name: str) -> None:
-    """Delete a whole memory. Raises `NoSuchMemory` if there is none, `StoreBusy` if another process writes it."""
-    with open_store(url, name) as store:
+def delete_memory(url: Location, name: str, index: str | None = None) -> None:
+    """Delete a whole memory, and what an index beside it holds of it. Raises `NoSuchMemory` if there is none, `StoreBusy` if
+    another process writes it."""
+    with open_store(url, name, index=index) as store:
         store.drop()
 
 

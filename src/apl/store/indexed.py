@@ -13,6 +13,7 @@ A collection belongs to one epoch, a random name in the same record: an engine t
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -53,6 +54,8 @@ class IndexedStore(PostgresStore):
     """One memory on PostgreSQL with an index beside it."""
 
     _unavailable_index_until = 0.0
+    _filler: threading.Thread | None = None
+    """Fills an index of many rows anew."""
 
     def __init__(self, url: str, record: Record, options: Options) -> None:
         super().__init__(url, record, options)
@@ -73,47 +76,46 @@ class IndexedStore(PostgresStore):
         self._fill_if_possible()
 
     def _fill_if_possible(self) -> None:
-        """What was committed is safe; an engine that does not answer is filled later."""
-        if time.monotonic() < self._unavailable_index_until:
+        """What was committed is safe; an engine that does not answer is filled later. Nobody waits for many rows."""
+        if time.monotonic() < self._unavailable_index_until or (self._filler is not None and self._filler.is_alive()):
             return
         with suppress(StoreError):
-            try:
-                self._fill()
-            except IndexUnavailable:
-                self._unavailable_index_until = time.monotonic() + RETRY_SECONDS
-                raise
+            mark = self._mark()
+            if (mark is None or not mark.filled) and self.count() > FILLED_AT_ONCE:
+                self._filler = threading.Thread(target=self._try_to_fill, daemon=True)
+                self._filler.start()
+                return
+        self._try_to_fill()
+
+    def _try_to_fill(self) -> None:
+        with suppress(StoreError), self._may_be_unavailable():
+            self._fill()
 
     def reindex(self) -> int:
         """Build the index anew; returns the number of rows."""
         with self._using(writing=True):
-            old = self._mark()
-            new = self._new_epoch(old)
+            self._new_epoch(self._mark())
             self._fill()
-            with suppress(StoreError):
-                if new is not None and old is not None:
-                    self._index.drop(self._collection(old))
             return self.count()
 
     def _fill(self) -> None:
+        """Bring the engine up to date. What it has lost, or lacks too much of, begins anew with the next call."""
         mark = self._mark() or self._new_epoch(None) or self._mark()
         assert mark is not None
-        changes = self.changes(mark.filled) if mark.filled else None
         try:
-            if changes is None:
-                if mark.filled:
-                    mark = self._new_epoch(mark) or mark
+            if not mark.filled:
                 self._fill_all(mark)
                 return
-            if changes.generation == mark.filled:
-                return
-            if changes.removed:
-                self._index.remove(self._collection(mark), changes.removed)
-            self._put(mark, changes.rows.ids.tolist(), changes.rows.keys)
-            self._move(mark, changes.generation)
+            changes = self.changes(mark.filled)
+            if changes is None:
+                self._new_epoch(mark)
+            elif changes.generation > mark.filled:
+                if changes.removed:
+                    self._index.remove(self._collection(mark), changes.removed)
+                self._put(mark, changes.rows.ids.tolist(), changes.rows.keys)
+                self._move(mark, changes.generation)
         except IndexGone:
-            fresh = self._new_epoch(mark)
-            if fresh is not None:
-                self._fill_all(fresh)
+            self._new_epoch(mark)
 
     def _fill_all(self, mark: Mark) -> None:
         generation, last = self.generation(), 0
@@ -140,7 +142,8 @@ class IndexedStore(PostgresStore):
         return Mark(*found[0]) if found else None
 
     def _new_epoch(self, old: Mark | None) -> Mark | None:
-        """A mark for an empty collection; None if another process was faster."""
+        """A mark for an empty collection in place of an old one; None if another process was faster."""
+        self._drop_collection(old)
         new = Mark(secrets.token_hex(6), 0, 0, 0, 0.0)
         statement = (
             "INSERT INTO indexes (memory, name, epoch, filled, settled, pending, pending_at) VALUES (?, ?, ?, 0, 0, 0, 0)"
@@ -150,6 +153,11 @@ class IndexedStore(PostgresStore):
         values = (self._memory, self._index.name, new.epoch, "" if old is None else old.epoch)
         [made] = self._ask([(statement, values)])
         return new if made else None
+
+    def _drop_collection(self, mark: Mark | None) -> None:
+        with suppress(IndexGone):
+            if mark is not None:
+                self._index.drop(self._collection(mark))
 
     def _move(self, mark: Mark, generation: int) -> None:
         """Move the mark on, unless another process has done so."""
@@ -167,17 +175,19 @@ class IndexedStore(PostgresStore):
     # --- searching --------------------------------------------------------------------------------
 
     def _recall(self, keys: np.ndarray, k: int) -> tuple[list[list[Row]], int]:
+        found = None
         if time.monotonic() >= self._unavailable_index_until:
-            try:
+            with self._may_be_unavailable():
                 found = self._recall_by_index(keys, k)
-                if found is not None:
-                    return found
-            except IndexGone:
-                self._new_epoch(self._mark())
-                self._fill_if_possible()
-            except IndexUnavailable:
-                self._unavailable_index_until = time.monotonic() + RETRY_SECONDS
-        return super()._recall(keys, k)
+        return super()._recall(keys, k) if found is None else found
+
+    @contextmanager
+    def _may_be_unavailable(self) -> Iterator[None]:
+        """An engine that does not answer is not asked again for a while."""
+        try:
+            yield
+        except IndexUnavailable:
+            self._unavailable_index_until = time.monotonic() + RETRY_SECONDS
 
     def _recall_by_index(self, keys: np.ndarray, k: int) -> tuple[list[list[Row]], int] | None:
         """None if the database has to search alone."""
@@ -191,13 +201,17 @@ class IndexedStore(PostgresStore):
             # Nobody has written since: the rest of what was filled settles too.
             self._move(mark, mark.filled)
         asked = measured(keys, self.metric)
-        for wanted in (k, ASKED_AT_MOST * k):
-            near = self._index.nearest(self._collection(mark), asked, wanted)
-            if len(near) != len(keys):
-                raise IndexUnavailable(f"{self._index.name} answered {len(near)} of {len(keys)} questions")
-            answer = self._judged(mark, near, bound, k, wanted)
-            if answer is not None:
-                return answer
+        try:
+            for wanted in (k, ASKED_AT_MOST * k):
+                near = self._index.nearest(self._collection(mark), asked, wanted)
+                if len(near) != len(keys):
+                    raise IndexUnavailable(f"{self._index.name} answered {len(near)} of {len(keys)} questions")
+                answer = self._judged(mark, near, bound, k, wanted)
+                if answer is not None:
+                    return answer
+        except IndexGone:
+            self._new_epoch(mark)
+            self._fill_if_possible()
         return None
 
     def _judged(
@@ -227,6 +241,12 @@ class IndexedStore(PostgresStore):
         later = self._rows_query("AND generation > ?", (bound,), most=TAIL_AT_MOST + 1)
         state, [(count,)], known, tail = self._ask([self._state_query, self._count_query, near, later])
         return self._as_state(state).generation, count, self._as_rows(known), self._as_rows(tail)
+
+    def drop(self) -> None:
+        mark = self._mark()
+        super().drop()
+        with suppress(IndexUnavailable):
+            self._drop_collection(mark)
 
     def _close(self) -> None:
         with suppress(StoreError):

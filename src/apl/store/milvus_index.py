@@ -51,7 +51,8 @@ class MilvusIndex:
             yield self._client
         except (MilvusException, grpc.RpcError, grpc.FutureTimeoutError, OSError, ValueError) as error:
             text = str(error)
-            if "not found" in text or "not exist" in text or "not loaded" in text:
+            # One that is not loaded yet, as for a while after the server's start, is only unavailable.
+            if "not found" in text or "not exist" in text:
                 raise IndexGone(f"{self.name} has no such collection") from error
             self._client = None
             raise IndexUnavailable(f"{self.name} does not answer ({text:.200})") from error
