@@ -227,7 +227,7 @@ def reembed(
 @contextmanager
 def _gone_if_it_fails(memory: str, name: str) -> Iterator[None]:
     """A memory that is made in this block, and its file, go again if nothing could be written to it."""
-    from apl.store import delete_memory, find_memory
+    from apl.store import delete_memory, find_memory, memories_by_name
 
     there, new_file = find_memory(memory, name), not Path(memory).exists()
     try:
@@ -236,18 +236,9 @@ def _gone_if_it_fails(memory: str, name: str) -> Iterator[None]:
         made = None if there else find_memory(memory, name)
         if made is not None and not made.rows:
             delete_memory(memory, name)
-        if new_file and not _has_memories(memory):
+        if new_file and not memories_by_name(memory):
             Path(memory).unlink(missing_ok=True)
         raise
-
-
-def _has_memories(place: str) -> bool:
-    from apl.store import NoSuchMemory, list_memories
-
-    try:
-        return bool(list_memories(place))
-    except NoSuchMemory:
-        return False
 
 
 def _when(seconds: float) -> str:

@@ -16,7 +16,7 @@ from apl.service.served_memory import ServedMemory
 from apl.service.settings import Settings
 from apl.service.telemetry import Metrics
 from apl.service.tokens import Client, Scope, Tokens
-from apl.store import MemoryInfo, NoSuchMemory, StoreError, delete_memory, find_memory, list_memories
+from apl.store import MemoryInfo, StoreError, delete_memory, find_memory, memories_by_name
 from apl.store.checks import checked_name
 
 THREADS = 4
@@ -64,7 +64,7 @@ class Service:
         """Notice which memories there are: others may have made some, or deleted them."""
         if self.settings.memory in (None, "ram:"):
             return
-        found = await self._in_thread(lambda: _listed(self.settings.memory))
+        found = await self._in_thread(lambda: memories_by_name(self.settings.memory))
         for name, info in self._known.items():
             if name not in found or found[name].identity != info.identity:
                 await self._let_go(name)
@@ -178,13 +178,6 @@ class Service:
             await self._in_thread(classifier.open)
             self._open[name] = ServedMemory(name, classifier, self._threads, given.limits, self.metrics)
         return self._open[name]
-
-
-def _listed(place: str | None) -> dict[str, MemoryInfo]:
-    try:
-        return {info.name: info for info in list_memories(place)}
-    except NoSuchMemory:  # a file that does not exist yet
-        return {}
 
 
 def _deleted(settings: Settings, name: str) -> None:

@@ -64,6 +64,7 @@ __all__ = [
     "find_memory",
     "is_on_server",
     "list_memories",
+    "memories_by_name",
     "open_store",
 ]
 
@@ -114,12 +115,17 @@ def list_memories(url: Location) -> list[MemoryInfo]:
     return kind.listing(place)
 
 
+def memories_by_name(url: Location) -> dict[str, MemoryInfo]:
+    """The memories that live here; none where there is no file yet."""
+    try:
+        return {info.name: info for info in list_memories(url)}
+    except NoSuchMemory:
+        return {}
+
+
 def find_memory(url: Location, name: str) -> MemoryInfo | None:
     """A memory as it is listed; None if there is none of this name."""
-    try:
-        return next((info for info in list_memories(url) if info.name == name), None)
-    except NoSuchMemory:
-        return None
+    return memories_by_name(url).get(name)
 
 
 def delete_memory(url: Location, name: str, index: str | None = None) -> None:
@@ -131,12 +137,14 @@ def delete_memory(url: Location, name: str, index: str | None = None) -> None:
 
 def backup_memories(url: Location, target: str | os.PathLike[str]) -> None:
     """Copy a file of memories, all of them, also while it is being written. The copy appears whole or not at all."""
-    from apl.store.sqlite import SqliteStore, backup_sqlite
+    from apl.store.sqlite import SqliteStore
+    from apl.store.sqlite_file import SqliteFile, plain_errors
 
     kind, place = _kind(url)
     if kind is not SqliteStore or not place:
         raise StoreError("only a file is backed up here: use the server's own tools, or `apl memory export`")
-    backup_sqlite(Path(place), Path(target))
+    with SqliteFile(Path(place), create=False, read_only=True) as file, plain_errors(Path(target)):
+        file.backup(Path(target))
 
 
 def is_on_server(url: Location) -> bool:

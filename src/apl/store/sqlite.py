@@ -105,7 +105,7 @@ class SqliteStore(Store):
     def listing(cls, place: str) -> list[MemoryInfo]:
         if place == RAM:
             return []
-        with _reading(Path(place)) as file:
+        with SqliteFile(Path(place), create=False, read_only=True) as file, plain_errors(file.path):
             [found] = file.ask([(LISTING, ())])
             return [as_record(record, place).info(rows) for *record, rows in found]
 
@@ -207,25 +207,6 @@ class SqliteStore(Store):
             finally:
                 if self._writer_lock is not None:
                     self._writer_lock.release()
-
-
-def backup_sqlite(path: Path, target: Path) -> None:
-    with _reading(path) as file, plain_errors(target):
-        if target.exists():
-            raise StoreError(f"{target} is there already: back up to a new file")
-        if not target.absolute().parent.is_dir():
-            raise StoreError(f"{target} cannot be made: the directory {target.absolute().parent} does not exist")
-        file.backup(target)
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[SqliteFile]:
-    file = SqliteFile(path, create=False, read_only=True)
-    try:
-        with plain_errors(path):
-            yield file
-    finally:
-        file.close()
 
 
 def _insert(file: SqliteFile, options: Options, place: str, name: str) -> Record:

@@ -264,6 +264,10 @@ class SqliteFile:
 
     def backup(self, target: Path) -> None:
         """A copy of the whole file as it is at this moment, complete and durable when this returns."""
+        if target.exists():
+            raise StoreError(f"{target} is there already: back up to a new file")
+        if not target.absolute().parent.is_dir():
+            raise StoreError(f"{target} cannot be made: the directory {target.absolute().parent} does not exist")
         part = target.with_name(f".{target.name}.part")
         part.unlink(missing_ok=True)
         try:
@@ -289,6 +293,12 @@ class SqliteFile:
             if self._timer is not None:  # readers still need the log
                 self._timer.cancel()
             self.connection.close()
+
+    def __enter__(self) -> SqliteFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def _connected(uri: str) -> sqlite3.Connection:
