@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from multiprocessing import active_children
 from pathlib import Path
 
@@ -100,6 +102,29 @@ def test_an_interrupted_run_does_not_wait_for_its_workers() -> None:
                 time.sleep(0.01)
             raise KeyboardInterrupt
     assert time.monotonic() - started < 50 and not active_children()
+
+
+LEARNS_FOR_EVER = """
+import os, time
+from apl.cli.workers import processes
+with processes(2) as pool:
+    print(pool.submit(os.getpid).result(), flush=True)
+    pool.submit(time.sleep, 1000)
+    time.sleep(1000)
+"""
+
+
+def test_workers_end_with_a_learner_that_is_killed() -> None:
+    command = [sys.executable, "-c", LEARNS_FOR_EVER]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as learner:
+        assert learner.stdout is not None and learner.stdout.readline()
+        learner.kill()
+        try:
+            # The pipe ends when nobody holds it any more.
+            learner.communicate(timeout=60)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(learner.pid, signal.SIGKILL)
 
 
 def test_results_keep_their_order_and_few_are_on_their_way() -> None:

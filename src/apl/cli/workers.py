@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import active_children, get_all_start_methods, get_context
+from multiprocessing import active_children, get_all_start_methods, get_context, parent_process
 from multiprocessing.context import BaseContext
 
 
@@ -27,8 +28,7 @@ def prepare() -> BaseContext:
 
 @contextmanager
 def processes(workers: int) -> Iterator[ProcessPoolExecutor]:
-    ignore = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that learns
-    with ProcessPoolExecutor(workers, prepare(), signal.signal, ignore) as pool:
+    with ProcessPoolExecutor(workers, prepare(), _begin) as pool:
         try:
             yield pool
         except BrokenProcessPool:
@@ -40,3 +40,17 @@ def processes(workers: int) -> Iterator[ProcessPoolExecutor]:
             for worker in active_children():  # Their work is lost anyway; to wait for it would invite a second Ctrl-C.
                 worker.terminate()
             raise
+
+
+def _begin() -> None:
+    """In a worker, before its work."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that learns
+    threading.Thread(target=_end_with_the_learner, daemon=True).start()
+
+
+def _end_with_the_learner() -> None:
+    """Otherwise the workers of a process that was killed would wait for ever."""
+    learner = parent_process()
+    if learner is not None:
+        learner.join()
+        os._exit(1)
