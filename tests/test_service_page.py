@@ -20,6 +20,7 @@ TEXT_ON_GROUND = [
     ("accent", "card"),
     ("rows", "card"),
     ("bad", "card"),
+    ("on-accent", "accent"),
 ]
 
 

@@ -45,7 +45,7 @@ export class Batch {
     for (const { file } of pictures.slice(0, THUMBNAILS)) {
       shrunk(file, 88).then((small) => thumbs.append(small), () => {});
     }
-    const what = label ? count(pictures.length, "picture") : `${count(pictures.length, "loose picture")}`;
+    const what = count(pictures.length, label ? "picture" : "loose picture");
     return { input, pictures, item: el("li", {}, thumbs, el("span", { class: "small" }, what), input) };
   }
 
