@@ -220,7 +220,7 @@ def test_a_batch_gives_what_single_photographs_give(encoder):
 
 def test_a_tagged_photograph_embeds_as_the_upright_one_does(encoder):
     scene = _scene(224, 224)
-    upright, tagged, turned = encoder.embed(read_many(encoder, [scene, _turned(scene, "PNG"), scene.rotate(90)]))
+    upright, tagged, turned = encoder.embed(read_many(encoder.read, [scene, _turned(scene, "PNG"), scene.rotate(90)]))
     np.testing.assert_allclose(upright, tagged, atol=1e-5)
     assert np.linalg.norm(upright - turned) > 0.1
 
@@ -239,6 +239,6 @@ def test_the_two_networks_have_fingerprints_of_their_own(encoder):
 
 def test_an_error_in_a_batch_says_which_photograph(encoder):
     with pytest.raises(ValueError, match="example 1 of 2: not a picture"):
-        read_many(encoder, [_scene(), b"nothing"])
+        read_many(encoder.read, [_scene(), b"nothing"])
     with pytest.raises(TypeError, match="put it into a list"):
-        read_many(encoder, b"one")
+        read_many(encoder.read, b"one")

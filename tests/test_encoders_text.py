@@ -22,7 +22,7 @@ def encoder():
 
 
 def _similarity(encoder, one, other):
-    a, b = encoder.embed(read_many(encoder, [one, other]))
+    a, b = encoder.embed(read_many(encoder.read, [one, other]))
     return float(a @ b)
 
 

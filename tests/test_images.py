@@ -11,7 +11,9 @@ import pytest
 import torch
 from PIL import Image
 
-from apl.pictures.drawings import CANVAS_SIDE, fit, from_png, looks_like_a_photograph, read_image, read_images, to_png
+from apl.classifier.inputs import InputReader
+from apl.encoders.trained import trained_encoder
+from apl.pictures.drawings import CANVAS_SIDE, fit, from_png, looks_like_a_photograph, read_image, to_png
 from apl.pictures.image_file import open_image
 
 
@@ -101,6 +103,7 @@ def test_what_is_not_even_an_array_is_a_type_error(image: object) -> None:
 
 
 def test_a_batch_is_a_batch_and_one_is_one(drawing: np.ndarray) -> None:
+    reader = InputReader(trained_encoder("drawings"))
     three = np.stack([drawing] * 3)
     for batch in (
         three,
@@ -111,12 +114,12 @@ def test_a_batch_is_a_batch_and_one_is_one(drawing: np.ndarray) -> None:
         list(three),
         [Image.fromarray(drawing)] * 3,
     ):
-        assert len(read_images(batch)) == 3
+        assert len(reader.many(batch, "auto")) == 3
     for one in (drawing, Image.fromarray(drawing)):
-        with pytest.raises(ValueError, match="_one"):
-            read_images(one)
-    with pytest.raises(ValueError, match="image 1 of 2"):
-        read_images([drawing, np.zeros((9, 9), np.uint8)])
+        with pytest.raises((TypeError, ValueError), match="_one"):
+            reader.many(one, "auto")
+    with pytest.raises(ValueError, match="example 1 of 2"):
+        reader.many([drawing, np.zeros((9, 9), np.uint8)], "auto")
 
 
 def test_large_pictures_are_reduced_and_sheets_survive_as_png(drawing: np.ndarray) -> None:

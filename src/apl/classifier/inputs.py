@@ -13,8 +13,8 @@ from jaxtyping import Float
 
 from apl.classifier.notebook import counted
 from apl.encoders import FrozenEncoder, read_many
-from apl.pictures.drawings import Ink, looks_like_a_photograph, read_image, read_images
-from apl.pictures.image_file import opened, opened_many
+from apl.pictures.drawings import Ink, looks_like_a_photograph, read_image
+from apl.pictures.image_file import opened
 from apl.pictures.pixels import as_array, is_tensor
 from apl.store import Label
 from apl.store.checks import LONGEST_KEY
@@ -211,11 +211,7 @@ class InputReader:
             return Examples(as_vectors(x, one=True))
         if self.encoder.kind != "drawing":
             return Examples([self.encoder.read(x)], self.encoder)
-        x = opened(x)
-        canvas = read_image(x, ink)
-        if warn:
-            self._warn_of_photographs([x])
-        return Examples([canvas], self.encoder)
+        return Examples([self._canvas(x, ink, warn)], self.encoder)
 
     def many(self, x: Any, ink: Ink) -> Examples:
         if isinstance(x, Examples):
@@ -228,23 +224,26 @@ class InputReader:
         if self.encoder is None:
             return Examples(as_vectors(x, one=False))
         if self.encoder.kind != "drawing":
-            return Examples(read_many(self.encoder, x), self.encoder)
-        x = opened_many(x)
-        canvases = read_images(x, ink)
-        self._warn_of_photographs(x)
-        return Examples(canvases, self.encoder)
-
-    def _warn_of_photographs(self, pictures: Any) -> None:
-        """A photograph among the first pictures for a model of drawings is worth a warning, once."""
-        if not self._unchecked:
-            return
-        some = pictures[: self._unchecked]
-        found = any(looks_like_a_photograph(picture) for picture in some)
-        self._unchecked = 0 if found else self._unchecked - len(some)
-        if found:
-            warnings.warn(
-                "this looks like a photograph, and this model knows drawings: "
-                'OnlineClassifier.from_pretrained("photo") is for photographs',
-                PhotographWarning,
-                stacklevel=5,
+            return Examples(read_many(self.encoder.read, x), self.encoder)
+        if getattr(x, "ndim", 1) == 2:
+            raise ValueError(
+                f"expected a batch N×H×W, N×H×W×C or N×C×H×W, got shape {list(x.shape)}: "
+                "for a single image use the verb that ends in _one"
             )
+        return Examples(read_many(lambda picture: self._canvas(picture, ink), x), self.encoder)
+
+    def _canvas(self, picture: Any, ink: Ink, warn: bool = True) -> np.ndarray:
+        """A photograph among the first pictures for a model of drawings is worth a warning, once."""
+        picture = opened(picture)
+        canvas = read_image(picture, ink)
+        if warn and self._unchecked:
+            self._unchecked -= 1
+            if looks_like_a_photograph(picture):
+                self._unchecked = 0
+                warnings.warn(
+                    "this looks like a photograph, and this model knows drawings: "
+                    'OnlineClassifier.from_pretrained("photo") is for photographs',
+                    PhotographWarning,
+                    stacklevel=4,
+                )
+        return canvas

@@ -6,11 +6,12 @@ keeps of one, to show in explanations.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
+from PIL import Image
 
 from apl.store.checks import LONGEST_KEY
 
@@ -58,9 +59,9 @@ class FrozenEncoder(Protocol):
         """The example, as far as the payload kept it."""
 
 
-def read_many(encoder: FrozenEncoder, examples: Iterable[Any]) -> list[Any]:
-    """A batch, each example checked; an error says which one is wrong."""
-    if isinstance(examples, (str, bytes)):
+def read_many(read: Callable[[Any], Any], examples: Any) -> list[Any]:
+    """A batch, each example checked by `read`; an error says which one is wrong."""
+    if isinstance(examples, (str, bytes, Image.Image)):
         raise TypeError("expected a batch of examples, got one: put it into a list, or use the verb that ends in _one")
     try:
         examples = list(examples)
@@ -69,7 +70,7 @@ def read_many(encoder: FrozenEncoder, examples: Iterable[Any]) -> list[Any]:
     checked = []
     for number, example in enumerate(examples):
         try:
-            checked.append(encoder.read(example))
+            checked.append(read(example))
         except (TypeError, ValueError) as error:
             raise type(error)(f"example {number} of {len(examples)}: {error}") from None
     return checked

@@ -1,12 +1,7 @@
 """Drawings from any source in the form the encoder takes: grey, ink bright on a black ground.
 
-A picture may come as PIL, numpy or torch, grey or coloured, with or without alpha, of any size. The verb decides
-whether one picture or a batch is meant, never a guess from the shape:
-
-    one     PIL · H×W · H×W×C · C×H×W
-    batch   a list of the above · N×H×W · N×H×W×C · N×C×H×W
-
-(C as in `apl.pictures.pixels`.)
+A picture may come as PIL, numpy or torch (H×W, H×W×C or C×H×W, see `apl.pictures.pixels`), grey or coloured, with or without
+alpha, of any size.
 
 `read_image` makes a *canvas*: polarity settled, contrast stretched, at most `CANVAS_SIDE` pixels. It is what a memory
 keeps as a row's payload, and every key is computed from it, so keys can be computed again, bit for bit.
@@ -25,7 +20,7 @@ from PIL import Image
 
 from apl.pictures.image_file import open_image
 from apl.pictures.ink import ground_level, halftones, ink_amount, is_clearly_drawn
-from apl.pictures.pixels import channels_last, check_pixels, is_deep, is_tensor
+from apl.pictures.pixels import channels_last, check_pixels, is_deep
 
 Ink = Literal["auto", "dark", "light"]
 
@@ -47,27 +42,6 @@ COARSEST_LOOKED_AT = 32
 
 FAINT = 0.6
 """Strokes that are mostly weaker than this share of the strongest pixel are brought to full strength."""
-
-
-def read_images(images: Any, ink: str = "auto") -> list[UInt8[np.ndarray, "_ _"]]:
-    """The canvases of a batch."""
-    if isinstance(images, Image.Image):
-        raise ValueError("expected a batch of images, got one: put it into a list, or use the verb that ends in _one")
-    if isinstance(images, np.ndarray) or is_tensor(images):
-        if images.ndim < 3 or images.ndim > 4:
-            raise ValueError(
-                f"expected a batch N×H×W, N×H×W×C or N×C×H×W, got shape {list(images.shape)}: "
-                "for a single image use the verb that ends in _one"
-            )
-    elif not isinstance(images, Sequence) or isinstance(images, (str, bytes)):
-        raise TypeError(f"expected a batch of images, got {type(images).__name__}")
-    canvases = []
-    for number, image in enumerate(images):
-        try:
-            canvases.append(read_image(image, ink))
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"image {number} of {len(images)}: {error}") from None
-    return canvases
 
 
 def read_image(image: Any, ink: str = "auto") -> UInt8[np.ndarray, "height width"]:

@@ -67,14 +67,6 @@ def opened(picture: Any) -> Any:
     return picture
 
 
-def opened_many(pictures: Any) -> Any:
-    """A list, an array or a Series of paths, files or pictures as a list of pictures; an array of pixels as it is."""
-    pixels = hasattr(pictures, "ndim") and getattr(pictures, "ndim", 1) != 1
-    if pixels or isinstance(pictures, (str, bytes, Image.Image)) or not hasattr(pictures, "__iter__"):
-        return pictures
-    return [opened(picture) for picture in pictures]
-
-
 def _read_smaller(
     image: JpegImagePlugin.JpegImageFile, source: str | os.PathLike[str] | bytes, most_pixels: int
 ) -> None:
