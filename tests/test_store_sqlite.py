@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import random
 import signal
@@ -33,7 +34,8 @@ from apl.store import (
     open_store,
 )
 from apl.store.opening import RECORD
-from apl.store.rows import checksum, row_checksum
+from apl.store.reading import ROW_CELLS
+from apl.store.rows import checksum, row_checksum, share_checksum
 from apl.store.verify import verify
 
 WIDTH = 8
@@ -359,6 +361,8 @@ def test_a_file_with_other_tables_views_or_triggers_is_not_opened(path: Path, pl
         ("width", "4"),
         ("state", "[" * 5000),
         ("state", b"{}"),
+        ("created", 1e300),
+        ("created", -1.0),
     ],
 )
 def test_a_record_of_other_types_under_a_right_checksum_is_damage(path: Path, column: str, value: object) -> None:
@@ -384,6 +388,51 @@ def test_a_record_of_other_types_under_a_right_checksum_is_damage(path: Path, co
             open_store(path, fingerprint="e", width=WIDTH, read_only=read_only) as store,
         ):
             store.settings()
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("count", -(2**63)),
+        ("count", 0),
+        ("written_at", -math.inf),
+        ("written_at", 1e300),
+        ("surprise_nats", -math.inf),
+        ("key", np.full(WIDTH, np.inf, "<f4").tobytes()),
+    ],
+)
+def test_a_row_that_cannot_be_under_a_right_checksum_is_damage(path: Path, column: str, value: object) -> None:
+    make(path)
+    with sqlite3.connect(path) as connection:
+        columns = [name for name in ROW_CELLS.split(", ") if name != "checksum"]
+        found = connection.execute(f"SELECT {', '.join(columns)} FROM rows WHERE id = 2").fetchone()
+        cells = dict(zip(columns, found, strict=True)) | {column: value}
+        sealed = (value, row_checksum(*cells.values()))
+        connection.execute(f"UPDATE rows SET {column} = ?, checksum = ? WHERE id = 2", sealed)
+    connection.close()
+    with open_store(path) as store:
+        with pytest.raises(StoreDamaged, match="row 2 is not as it was written"):
+            store.load()
+        assert any("row 2" in problem for problem in verify(store))
+
+
+@pytest.mark.parametrize(
+    ("count", "total"), [(1, b""), (0, None), (2**62, None), (1, np.full(WIDTH, np.nan, "<f4").tobytes())]
+)
+def test_a_share_that_cannot_be_under_a_right_checksum_is_damage(path: Path, count: int, total: bytes | None) -> None:
+    with open_store(path, fingerprint="e", width=WIDTH) as store:
+        shares = tuple(SourceShare(name, np.ones(WIDTH)) for name in "abc")
+        store.append([NewRow("x", np.ones(WIDTH), source="a", count=3, shares=shares)])
+    with sqlite3.connect(path) as connection:
+        (own,) = connection.execute("SELECT total FROM shares WHERE source = '=b'").fetchone()
+        total = own if total is None else total
+        sealed = (total, count, share_checksum(1, "=b", total, count))
+        connection.execute("UPDATE shares SET total = ?, count = ?, checksum = ? WHERE source = '=b'", sealed)
+    connection.close()
+    with open_store(path) as store:
+        for ask in (lambda: store.shares([1]), lambda: store.forget_source("c")):
+            with pytest.raises(StoreDamaged, match="contributed to row 1 is not as it was written"):
+                ask()
 
 
 def test_a_writer_that_comes_around_the_lock_is_refused_instead_of_overwriting(path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from apl.config import Metric
 from apl.store.answers import Record
+from apl.store.checks import YEAR_9999
 from apl.store.errors import FingerprintMismatch, NoSuchMemory, StoreDamaged, StoreError
 from apl.store.rows import checksum
 from apl.store.schema import new_identity
@@ -65,7 +66,8 @@ def as_record(found: Sequence[Any], place: str) -> Record:
     """A memory's record, compared with its checksum, which a server does not need, and with the types of its cells."""
     *cells, seal = found
     of_type = all(type(cell) in kinds for cell, kinds in zip(cells, RECORD_KINDS, strict=True))
-    if (seal and checksum(*cells) != seal) or not (of_type and 0 < cells[8] <= LAST_ID and 0 <= cells[9] <= LAST_ID):
+    ranges = of_type and 0 <= cells[7] < YEAR_9999 and 0 < cells[8] <= LAST_ID and 0 <= cells[9] <= LAST_ID
+    if (seal and checksum(*cells) != seal) or not ranges:
         raise StoreDamaged(
             f"memory {cells[1]!r} in {place} is damaged (its own record is not as it was written): see "
             "`apl memory verify`, restore it from a copy"

@@ -7,6 +7,7 @@ passed, how keys and sums travel, how the memory's record is moved on), and how 
 from __future__ import annotations
 
 import json
+import math
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -18,7 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from apl.store.answers import Changes, MemoryInfo, Recalled, Record, Snapshot, Totals
-from apl.store.checks import checked_ids, checked_key, checked_source
+from apl.store.checks import LARGEST_COUNT, YEAR_9999, checked_ids, checked_key, checked_source
 from apl.store.errors import NoSuchMemory, StoreDamaged, StoreError
 from apl.store.opening import RECORDS, as_record
 from apl.store.rows import (
@@ -162,6 +163,8 @@ class Reading(ABC):
             head, tail = (id, label, surprise, written_at, source), (count, shares, generation)
             try:
                 whole = row_checksum(*head, key.astype("<f4").tobytes(), *tail) == seal and bool(np.isfinite(key).all())
+                # Whoever made the file may have made the checksum too.
+                whole = whole and surprise > -math.inf and 0 <= written_at < YEAR_9999 and 0 < count <= LARGEST_COUNT
                 name = label_of(label)
             except Exception:  # damage may have changed types, too
                 whole = False
@@ -180,10 +183,19 @@ class Reading(ABC):
     def _as_shares(self, records: Sequence[tuple[Any, ...]]) -> Shares:
         found: Shares = {}
         for id, source, total, count, seal in records:
-            if share_checksum(id, source, total, count) != seal:
-                raise self._damaged(f"what a source contributed to row {id} is not as it was written")
+            self._require_share(id, source, total, count, seal)
             found.setdefault(id, []).append(SourceShare(source_of(source), total_of(total, self.width), count))
+            self._require_finite(id, found[id][-1].total)
         return found
+
+    def _require_share(self, id: int, source: str, total: bytes, count: int, seal: int) -> None:
+        whole = share_checksum(id, source, total, count) == seal and 0 < count <= LARGEST_COUNT
+        if not whole or len(total) != self.width * (4 if count == 1 else 8):
+            raise self._damaged(f"what a source contributed to row {id} is not as it was written")
+
+    def _require_finite(self, id: int, total: np.ndarray) -> None:
+        if not np.isfinite(total).all():
+            raise self._damaged(f"what a source contributed to row {id} is not as it was written")
 
     def _source_ids(self, source: str) -> Query:
         # Asked for ids alone and in their order, SQLite would go through all shares by the primary key.

@@ -37,7 +37,6 @@ from apl.store.rows import (
     Write,
     checked_label,
     label_text,
-    share_checksum,
     source_of,
     source_text,
 )
@@ -214,8 +213,7 @@ class Store(Writing):
         number of other sources. Summed without an object for each of them."""
         own, others, count, parts = source_text(source), list[str](), 0, {4: list[bytes](), 8: list[bytes]()}
         for _, one, total, examples, seal in run.execute(*self._shares_query([row.id])).fetchall():
-            if share_checksum(row.id, one, total, examples) != seal:
-                raise self._damaged(f"what a source contributed to row {row.id} is not as it was written")
+            self._require_share(row.id, one, total, examples, seal)
             if one != own:
                 others.append(one)
                 count += examples
@@ -224,6 +222,7 @@ class Store(Writing):
             return None, 0
         sums = [np.frombuffer(b"".join(part), f"<f{size}").reshape(-1, self.width) for size, part in parts.items()]
         key = (np.sum([part.sum(0, np.float64) for part in sums], axis=0) / count).astype(np.float32)
+        self._require_finite(row.id, key)
         if row.source != source:
             return RowUpdate(row.id, key=key, count=count), len(others)
         # The payload is that of the row's first example.
