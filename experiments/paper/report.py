@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from experiments.paper import loop_tables
 from experiments.paper.baselines_table import baselines, on_vinyals
 from experiments.paper.claims import claims_table, extended_table, write_claims
 from experiments.paper.departures import write_departures
@@ -46,6 +47,13 @@ TABLES: dict[Path, dict[str, Callable[[], str]]] = {
         "speed": speed,
     },
     Path("docs/SCALE.md"): {"engine": engine},
+    Path("docs/loop.md"): {
+        "labels": loop_tables.labels_needed,
+        "coverage": loop_tables.coverage,
+        "review": loop_tables.review,
+        "drift": loop_tables.drift,
+        "speed": loop_tables.speed,
+    },
 }
 """What stands in a page between `<!-- NAME -->` and `<!-- /NAME -->`, written from the result files."""
 
