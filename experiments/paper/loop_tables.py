@@ -60,7 +60,8 @@ def drift() -> str:
     lines = []
     for row, theirs in _pairs("drift", "drift", "ADWIN on the error"):
         figures = [f"{number(one, 'delay')} / {number(one, 'false_alarms_per_1000', 1)}" for one in (row, theirs)]
-        lines.append([SETS.get(row["set"], row["set"]), *figures, number(theirs, "delay_ours_more")])
+        name = str(row["set"])
+        lines.append([SETS.get(name, name), *figures, number(theirs, "delay_ours_more")])
     return table(["stream", "drift: delay / false alarms per 1,000", "ADWIN on the error", "delay, difference"], lines)
 
 
