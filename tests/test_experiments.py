@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from experiments.__main__ import main
+from experiments.paper.tables import _engine_lines
 from experiments.paper.titles import EXPERIMENTS
 
 
@@ -45,3 +46,7 @@ def test_every_result_file_is_written_by_a_command_on_the_results_page() -> None
     root = Path(__file__).parents[1]
     page = (root / "docs" / "RESULTS.md").read_text()
     assert all(f"`results/{path.name}` |" in page for path in (root / "results").glob("*.json"))
+
+
+def test_sizes_of_engines_may_stand_beside_how_they_were_measured() -> None:
+    assert list(_engine_lines({"sizes": {"data": "drawings.npz", "commit": "abc", "cores": 1}})) == []

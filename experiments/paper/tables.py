@@ -125,6 +125,8 @@ def engine() -> str:
 
 def _engine_lines(server: dict[str, Any]) -> Iterator[list[str]]:
     for rows, found in server.get("sizes", {}).items():
+        if not rows.isdecimal():
+            continue  # how all sizes were measured
         name, question, opening = f"{int(rows):,} rows", found["question"], found["opening"]
         yield [
             f"{name}: a question / the bare query, ms; ratio",
@@ -148,6 +150,15 @@ def _engine_lines(server: dict[str, Any]) -> Iterator[list[str]]:
             ),
             "beside it",
         ]
+    if milvus := server.get("milvus"):
+        name = f"{milvus['rows']:,} rows, Milvus as the index"
+        yield [
+            f"{name}: a question / its bare query + PostgreSQL's part, ms; ratio",
+            "{ours_ms} / {bare_ms} + {tail_ms}; **{ratio}**".format(**milvus["question"]),
+            "≤ 1.3",
+        ]
+        found = f"{milvus['share_of_the_true_16_found']}; {milvus['fill_ms_per_row']}"
+        yield [f"{name}: share of the true 16 nearest that it finds; filling it, ms a row", found, "1"]
     if outage := server.get("outage"):
         kept = "{lessons_acknowledged}; {lost}, {twice}, {errors_other_than_503}".format(**outage)
         yield ["two services, kills and a restart: acknowledged; lost, twice, 5xx other than 503", kept, "0, 0, 0"]
