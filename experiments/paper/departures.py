@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 
+from apl.evaluate import Estimate
 from experiments.paper.ablations import UNCHANGED
 from experiments.paper.results import Row, load_rows
 from experiments.paper.tables import percent, table
@@ -83,7 +83,9 @@ def cost(text: str, rows: list[Row]) -> str:
     usual = [row["accuracy"] for row in rows if row["way"] == 20 and row["variant"] == UNCHANGED]
     if not at or not usual:
         return ""
-    return f"{variant}: {percent(at[0])} (as presented {100 * fmean(usual):.1f})"
+    seeds = Estimate.of(usual)
+    presented = percent({"accuracy": seeds.mean, "ci95": seeds.ci95})
+    return f"{variant}: {percent(at[0])} (as presented {presented} over {len(usual)} seeds)"
 
 
 def departures_page(root: Path = Path()) -> str:
