@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -129,6 +130,23 @@ def test_a_memory_is_saved_over_copies_of_itself_alone(store: Store, tmp_path: P
     with open_store(tmp_path / "other.apl") as copy:
         assert copy.load().labels == ["a", "b", "b"]
     assert not list(tmp_path.glob("*.part*")) and not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("name", ["exported", "exported.zip"])
+def test_an_exported_memory_is_on_the_disk_before_it_has_its_name_and_is_for_its_owner_alone(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    synced, sync, target = [], os.fsync, tmp_path / "exports" / name
+
+    def noted(handle: int) -> None:
+        synced.append((Path(os.readlink(f"/proc/self/fd/{handle}")).name, target.exists()))
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    export_memory(store, target)
+    files = ["whole"] if name.endswith("zip") else ["memory.json", "rows.safetensors", "whole"]
+    assert synced == [*((file, False) for file in files), ("exports", True)]
+    assert target.stat().st_mode & 0o077 == 0
 
 
 def test_an_empty_memory_can_be_exported_too(store: Store, tmp_path: Path) -> None:

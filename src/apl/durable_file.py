@@ -8,12 +8,12 @@ from pathlib import Path
 
 def replace_durably(part: Path, target: Path) -> None:
     """Rename `part` to `target`. Never for a SQLite file that is open: closing a handle of it drops SQLite's locks."""
-    _sync(part)
+    sync(part)
     os.replace(part, target)
-    _sync(target.absolute().parent)
+    sync(target.absolute().parent)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -21,7 +21,7 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from apl.config import Metric
-from apl.durable_file import replace_durably
+from apl.durable_file import replace_durably, sync
 from apl.store.checks import checked_rows, encoded, has_more_values
 from apl.store.errors import OtherSchema, StoreDamaged, StoreError
 from apl.store.rows import NewRow, SourceShare
@@ -71,15 +71,16 @@ def export_memory(store: Store, path: str | os.PathLike[str]) -> int:
         with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
             whole = Path(scratch) / "whole"
             if target.suffix == ".zip":
+                whole.touch(0o600)
                 with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as packed:
                     for name, part in content.items():
                         packed.writestr(name, part)
-                replace_durably(whole, target)
             else:
-                whole.mkdir()
+                whole.mkdir(0o700)
                 for name, part in content.items():
                     (whole / name).write_bytes(part)
-                whole.rename(target)
+                    sync(whole / name)
+            replace_durably(whole, target)
     except OSError as error:
         raise StoreError(f"{target} cannot be written: {error.strerror}") from error
     return len(rows)
