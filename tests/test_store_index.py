@@ -124,12 +124,14 @@ def test_answers_are_those_of_the_database_at_every_step(postgres_url: str, inde
         assert index.asked > 10 and index.ids == set(store.ids())
 
 
-def test_an_engine_that_never_answers_is_done_without(postgres_url: str, index: PlainIndex) -> None:
+def test_an_engine_that_never_answers_is_done_without_and_named_in_the_log(
+    postgres_url: str, index: PlainIndex, caplog: pytest.LogCaptureFixture
+) -> None:
     index.available = False
     with opened(postgres_url, "never") as store:
         write_at_random(store, 10)
         same_answers(store, postgres_url, "never")
-    assert index.collections == {}
+    assert index.collections == {} and "the engine does not answer" in caplog.text
 
 
 def test_an_engine_that_comes_back_is_filled_with_what_it_missed(postgres_url: str, index: PlainIndex) -> None:

@@ -12,6 +12,7 @@ A collection belongs to one epoch, a random name in the same record: an engine t
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 import time
@@ -30,6 +31,7 @@ from apl.store.postgres import PostgresStore
 from apl.store.reading import Run
 from apl.store.rows import Row
 
+log = logging.getLogger("apl")
 FILLED_AT_ONCE = 1000
 TAIL_AT_MOST = 5000
 """If more rows than this changed since the index settled, the database searches alone."""
@@ -186,7 +188,8 @@ class IndexedStore(PostgresStore):
         """An engine that does not answer is not asked again for a while."""
         try:
             yield
-        except IndexUnavailable:
+        except IndexUnavailable as error:
+            log.warning("%s; memory %r is searched by the database", error, self.name)
             self._unavailable_index_until = time.monotonic() + RETRY_SECONDS
 
     def _recall_by_index(self, keys: np.ndarray, k: int) -> tuple[list[list[Row]], int] | None:
