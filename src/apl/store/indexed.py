@@ -33,6 +33,7 @@ from apl.store.rows import Row
 
 log = logging.getLogger("apl")
 FILLED_AT_ONCE = 1000
+"""Rows. An index of more of them is filled anew in a thread."""
 TAIL_AT_MOST = 5000
 """If more rows than this changed since the index settled, the database searches alone."""
 ASKED_AT_MOST = 8
