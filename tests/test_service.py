@@ -20,9 +20,10 @@ from serving import alike, drawing, encoded, lesson, question, running, save_sma
 import apl.service
 from apl.classifier.online import OnlineClassifier
 from apl.cli import main
+from apl.service.refusal import storage
 from apl.service.served_memory import ServedMemory
 from apl.service.settings import Limits
-from apl.store import NewRow, StoreError, StoreUnavailable, open_store
+from apl.store import NewRow, RowChanged, StoreError, StoreUnavailable, open_store
 from apl.store.sqlite import SqliteStore
 
 HOME = "/v1/memories/default"
@@ -460,3 +461,8 @@ def test_in_the_home_of_another_model_s_memories_one_of_its_own_is_made(model: P
             assert (theirs["name"], theirs["rows"], theirs["usable"]) == ("default", 1, False) and ours["usable"]
             assert client.post(f"/v1/memories/{ours['name']}/learn", json=lesson(0)).status_code == 200
             assert client.post("/v1/memories/default/learn", json=lesson(0)).status_code == 409
+
+
+def test_a_row_that_another_service_changed_meanwhile_is_worth_another_try() -> None:
+    refusal = storage(RowChanged("row 3 has been changed by another process; nothing was written"))
+    assert refusal.status == 503 and refusal.headers["retry-after"] == "1" and "row 3" in refusal.message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import JSONResponse
 
-from apl.store import FingerprintMismatch, NoSuchMemory, StoreBusy, StoreError, StoreUnavailable
+from apl.store import FingerprintMismatch, NoSuchMemory, RowChanged, StoreBusy, StoreError, StoreUnavailable
 
 
 class Refused(Exception):
@@ -35,6 +35,8 @@ def storage(error: StoreError) -> Refused:
             return Refused(404, "no_such_memory", str(error))
         case StoreBusy():
             return Refused(409, "memory_busy", f"the memory is being written by another program: {error}")
+        case RowChanged():
+            return busy(str(error))
         case StoreUnavailable():
             return Refused(503, "memory_away", f"nothing was written: {error}", **{"retry-after": "1"})
     return Refused(507, "storage", f"nothing was written: {error}")
