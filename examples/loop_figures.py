@@ -40,7 +40,7 @@ def suggest(rows: list[Row], needed: list[Row]) -> plt.Figure:
         bars(place, [row for row in needed if row["kind"] == kind and row["method"] != "random"], "set", "share")
         place.axhline(1, color="grey", lw=0.8)
         place.set_title(kind)
-        place.tick_params(axis="x", labelsize=7)
+        place.tick_params(axis="x", labelsize=7, rotation=20)
     axes[0].set_ylabel("labels, as a share of random's")
     axes[0].legend(fontsize=7)
     return picture
