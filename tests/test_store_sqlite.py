@@ -588,6 +588,10 @@ def test_paths_that_cannot_hold_a_memory_are_named(path: Path) -> None:
     with pytest.raises(StoreError, match="does not exist"):
         open_store(path)
     assert not path.exists()
+    os.mkfifo(path.with_name("pipe"))
+    with pytest.raises(StoreError, match="pipe is not a file"):
+        open_store(path.with_name("pipe"), fingerprint="e", width=WIDTH)
+    assert [one.name for one in path.parent.iterdir()] == ["pipe"]
 
 
 def test_an_empty_file_is_a_memory_not_yet_begun(path: Path) -> None:

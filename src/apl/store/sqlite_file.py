@@ -74,6 +74,8 @@ class SqliteFile:
         real, exists = self.real, self.real.exists()
         if real.is_dir():
             raise StoreError(f"{path} is a directory, not a memory's file")
+        if exists and not real.is_file():
+            raise StoreError(f"{path} is not a file: a memory needs one of its own")
         if not exists and not create:
             raise NoSuchMemory(f"{path} does not exist")
         if not exists and not real.parent.is_dir():
