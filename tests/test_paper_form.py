@@ -59,6 +59,20 @@ def test_a_figure_is_measured_once_for_the_same_weights_and_again_for_others(
     assert checkpoints() == [("second", 2)] and asked == [3, 3, 3]
 
 
+def test_a_cell_measures_its_own_figure_whenever_it_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    saved("made", steps=1)
+
+    def figure(learner: Learner, data: Embedded, way: int, episodes: int):
+        yield {"shot": 1, "episodes": episodes, "accuracy": way / 10, "ci95": 0.1}
+
+    plan = tuple(Measurement(f"of {way}", figure, way, "made") for way in (2, 3))
+    monkeypatch.setitem(paper_form.PLANS, "paper-form", plan)
+    monkeypatch.setattr(paper_form, "characters", lambda *how, **more: separable())
+    first, second = list(paper_form.cells("paper-form", 1))
+    assert [next(iter(cell.measure()))["accuracy"] for cell in (first, second)] == [0.2, 0.3]
+
+
 def test_a_model_of_many_labels_answers_for_the_first_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     whole, few = saved("many", steps=1, way=9), with_first_labels("runs/many/model", 4)

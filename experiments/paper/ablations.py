@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -124,11 +125,11 @@ def cells(quick: bool) -> Iterator[Cell]:
     for way in STEPS:
         for variant, seed in [*((name, SEED) for name in VARIANTS), *((UNCHANGED, seed) for seed in SEEDS[1:])]:
             about: Row = {"variant": variant, "way": way, "seed": seed}
-            yield Cell(about, lambda: [{**about, **trained_row(variant, way, seed, quick)}])
+            yield Cell(about, partial(trained_rows, variant, way, seed, quick))
     yield Cell({"checkpoint": TRAINED}, lambda: memory_rows(20, quick))
 
 
-def trained_row(variant: str, way: int, seed: int, quick: bool) -> Row:
+def trained_rows(variant: str, way: int, seed: int, quick: bool) -> list[Row]:
     change, start = VARIANTS[variant]
     config = change(base(way, seed))
     if quick:
@@ -146,7 +147,10 @@ def trained_row(variant: str, way: int, seed: int, quick: bool) -> Row:
         for shot in (1, 5)
     }
     streamed = online(twin, embeddings, images.labels, way=way, seed=SEED, episodes=counts[1])
-    return {
+    row = {
+        "variant": variant,
+        "way": way,
+        "seed": seed,
         "method": "the paper's form",
         "split": "paper",
         "split_hash": DataSource().split_hash(),
@@ -162,6 +166,7 @@ def trained_row(variant: str, way: int, seed: int, quick: bool) -> Row:
         "stored": streamed.stored_at_end().mean,
         "training_curve": training_curve(directory / "log.jsonl", config.parallel * config.batch),
     }
+    return [row]
 
 
 def training_curve(log: Path, images_per_step: int) -> list[tuple[int, float]]:

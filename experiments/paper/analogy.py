@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -126,9 +127,8 @@ def cells(seeds: int, episodes: int) -> Iterator[Cell]:
     for model in models(seeds):
         if model.trained:
             about = described(model)
-            where = {"checkpoint": about["checkpoint"]}
-            of = {"trained": about["trained"]}
-            yield Cell(where, lambda: (about | row for row in measured(model, episodes)), of)
+            where, of = {"checkpoint": about["checkpoint"]}, {"trained": about["trained"]}
+            yield Cell(where, partial(measured, model, episodes), of)
 
 
 def over_seeds(rows: list[Row]) -> list[Row]:
@@ -174,14 +174,14 @@ def described(model: Model) -> Row:
 
 
 def measured(model: Model, episodes: int) -> Iterator[Row]:
-    learner = Learner.load(model.saved)
+    learner, about = Learner.load(model.saved), described(model)
     for rule, controller in RULES.items():
         sampler = embedded_sampler(learner, model.level, "test", torch.Generator().manual_seed(SEED))
         if model.level == "fixed":
-            yield {"rule": "one of each symbol", **fixed_row(learner, sampler, episodes)}
+            yield {**about, "rule": "one of each symbol", **fixed_row(learner, sampler, episodes)}
             return
         learner.controller = controller or SurpriseController(learner.config.sigma_ratio)
-        yield {"rule": rule, **shuffled_row(learner, sampler, episodes)}
+        yield {**about, "rule": rule, **shuffled_row(learner, sampler, episodes)}
 
 
 @torch.no_grad()

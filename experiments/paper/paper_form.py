@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from apl.checkpoint import find_model, is_named, read_description
@@ -105,7 +106,7 @@ def cells(name: str, episodes: int) -> Iterator[Cell]:
     for one in PLANS[name]:
         if place := place_of(one.model):
             weights = {"checkpoint": one.model, **origin(place)}
-            yield Cell(one.where, lambda: measured(one, place, episodes), weights)
+            yield Cell(one.where, partial(measured, one, place, episodes), weights)
 
 
 def reproduce_extended(quick: bool = False) -> None:
