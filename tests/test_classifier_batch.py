@@ -9,6 +9,7 @@ from apl import OnlineClassifier
 from apl.classifier import online
 from apl.classifier.inputs import interleaved
 from apl.classifier.opened import Opened
+from apl.reading.batch import WholeRegression
 
 
 def sorted_batch(seed: int = 0) -> tuple[np.ndarray, list[str]]:
@@ -33,6 +34,19 @@ def test_a_batch_with_a_budget_is_learnt_as_if_classes_came_in_turns():
     assert [r.written for r in receipts] == [expected[i].written for i in range(len(y))]
     assert [r.surprise_nats for r in receipts] == pytest.approx([expected[i].surprise_nats for i in range(len(y))])
     assert [row.count for row in batch.store.rows()] == [row.count for row in single.store.rows()]
+
+
+def test_batches_in_a_row_make_no_regression_until_a_question_is_asked(monkeypatch: pytest.MonkeyPatch):
+    x, y = sorted_batch()
+    made: list[int] = []
+    make = WholeRegression.of
+    monkeypatch.setattr(WholeRegression, "of", lambda *rows: made.append(len(rows[0])) or make(*rows))
+    clf = OnlineClassifier.for_features(80)
+    for part in (slice(0, 18), slice(18, 24), slice(24, 30)):
+        clf.learn_many(x[part], y[part])
+    assert made == []
+    clf.predict(x)
+    assert made == [len(clf)]
 
 
 def test_fit_answers_the_same_for_sorted_and_for_interleaved_data():

@@ -354,6 +354,8 @@ class OnlineClassifier(MemoryKeeping):
             before = memory.state, memory.history, memory.kept
             try:
                 learnt: dict[int, Receipt] = {}
+                if order is not None and len(labels) > 1:
+                    opened.learner.reading.begin_batch(memory)
                 groups = zip(range(len(labels)), strict=True) if order is None else opened.groups(labels, order, shown)
                 for group in groups:
                     told = []

@@ -241,6 +241,10 @@ class EnsembleReading(Reading):
         line = np.quantile(log_odds, 1 - false_alarms, method="weibull") if len(log_odds) else np.inf
         return float(np.exp(-np.logaddexp(0, -line)))
 
+    def begin_batch(self, memory: Memory) -> None:
+        # Surprise is measured by the readers alone: a regression on all rows would only name the answer in the receipts.
+        memory.state = replace(self._state(memory), batch=False)
+
     def finish_batch(
         self,
         memory: Memory,

@@ -83,6 +83,10 @@ class Reading:
     def learn(self, memory: Memory, prediction: Any, truth: Int[np.ndarray, "episode query"]) -> None:
         """Learn from the truth of a prediction of this reading; what is learnt becomes the memory's state."""
 
+    def begin_batch(self, memory: Memory) -> None:
+        """Called before a whole batch is learnt into a single memory."""
+        return None
+
     def finish_batch(
         self,
         memory: Memory,
