@@ -16,7 +16,7 @@ export function shares(found) {
   return [...items, { label: "something new", probability: found.probability_new, kind: "new" }];
 }
 
-// A set of labels says something once so many examples stand behind it; before, it holds everything.
+// From this number of examples on a set of labels says something; before, it holds every label.
 const ENOUGH = 9;
 const NAMED = 3;
 
